@@ -45,10 +45,8 @@ fn routes(count: usize, version: usize) -> String {
 async fn alices(site: &Site, prefix: &str) -> Result<Vec<Duration>> {
     let mut took = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
-        let (name, host) = (
-            format!("{prefix}-{round}"),
-            format!("{prefix}-{round}.example.org"),
-        );
+        let name = format!("{prefix}-{round}");
+        let host = format!("{prefix}-{round}.example.org");
         let probe = site.plain(&host);
         let began = Instant::now();
         site.save(
@@ -98,7 +96,8 @@ async fn main() -> Result<()> {
         ("beside 500 routes", 500),
     ] {
         let mallorys = async {
-            let (mut tick, mut version) = (interval(PACE), 0);
+            let mut tick = interval(PACE);
+            let mut version = 0;
             loop {
                 tick.tick().await;
                 version += 1;
@@ -110,11 +109,9 @@ async fn main() -> Result<()> {
             Ok::<(), anyhow::Error>(())
         };
         let prefix = format!("d{count}");
-        let (began, before, (responses, seconds)) = (
-            Instant::now(),
-            main_thread_time(envoy)?,
-            answered(&site).await?,
-        );
+        let began = Instant::now();
+        let before = main_thread_time(envoy)?;
+        let (responses, seconds) = answered(&site).await?;
         let took = tokio::select! {
             took = alices(&site, &prefix) => took?,
             failed = mallorys => return failed,
@@ -127,7 +124,9 @@ async fn main() -> Result<()> {
             * 100.0;
         let now = answered(&site).await?;
         let mean = (now.1 - seconds) / (now.0 - responses) * 1000.0;
-        let (half, most, all) = (at(50), at(95), at(100));
+        let half = at(50);
+        let most = at(95);
+        let all = at(100);
         println!(
             "{what:<28} {half:>6.0} ms {most:>5.0} ms {all:>5.0} ms {busy:>19.0} % {mean:>27.1} ms"
         );

@@ -105,11 +105,9 @@ async fn measure() -> Result<Figures> {
     let https = SocketAddr::from((Ipv4Addr::LOCALHOST, site.https));
     let probes =
         |make: &dyn Fn(&str) -> Probe| (0..HOSTS).map(|n| make(&host(n))).collect::<Vec<Probe>>();
-    let (plain, h1, h2) = (
-        probes(&|host| site.plain(host)),
-        probes(&|host| site.tls(host).alpn(&["http/1.1"])),
-        probes(&|host| site.tls(host)),
-    );
+    let plain = probes(&|host| site.plain(host));
+    let h1 = probes(&|host| site.tls(host).alpn(&["http/1.1"]));
+    let h2 = probes(&|host| site.tls(host));
     let unknown: Vec<Probe> = (0..HOSTS)
         .map(|n| Probe::https(https, &format!("x{n}.example.net")))
         .collect();
@@ -136,10 +134,8 @@ async fn measure() -> Result<Figures> {
         connections(probes, is_served).await?;
         figures.push((name, each(threads_time(envoy)? - before, CONNECTIONS)));
     }
-    let (before, main) = (
-        processor_time(site.program.pid())?,
-        main_thread_time(envoy)?,
-    );
+    let before = processor_time(site.program.pid())?;
+    let main = main_thread_time(envoy)?;
     for added in 0..ADDED {
         let host = format!("a{added}.example.org");
         site.save(
@@ -173,13 +169,15 @@ fn turn(program: &str) -> Result<Vec<(String, f64)>> {
         "{program}: {}{text}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let figure = |line: &str| {
-        Some((
-            line.split_once('\t')?.0.to_owned(),
-            line.split_once('\t')?.1.parse().ok()?,
-        ))
-    };
-    Ok(text.lines().filter_map(figure).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| {
+            Some((
+                line.split_once('\t')?.0.to_owned(),
+                line.split_once('\t')?.1.parse().ok()?,
+            ))
+        })
+        .collect())
 }
 
 #[tokio::main]
@@ -233,7 +231,8 @@ async fn main() -> Result<()> {
         for figures in &figures {
             print!(" {:>14.0}", median(figures.clone()));
         }
-        let (first, last) = (&figures[0], &figures[figures.len() - 1]);
+        let first = &figures[0];
+        let last = &figures[figures.len() - 1];
         println!(
             " {:>14.2}",
             median(

@@ -143,7 +143,8 @@ impl Bench {
         row.live.push(start.elapsed());
         row.envoy
             .push(self.world.envoy.main_thread_cpu()?.saturating_sub(cpu));
-        let (mut bytes, mut gate) = (0, 0);
+        let mut bytes = 0;
+        let mut gate = 0;
         for resource in delta.resources.values().flatten() {
             let encoded = gatewright_control::publish::encode(resource);
             let size =
@@ -198,12 +199,10 @@ async fn run(count: usize) -> Result<()> {
     );
 
     let mut held = bench.probe(0).connect().await?;
-    let (mut add, mut change, mut rotate, mut remove) = (
-        Row::default(),
-        Row::default(),
-        Row::default(),
-        Row::default(),
-    );
+    let mut add = Row::default();
+    let mut change = Row::default();
+    let mut rotate = Row::default();
+    let mut remove = Row::default();
     for round in 0..ROUNDS {
         let n = count + round;
         bench
@@ -212,15 +211,14 @@ async fn run(count: usize) -> Result<()> {
             })
             .await?;
         let wanted = format!("round-{round}");
-        let changed = |a: Option<&e2e::probe::Answer>| {
-            a.is_some_and(|a| {
-                a.headers
-                    .get("x-round")
-                    .is_some_and(|v| v.as_bytes() == wanted.as_bytes())
-            })
-        };
         bench
-            .change(&mut change, n, vec![route(n, &wanted)], changed)
+            .change(&mut change, n, vec![route(n, &wanted)], |a| {
+                a.is_some_and(|a| {
+                    a.headers
+                        .get("x-round")
+                        .is_some_and(|v| v.as_bytes() == wanted.as_bytes())
+                })
+            })
             .await?;
         let before = bench
             .probe(n)
@@ -229,16 +227,15 @@ async fn run(count: usize) -> Result<()> {
             .peer
             .context("over TLS")?
             .serial;
-        let rotated = |a: Option<&e2e::probe::Answer>| {
-            a.and_then(|a| a.peer.as_ref())
-                .is_some_and(|p| p.serial != before)
-        };
         bench
             .change(
                 &mut rotate,
                 n,
                 vec![secret(&format!("c{n}"), &name(n))?],
-                rotated,
+                |a| {
+                    a.and_then(|a| a.peer.as_ref())
+                        .is_some_and(|p| p.serial != before)
+                },
             )
             .await?;
     }
@@ -322,7 +319,9 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     };
     live(&probe(count - 1), start).await?;
     let cold = start.elapsed();
-    let (mut bytes, mut times, mut main) = (0, Vec::new(), Vec::new());
+    let mut bytes = 0;
+    let mut times = Vec::new();
+    let mut main = Vec::new();
     for n in count..count + CLASSIC_ROUNDS {
         let mut update = Update {
             upserts: listener.add(n)?,
@@ -344,10 +343,8 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     times.sort();
     main.sort();
     let (time, main) = (times[times.len() / 2], main[main.len() / 2]);
-    let (mine, my_bytes) = (
-        ours.live[ours.live.len() / 2],
-        ours.bytes[ours.bytes.len() / 2].max(1) + ours.gate[ours.gate.len() / 2],
-    );
+    let mine = ours.live[ours.live.len() / 2];
+    let my_bytes = ours.bytes[ours.bytes.len() / 2].max(1) + ours.gate[ours.gate.len() / 2];
     println!(
         "{count:>6} | classic layout: last host 200 after {:.0} ms; add a host: {bytes} B, live p50 {:.1} ms, Envoy main {:.1} ms \
          = {:.0}x our bytes, {:.0}x our time",

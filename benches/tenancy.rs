@@ -23,9 +23,11 @@ static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 type Cost = (Duration, usize, usize);
 
 fn cost<T>(step: impl FnOnce() -> T) -> (Cost, T) {
-    let (region, start) = (Region::new(GLOBAL), Instant::now());
+    let region = Region::new(GLOBAL);
+    let start = Instant::now();
     let made = step();
-    let (took, used) = (start.elapsed(), region.change());
+    let took = start.elapsed();
+    let used = region.change();
     (
         (
             took,

@@ -65,7 +65,8 @@ fn main() -> Result<()> {
 }
 
 fn memcpy() -> f64 {
-    let (from, mut to) = (vec![1u8; 64 << 20], vec![0u8; 64 << 20]);
+    let from = vec![1u8; 64 << 20];
+    let mut to = vec![0u8; 64 << 20];
     let start = Instant::now();
     to.copy_from_slice(std::hint::black_box(&from));
     std::hint::black_box(&to);
@@ -96,7 +97,8 @@ fn encode() -> Result<()> {
             bytes += std::hint::black_box(Resource::new("name", std::hint::black_box(&message)))
                 .encoded_len();
         }
-        let (ours, floor) = (bytes as f64 / start.elapsed().as_secs_f64() / 1e9, memcpy());
+        let ours = bytes as f64 / start.elapsed().as_secs_f64() / 1e9;
+        let floor = memcpy();
         println!("{size:>9} | {ours:.2} | {floor:.1} | {:.0}", floor / ours);
     }
     Ok(())
@@ -186,7 +188,8 @@ fn fanout(rows: &[usize]) -> Result<()> {
 fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("xds.sock");
-    let (path, count) = (socket.display().to_string(), RESOURCES.to_string());
+    let path = socket.display().to_string();
+    let count = RESOURCES.to_string();
     let mut args = [args, &[&path]].concat();
     if name != "ours" {
         args.push(&count);
@@ -263,7 +266,8 @@ struct Serving {
 
 impl Serving {
     fn start(socket: &str, upserts: Vec<Resource>) -> Result<Serving> {
-        let (cache, view) = (Cache::new(), View::new("fleet"));
+        let cache = Cache::new();
+        let view = View::new("fleet");
         cache.publish(
             &view,
             Update {
@@ -339,11 +343,9 @@ async fn serve_fanout(socket: &str) -> Result<()> {
         }
         value += 1;
         let streams = serving.cache.progress(&serving.view).nodes.len();
-        let (before, bytes, start) = (
-            cpu()?,
-            serving.cache.counts().of(Kind::Scope).bytes,
-            Instant::now(),
-        );
+        let before = cpu()?;
+        let bytes = serving.cache.counts().of(Kind::Scope).bytes;
+        let start = Instant::now();
         let update = Update {
             upserts: vec![wide(17, value)],
             removals: vec![],
@@ -356,7 +358,8 @@ async fn serve_fanout(socket: &str) -> Result<()> {
         while acks() < wanted {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        let (took, used) = (start.elapsed(), cpu()? - before);
+        let took = start.elapsed();
+        let used = cpu()? - before;
         println!(
             "{} {} {}",
             took.as_micros(),
@@ -383,7 +386,8 @@ fn micros() -> Result<u64> {
 #[tokio::main(flavor = "current_thread")]
 async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result<()> {
     let read = |name: &str| std::fs::read_to_string(Path::new(pair).join(name));
-    let (certificate, key) = (read("certificate")?, read("key")?);
+    let certificate = read("certificate")?;
+    let key = read("key")?;
     let serving = Serving::start(socket, vec![on_demand_listener("front", port, scoped())])?;
     serving.acknowledged(1, 1).await?;
     println!("listening");
@@ -473,7 +477,8 @@ async fn live(port: u16, connector: tokio_rustls::TlsConnector, host: String) ->
 async fn adds(seconds: u64) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let socket = dir.path().join("xds.sock");
-    let (hour, now) = (Duration::from_secs(3600), SystemTime::now());
+    let hour = Duration::from_secs(3600);
+    let now = SystemTime::now();
     let authority = Authority::new("bench", hour, now)?;
     let pair = authority.issue_server(&[format!("*.{DOMAIN}")], hour, now)?;
     std::fs::write(dir.path().join("certificate"), &pair.certificate)?;
@@ -516,7 +521,8 @@ async fn adds(seconds: u64) -> Result<()> {
         }
     });
     let mut probes = tokio::task::JoinSet::new();
-    let (mut used, mut nacks) = (0, 0);
+    let mut used = 0;
+    let mut nacks = 0;
     while let Some(line) = added.recv().await {
         let mut words = line.split(' ');
         let first = words.next().context("a word")?;

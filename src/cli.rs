@@ -610,7 +610,8 @@ mod tests {
             .get_subcommands()
             .flat_map(|sub| sub.get_arguments().map(move |arg| (sub, arg)))
         {
-            let (id, heading) = (option.get_id().as_str(), option.get_help_heading());
+            let id = option.get_id().as_str();
+            let heading = option.get_help_heading();
             let known = own.iter().find(|(of, _)| Some(*of) == heading);
             let is_own = known
                 .is_none_or(|(_, prefixes)| prefixes.iter().any(|prefix| id.starts_with(prefix)));

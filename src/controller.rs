@@ -187,7 +187,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             || options.credentials.envoy_credentials.of_pods(),
         "--isolated-envoys requires --envoy-credentials pod or both: these pods authenticate by their own service accounts"
     );
-    let (views, metrics) = (Views::new(), LastGoodMetrics::default());
+    let views = Views::new();
+    let metrics = LastGoodMetrics::default();
     let accounts = EnvoyAccounts {
         fleets: options.dedicated.fleets(),
         access: EnvoyAccess::new(views.clone()),
@@ -279,7 +280,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         places,
     };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
-    let (manager, thumbprint_index) = (issuance.manager(), issuance.thumbprint_index());
+    let manager = issuance.manager();
+    let thumbprint_index = issuance.thumbprint_index();
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(
         client.clone(),
@@ -300,13 +302,16 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         identity,
         duration: lease,
     };
-    let (for_lease, lease_stop) = (client.clone(), stop.clone());
+    let for_lease = client.clone();
+    let lease_stop = stop.clone();
     tasks.spawn("lease", async move {
         Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?)
     });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
-    let (for_definitions, defined, definitions) = (client.clone(), kinds.clone(), sender.clone());
+    let for_definitions = client.clone();
+    let defined = kinds.clone();
+    let definitions = sender.clone();
     tasks.spawn("definitions", async move {
         watch_definitions(for_definitions, defined, channel, definitions).await;
         Ok(())
@@ -317,20 +322,23 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         Ok(())
     });
     let (tell_records, mut replica_events) = mpsc::channel(16);
-    let (for_records, namespace) = (client.clone(), options.namespace.clone());
+    let for_records = client.clone();
+    let namespace = options.namespace.clone();
     tasks.spawn("records of replicas", async move {
         replicas::watch(for_records, namespace, tell_records).await;
         Ok(())
     });
     let (tell_answers, mut answers) = mpsc::channel(4);
-    let (for_answers, namespace) = (client.clone(), options.namespace.clone());
+    let for_answers = client.clone();
+    let namespace = options.namespace.clone();
     tasks.spawn("answers to challenges", async move {
         watch_answers(for_answers, namespace, tell_answers).await;
         Ok(())
     });
     let (tell_claims, mut claim_events) = mpsc::channel(16);
     runtime = runtime.recording(Claims::new(client.clone(), &options.namespace));
-    let (for_claims, namespace) = (client.clone(), options.namespace.clone());
+    let for_claims = client.clone();
+    let namespace = options.namespace.clone();
     tasks.spawn("claims", async move {
         claims::watch(for_claims, namespace, tell_claims).await;
         Ok(())
@@ -460,11 +468,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         revocations,
     });
 
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
-    let (mut progress, mut unknown) = (cache.watch_all(), cache.watch_all_unknown());
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut progress = cache.watch_all();
+    let mut unknown = cache.watch_all_unknown();
     let mut certificates = tokio::time::interval(CERTIFICATES);
     let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {

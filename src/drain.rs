@@ -34,10 +34,8 @@ const ANSWER: usize = 1 << 20;
 /// # Errors
 /// When signals cannot be received. Failures of Envoy are logged only.
 pub async fn drain(options: cli::Drain) -> Result<bool> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let limit = connection_pressure::usual_limit(
         options
             .envoy_admin

@@ -68,12 +68,11 @@ impl EnvoyCertificate {
 
     /// Reads the files of an earlier start.
     fn of(dir: &Path) -> Option<Self> {
-        let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
         let pair = Pair {
-            certificate: read("tls.crt")?,
-            key: read("tls.key")?,
+            certificate: read("tls.crt", dir)?,
+            key: read("tls.key", dir)?,
         };
-        Self::new(pair, read("ca.crt")?).ok()
+        Self::new(pair, read("ca.crt", dir)?).ok()
     }
 
     /// Returns the time of the renewal: when a third of the lifetime is left.
@@ -90,6 +89,10 @@ impl EnvoyCertificate {
     }
 }
 
+fn read(name: &str, dir: &Path) -> Option<String> {
+    std::fs::read_to_string(dir.join(name)).ok()
+}
+
 /// Returns whether another certificate is needed: there is none, it is due, or the CA certificates
 /// have changed.
 fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool {
@@ -101,10 +104,8 @@ fn wanted(held: Option<&EnvoyCertificate>, roots: &str, now: SystemTime) -> bool
 /// # Errors
 /// When files cannot be written. An unavailable controller is retried.
 pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
-    let (mut terminate, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         done = keep(&options) => done,
         _ = terminate.recv() => Ok(!options.once),
@@ -114,13 +115,11 @@ pub async fn envoy_identity(options: cli::EnvoyIdentity) -> Result<bool> {
 
 async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
     let dir = &options.dir;
-    let write = |files: &[(&str, &str)]| {
-        publish(dir, files).with_context(|| format!("--dir {}", dir.display()))
-    };
     let mut held = EnvoyCertificate::of(dir);
     // The CA certificates that were last written for Envoy.
     let mut written = held.as_ref().map(|held| held.roots.clone());
-    let (mut said, mut pause) = (String::new(), PAUSES[0]);
+    let mut said = String::new();
+    let mut pause = PAUSES[0];
     loop {
         let failed = match std::fs::read_to_string(&options.roots) {
             Err(error) => Some(format!("{}: {error}", options.roots.display())),
@@ -128,32 +127,31 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                 if let Some(held) = &held
                     && written.as_ref() != Some(&roots)
                 {
-                    write(&held.files(&roots))?;
+                    write(&held.files(&roots), dir)?;
                     written = Some(roots.clone());
                 }
-                match wanted(held.as_ref(), &roots, SystemTime::now()) {
-                    false => None,
-                    true => {
-                        match obtain(options, &roots)
-                            .await
-                            .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
-                        {
-                            Ok(new) => {
-                                write(&new.files(&roots))?;
-                                let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
-                                info!(%until, "certificate from {}", options.controller);
-                                (written, held) = (Some(roots), Some(new));
-                                sleep(if options.once {
-                                    Duration::ZERO
-                                } else {
-                                    SOONEST
-                                })
-                                .await;
-                                None
-                            }
-                            Err(error) => Some(format!("{error:#}")),
+                if wanted(held.as_ref(), &roots, SystemTime::now()) {
+                    match obtain(options, &roots)
+                        .await
+                        .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
+                    {
+                        Ok(new) => {
+                            write(&new.files(&roots), dir)?;
+                            let until = Timestamp::try_from(new.ends).unwrap_or(Timestamp::MAX);
+                            info!(%until, "certificate from {}", options.controller);
+                            (written, held) = (Some(roots), Some(new));
+                            sleep(if options.once {
+                                Duration::ZERO
+                            } else {
+                                SOONEST
+                            })
+                            .await;
+                            None
                         }
+                        Err(error) => Some(format!("{error:#}")),
                     }
+                } else {
+                    None
                 }
             }
         };
@@ -172,6 +170,10 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
         sleep(pause).await;
         pause = (pause * 2).min(PAUSES[1]);
     }
+}
+
+fn write(files: &[(&str, &str)], dir: &Path) -> Result<()> {
+    publish(dir, files).with_context(|| format!("--dir {}", dir.display()))
 }
 
 /// Requests a certificate for a new key from the controller.
@@ -346,10 +348,8 @@ mod tests {
     async fn a_certificate_is_got_from_whom_the_roots_vouch_for_and_lies_there_for_envoy() {
         let dir = tempfile::tempdir().expect("a directory");
         let signer = Signer::new(XDS_NAME);
-        let (roots, other) = (
-            signer.authority.certificate().to_owned(),
-            Signer::new(XDS_NAME),
-        );
+        let roots = signer.authority.certificate().to_owned();
+        let other = Signer::new(XDS_NAME);
         let (options, _stopper) = pod(dir.path(), signer).await;
         std::fs::write(&options.roots, &roots).expect("written");
         assert!(keep(&options).await.expect("it is got"));
@@ -357,7 +357,9 @@ mod tests {
         assert_eq!(held.roots, roots);
         assert!(!wanted(Some(&held), &roots, SystemTime::now()));
 
-        let why = |told: Result<Pair>| format!("{:#}", told.expect_err("there is none"));
+        fn why(told: Result<Pair>) -> String {
+            format!("{:#}", told.expect_err("there is none"))
+        }
         let text = why(obtain(&options, other.authority.certificate()).await);
         assert!(text.contains("TLS") && !text.contains("good"), "{text}");
         assert!(why(obtain(&options, "").await).contains("no certificate in PEM"));
@@ -419,9 +421,16 @@ mod tests {
         publish(dir.path(), &left.files(&left.roots)).expect("written");
         let found = EnvoyCertificate::of(dir.path()).expect("it is there");
         assert_eq!(
-            (found.pair.certificate, found.roots, found.ends),
-            (left.pair.certificate.clone(), left.roots.clone(), left.ends)
+            found.pair.certificate,
+            left.pair.certificate.clone(),
+            "the certificate is the earlier one"
         );
+        assert_eq!(
+            found.roots,
+            left.roots.clone(),
+            "the roots are the earlier ones"
+        );
+        assert_eq!(found.ends, left.ends, "the end is the earlier one");
         let other = held(SystemTime::now(), HOUR);
         let files = [
             ("tls.crt", &*left.pair.certificate),

@@ -78,7 +78,6 @@ impl Image {
     /// Replaces the registry. That of a repository is its first part, if it has a dot or a colon or
     /// is `localhost`.
     fn pull_from(&mut self, registry: &str) {
-        let is_registry = |part: &str| part == "localhost" || part.contains(['.', ':']);
         let name = match self.repository.split_once('/') {
             Some((first, name)) if is_registry(first) => name,
             _ => &self.repository,
@@ -87,6 +86,10 @@ impl Image {
         self.reference = format!("{repository}{}", &self.reference[self.repository.len()..]);
         self.repository = repository;
     }
+}
+
+fn is_registry(part: &str) -> bool {
+    part == "localhost" || part.contains(['.', ':'])
 }
 
 fn parse(text: &str) -> Result<Value, WrongValues> {
@@ -104,9 +107,13 @@ fn merge(under: &mut Value, over: Value) {
         (Value::Mapping(under), Value::Mapping(over)) => {
             for (key, value) in over {
                 match (under.get_mut(&key), value) {
-                    (_, Value::Null) => drop(under.remove(&key)),
+                    (_, Value::Null) => {
+                        under.remove(&key);
+                    }
                     (Some(there), value) => merge(there, value),
-                    (None, value) => drop(under.insert(key, value)),
+                    (None, value) => {
+                        under.insert(key, value);
+                    }
                 }
             }
         }
@@ -121,23 +128,25 @@ fn image(
     values: &Value,
     own_tag: Option<&str>,
 ) -> Result<Image, WrongValues> {
-    let text = |field: &str| match &values[field] {
-        Value::Null => Ok(None),
-        Value::String(text) if text.is_empty() => Ok(None),
-        Value::String(text) => Ok(Some(text.clone())),
-        _ => Err(WrongValues::Field(format!("{path}.{field}"), "a text")),
-    };
-    let wrong = |field: &str, expected| WrongValues::Field(format!("{path}.{field}"), expected);
-    let repository =
-        text("repository")?.ok_or_else(|| wrong("repository", "a registry and name"))?;
-    let tag = text("tag")?
+    fn text(field: &str, path: &str, values: &Value) -> Result<Option<String>, WrongValues> {
+        match &values[field] {
+            Value::Null => Ok(None),
+            Value::String(text) if text.is_empty() => Ok(None),
+            Value::String(text) => Ok(Some(text.clone())),
+            _ => Err(WrongValues::Field(format!("{path}.{field}"), "a text")),
+        }
+    }
+    let repository = text("repository", &path, values)?
+        .ok_or_else(|| wrong("repository", "a registry and name", &path))?;
+    let tag = text("tag", &path, values)?
         .or(own_tag.map(str::to_owned))
-        .ok_or_else(|| wrong("tag", "a tag"))?;
-    let digest = text("digest")?;
+        .ok_or_else(|| wrong("tag", "a tag", &path))?;
+    let digest = text("digest", &path, values)?;
     if digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
         return Err(wrong(
             "digest",
             "sha256: and 64 hexadecimal digits in lower case",
+            &path,
         ));
     }
     let pinned = digest
@@ -154,12 +163,19 @@ fn image(
     })
 }
 
+fn wrong(field: &str, expected: &'static str, path: &str) -> WrongValues {
+    WrongValues::Field(format!("{path}.{field}"), expected)
+}
+
 /// Checks a digest by the OCI image specification, descriptor.md: `sha256:` and the hash in lower
 /// case.
 fn is_digest(text: &str) -> bool {
-    let hexadecimal = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    text.strip_prefix("sha256:")
-        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hexadecimal))
+    text.strip_prefix("sha256:").is_some_and(|hash| {
+        hash.len() == 64
+            && hash
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
 }
 
 #[cfg(test)]
@@ -239,10 +255,10 @@ mod tests {
     #[test]
     fn a_release_pins_envoy_and_values_go_before_it() {
         let digest = format!("sha256:{}", "0a".repeat(32));
-        let envoy = |pinned: &str, values: &[&str]| {
+        fn envoy(pinned: &str, values: &[&str]) -> Result<Option<String>, WrongValues> {
             let values: Vec<String> = values.iter().map(ToString::to_string).collect();
             images_of(Some(pinned), &values).map(|all| all[1].digest.clone())
-        };
+        }
         assert_eq!(envoy(&digest, &[]), Ok(Some(digest.clone())));
         assert_eq!(envoy(&digest, &["envoy: {image: {digest: ''}}"]), Ok(None));
         assert_eq!(envoy("", &[]), Ok(None));

@@ -54,13 +54,15 @@ impl Findings {
     }
 
     fn sorted(self) -> Vec<Finding> {
-        let each = |((object, reason, message), listeners): (_, BTreeSet<String>)| Finding {
-            object,
-            reason,
-            message,
-            listeners: listeners.into_iter().collect(),
-        };
-        self.found.into_iter().map(each).collect()
+        self.found
+            .into_iter()
+            .map(|((object, reason, message), listeners)| Finding {
+                object,
+                reason,
+                message,
+                listeners: listeners.into_iter().collect(),
+            })
+            .collect()
     }
 }
 
@@ -308,13 +310,15 @@ fn listeners_of(store: &Store, gateway: &ObjectName) -> Vec<Arc<Listener>> {
         .sets_of(gateway)
         .filter_map(|set| store.listener_set(set))
         .flat_map(|set| &set.listeners);
-    let terminates = |listener: &&Arc<Listener>| {
-        listener
-            .tls
-            .as_ref()
-            .is_some_and(|tls| tls.mode == TlsMode::Terminate)
-    };
-    own.chain(sets).filter(terminates).cloned().collect()
+    own.chain(sets)
+        .filter(|listener| {
+            listener
+                .tls
+                .as_ref()
+                .is_some_and(|tls| tls.mode == TlsMode::Terminate)
+        })
+        .cloned()
+        .collect()
 }
 
 #[cfg(test)]

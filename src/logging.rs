@@ -50,7 +50,6 @@ fn as_json<F, W>(
 
 /// Returns the filter, and the error of the variable that sets it.
 fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<String>) {
-    let usual = || EnvFilter::new("info,kube_client=off");
     let set = |name| {
         variable(name)
             .filter(|text| !text.is_empty())
@@ -68,6 +67,10 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<Strin
             )),
         ),
     }
+}
+
+fn usual() -> EnvFilter {
+    EnvFilter::new("info,kube_client=off")
 }
 
 /// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the
@@ -125,10 +128,9 @@ mod tests {
     fn logged(how: LogFormat, log: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
-        let writer = move || Written(to.clone());
         let builder = SubscriberBuilder::default()
             .with_max_level(tracing::Level::DEBUG)
-            .with_writer(writer);
+            .with_writer(move || Written(to.clone()));
         match how {
             LogFormat::Text => {
                 let builder = builder.with_ansi(false).with_target(false).without_time();
@@ -309,8 +311,7 @@ mod tests {
 
     #[test]
     fn a_filter_that_cannot_be_read_is_told_and_changes_nothing() {
-        let set = |name: &str| (name == "RUST_LOG").then(|| "a=b=c".to_owned());
-        let (used, unread) = filter(set);
+        let (used, unread) = filter(|name| (name == "RUST_LOG").then(|| "a=b=c".to_owned()));
         assert_eq!(used.to_string(), filter(|_| None).0.to_string());
         assert!(unread.is_some_and(|text| text.starts_with("RUST_LOG=a=b=c: ")));
     }

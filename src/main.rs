@@ -381,13 +381,12 @@ fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
 /// Sends a query to the running program, and parses the answer.
 async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
     let text = ask(socket, question).await?;
-    let another = || {
+    serde_json::from_str(&text).with_context(|| {
         format!(
             "{} sends an unexpected answer: is it a gatewright of another version?",
             socket.display()
         )
-    };
-    serde_json::from_str(&text).with_context(another)
+    })
 }
 
 async fn status(options: &cli::Status) -> Result<bool> {
@@ -503,8 +502,10 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
             let mut rows =
                 vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
             for row in reply.as_array().into_iter().flatten() {
-                let text = |field: &str| row[field].as_str().unwrap_or("-").to_owned();
-                rows.push(["what", "namespace", "protocol", "since", "released"].map(text));
+                rows.push(
+                    ["what", "namespace", "protocol", "since", "released"]
+                        .map(|field| row[field].as_str().unwrap_or("-").to_owned()),
+                );
             }
             io::stdout().write_all(table(&rows).as_bytes())?;
             Ok(true)
@@ -587,10 +588,13 @@ fn show_certificates(report: &Report, output: Output) -> Result<()> {
 }
 
 fn images(options: &cli::Images) -> Result<bool> {
-    let read = |file: &std::path::PathBuf| {
-        std::fs::read_to_string(file).with_context(|| format!("--values {}", file.display()))
-    };
-    let values: Vec<String> = options.values.iter().map(read).collect::<Result<_>>()?;
+    let values: Vec<String> = options
+        .values
+        .iter()
+        .map(|file| {
+            std::fs::read_to_string(file).with_context(|| format!("--values {}", file.display()))
+        })
+        .collect::<Result<_>>()?;
     let all = gatewright::images::images(&values)?;
     match options.output {
         Output::Yaml => print(&serde_json::to_value(&all)?, Document::Yaml),

@@ -50,7 +50,8 @@ fn fill(file: File, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) 
 /// When that fails: the files are unchanged.
 pub(crate) fn publish(dir: &Path, files: &[(&str, &str)]) -> io::Result<()> {
     fs::create_dir_all(dir)?;
-    let (data, next) = (dir.join("..data"), dir.join("..data_new"));
+    let data = dir.join("..data");
+    let next = dir.join("..data_new");
     let old = fs::read_link(&data).ok();
     // Two names alternate: no program opens files of the one that is not linked.
     let name = if old.as_deref() == Some(Path::new("..a")) {
@@ -92,25 +93,36 @@ mod tests {
     fn files_are_replaced_together_and_are_of_this_user_alone() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("tls");
-        let read = |name: &str| fs::read_to_string(path.join(name)).expect("it is there");
+        fn read(name: &str, path: &Path) -> String {
+            fs::read_to_string(path.join(name)).expect("it is there")
+        }
         for round in ["1", "2", "3"] {
             publish(&path, &[("tls.crt", round), ("tls.key", round)]).expect("written");
-            assert_eq!([read("tls.crt"), read("tls.key")], [round, round]);
+            assert_eq!(
+                [read("tls.crt", &path), read("tls.key", &path)],
+                [round, round]
+            );
         }
-        let mode = |path: &Path| {
+        fn mode(path: &Path) -> u32 {
             fs::metadata(path)
                 .expect("it is there")
                 .permissions()
                 .mode()
                 & 0o777
-        };
+        }
         assert_eq!(
-            (mode(&path.join("tls.key")), mode(&path.join("..data"))),
-            (0o600, 0o700)
+            mode(&path.join("tls.key")),
+            0o600,
+            "the key is the user's alone"
+        );
+        assert_eq!(
+            mode(&path.join("..data")),
+            0o700,
+            "the directory is the user's alone"
         );
         // Files of an interrupted attempt do not affect the next one.
         symlink("nowhere", path.join("..data_new")).expect("a link");
         publish(&path, &[("tls.crt", "4"), ("tls.key", "4")]).expect("written");
-        assert_eq!(read("tls.key"), "4");
+        assert_eq!(read("tls.key", &path), "4");
     }
 }

@@ -298,7 +298,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;
     let (supply, mut supplied) = mpsc::channel(4);
-    let (running, manager_stop) = (manager.clone(), stop.clone());
+    let running = manager.clone();
+    let manager_stop = stop.clone();
     tasks.spawn("certificates", async move {
         running.run(supply, manager_stop).await;
         Ok(())
@@ -344,7 +345,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             .with_context(|| format!("admin socket {}", admin.display()))
     });
     let (orders, ordered) = watch::channel(Order::Run);
-    let (private, patience) = (dir.path().to_owned(), options.envoy_process.envoy_patience);
+    let private = dir.path().to_owned();
+    let patience = options.envoy_process.envoy_patience;
     let mut supervising = tasks::spawn("envoy", async move {
         match envoy {
             Some(program) => {
@@ -371,10 +373,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         }
     });
 
-    let (mut term, mut interrupt) = (
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    );
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut upgrade = signal(SignalKind::user_defined2())?;
     let mut progress = cache.watch(&view);
     let mut unknown = cache.watch_unknown(&view);

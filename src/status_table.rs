@@ -18,22 +18,12 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             text(&item["metadata"]["name"])
         );
         let status = &item["status"];
-        let mut add = |of: String, conditions: &Value| {
-            for c in all(conditions) {
-                rows.push([
-                    of.clone(),
-                    text(&c["type"]),
-                    text(&c["status"]),
-                    text(&c["reason"]),
-                    text(&c["message"]),
-                ]);
-            }
-        };
-        add(name.clone(), &status["conditions"]);
+        add(name.clone(), &status["conditions"], &mut rows);
         for listener in all(&status["listeners"]) {
             add(
                 format!("{name} listener {}", text(&listener["name"])),
                 &listener["conditions"],
+                &mut rows,
             );
         }
         for parent in all(&status["parents"]) {
@@ -45,12 +35,14 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             add(
                 format!("{name} at {}{section}", text(&reference["name"])),
                 &parent["conditions"],
+                &mut rows,
             );
         }
         for ancestor in all(&status["ancestors"]) {
             add(
                 format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])),
                 &ancestor["conditions"],
+                &mut rows,
             );
         }
     }
@@ -61,23 +53,35 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
 /// first, beginning with the heads of the columns.
 pub fn quota_rows(list: &Value) -> Vec<[String; 6]> {
     let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
-    let of_namespace = |of: &Value| {
-        let amounts = Dimension::ALL.map(|dimension| {
-            let quota = &of["quotas"][dimension.name()];
-            let number = |field: &str| dimension.number(quota[field].as_u64().unwrap_or(0));
-            format!("{}/{}", number("used"), number("limit"))
-        });
-        row(text(&of["namespace"]), amounts)
-    };
-    let namespaces = all(&list["quotas"]).map(of_namespace);
     std::iter::once(row("NAMESPACE".to_owned(), heads))
-        .chain(namespaces)
+        .chain(all(&list["quotas"]).map(quota_row))
         .collect()
+}
+
+fn quota_row(of: &Value) -> [String; 6] {
+    let amounts = Dimension::ALL.map(|dimension| {
+        let quota = &of["quotas"][dimension.name()];
+        let [used, limit] = ["used", "limit"].map(|field| quota[field].as_u64().unwrap_or(0));
+        format!("{}/{}", dimension.number(used), dimension.number(limit))
+    });
+    row(text(&of["namespace"]), amounts)
 }
 
 fn row(first: String, others: [String; 5]) -> [String; 6] {
     let [a, b, c, d, e] = others;
     [first, a, b, c, d, e]
+}
+
+fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
+    for c in all(conditions) {
+        rows.push([
+            of.clone(),
+            text(&c["type"]),
+            text(&c["status"]),
+            text(&c["reason"]),
+            text(&c["message"]),
+        ]);
+    }
 }
 
 fn all(list: &Value) -> impl Iterator<Item = &Value> {
@@ -98,11 +102,11 @@ mod tests {
     fn each_condition_of_an_object_its_listeners_parents_and_ancestors_has_a_row() {
         let conditions =
             json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
-        let object = |kind: &str, status: Value| json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status});
-        let (parent, ancestor) = (
-            json!({"name": "edge", "sectionName": "l"}),
-            json!({"name": "edge"}),
-        );
+        fn object(kind: &str, status: Value) -> Value {
+            json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status})
+        }
+        let parent = json!({"name": "edge", "sectionName": "l"});
+        let ancestor = json!({"name": "edge"});
         let list = json!({"items": [
             object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
             object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),
@@ -126,12 +130,14 @@ mod tests {
 
     #[test]
     fn quotas_are_used_and_allowed_amounts_in_their_units() {
-        let quota = |used: u64, limit: u64| json!({"used": used, "limit": limit});
+        fn quota(used: u64, limit: u64) -> Value {
+            json!({"used": used, "limit": limit})
+        }
         let quotas = json!({"envoy_bytes": quota((3 << 20) / 2, 256 << 20), "program_bytes": quota(1, 128 << 20),
             "clusters": quota(7, 4000), "filter_chains": quota(0, 64), "record_bytes": quota(2048, 4 << 20)});
         let rows = quota_rows(&json!({"quotas": [{"namespace": "shop", "quotas": quotas}]}));
         let expected = ["shop", "1.5/256", "0.1/128", "7/4000", "0/64", "2/4096"];
-        assert_eq!(rows[1], expected);
-        assert_eq!(rows[0][1], "ENVOY MIB");
+        assert_eq!(rows[1], expected, "a row of a namespace");
+        assert_eq!(rows[0][1], "ENVOY MIB", "the head of a column");
     }
 }

@@ -90,9 +90,8 @@ pub fn log_panics() {
     std::panic::set_hook(Box::new(move |info: &PanicHookInfo| {
         let thread = std::thread::current();
         // Tasks of the crates that know nothing of ours have spans.
-        let span = || tracing::Span::current().metadata().map(|span| span.name());
         let task = name()
-            .or_else(span)
+            .or_else(|| tracing::Span::current().metadata().map(|span| span.name()))
             .or(thread.name())
             .unwrap_or("without a name");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -124,7 +123,8 @@ mod tests {
             ended(async { Err(anyhow!("no disk")) }).await,
             "the task this one: no disk"
         );
-        let (number, text) = (7, "text");
+        let number = 7;
+        let text = "text";
         assert_eq!(
             ended(async move { panic!("{number} of {text}") }).await,
             "the task this one panicked: 7 of text"

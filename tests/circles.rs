@@ -276,7 +276,9 @@ fn paths(tree: &str) -> Vec<(Vec<String>, String)> {
         return vec![(path, name)];
     };
     let list = list.trim().strip_suffix('}').expect("what opens is closed");
-    let (mut all, mut depth, mut start) = (Vec::new(), 0, 0);
+    let mut all = Vec::new();
+    let mut depth = 0;
+    let mut start = 0;
     for (at, c) in list.char_indices().chain([(list.len(), ',')]) {
         match c {
             '{' => depth += 1,
@@ -315,7 +317,8 @@ fn circles(arrows: &Arrows) -> BTreeSet<BTreeSet<&Module>> {
 }
 
 fn reach<'a>(from: &Module, arrows: &'a Arrows) -> BTreeSet<&'a Module> {
-    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+    let mut found = BTreeSet::new();
+    let mut open = vec![from];
     while let Some(module) = open.pop() {
         let next = arrows
             .get(module)

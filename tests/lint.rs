@@ -40,11 +40,8 @@ spec: {controllerName: io.cilium/gateway-controller}
 #[test]
 fn nothing_found_is_zero_something_is_one_and_a_wrong_command_line_two() {
     let good = lint(&["-"], TENANT);
-    assert_eq!(
-        (good.status.code(), &*good.stdout),
-        (Some(0), &b""[..]),
-        "{good:?}"
-    );
+    assert_eq!(good.status.code(), Some(0), "{good:?}");
+    assert_eq!(&*good.stdout, &b""[..], "{good:?}");
     let bad = lint(
         &["-", "-o", "json"],
         &TENANT.replace("apex: a.org", "apex: b.org"),
@@ -53,8 +50,14 @@ fn nothing_found_is_zero_something_is_one_and_a_wrong_command_line_two() {
     let found: serde_json::Value = serde_json::from_slice(&bad.stdout).expect("JSON");
     let finding = &found[0];
     assert_eq!(
-        (finding["file"].as_str(), finding["line"].as_u64()),
-        (Some("-"), Some(5))
+        finding["file"].as_str(),
+        Some("-"),
+        "standard input is the file"
+    );
+    assert_eq!(
+        finding["line"].as_u64(),
+        Some(5),
+        "the line is that of the object"
     );
     assert_eq!(finding["object"], "tenantgateway tenant-a/cozystack");
     assert_eq!(finding["reason"], "ApexNotAllowed");
@@ -120,12 +123,11 @@ fn what_concerns_a_whole_file_has_no_line_and_a_second_definition_a_reason_of_it
     );
     let found: serde_json::Value =
         serde_json::from_slice(&lint(&[&path, "-o", "json"], "").stdout).expect("JSON");
-    let of_file = |finding: &&serde_json::Value| finding["reason"] == "Unreadable";
     let whole = found
         .as_array()
         .expect("a list")
         .iter()
-        .find(of_file)
+        .find(|finding| finding["reason"] == "Unreadable")
         .expect("found");
     assert!(whole.get("line").is_none(), "{whole}");
 }

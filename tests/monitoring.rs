@@ -178,7 +178,8 @@ fn every_panel_of_the_dashboard_shows_a_metric_that_there_is() {
     let board: Value = serde_json::from_str(&read("dashboards/gatewright.json")).expect("JSON");
     let series = series();
     let mut broken = Vec::new();
-    let (mut ids, mut drawn) = (BTreeSet::new(), 0);
+    let mut ids = BTreeSet::new();
+    let mut drawn = 0;
     for panel in board["panels"].as_array().expect("panels") {
         let title = panel["title"].as_str().expect("a title");
         assert!(

@@ -339,7 +339,8 @@ fn blocks(page: &str, text: &str) -> Vec<Block> {
 /// the next.
 fn commands(lines: &[&str]) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    let (mut goes_on, mut document) = (false, None);
+    let mut goes_on = false;
+    let mut document = None;
     for line in lines {
         if let Some(end) = &document {
             if line.trim() == *end {
@@ -410,7 +411,8 @@ fn ours(line: &str) -> Vec<Vec<String>> {
 /// Splits a line into words as a shell does, in as far as pages need it.
 fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
-    let (mut word, mut quote) = (String::new(), None);
+    let mut word = String::new();
+    let mut quote = None;
     for letter in line.chars() {
         match (quote, letter) {
             (None, '\'' | '"') => quote = Some(letter),
@@ -433,14 +435,13 @@ fn words(line: &str) -> Vec<String> {
 /// command that a text only mentions.
 fn unaccepted(words: &[String]) -> Option<String> {
     // Words in capitals stand for something of the reader.
-    let stands_for = |word: &String| match &**word {
-        "URL" | "https://HOST/PATH" => "https://shop.example.org/".to_owned(),
-        "HOST" => "shop.example.org".to_owned(),
-        "HOST:8080" => "gatewright:8080".to_owned(),
-        _ => word.clone(),
-    };
     let refused = Cli::command()
-        .try_get_matches_from(words.iter().map(stands_for))
+        .try_get_matches_from(words.iter().map(|word| match &**word {
+            "URL" | "https://HOST/PATH" => "https://shop.example.org/".to_owned(),
+            "HOST" => "shop.example.org".to_owned(),
+            "HOST:8080" => "gatewright:8080".to_owned(),
+            _ => word.clone(),
+        }))
         .err()?;
     let is_a_part = refused.get(ContextKind::InvalidValue)
         == Some(&ContextValue::String(String::new()))
@@ -478,7 +479,8 @@ fn every_command_of_a_page_is_run_or_has_a_reason() {
         .flat_map(|block| &block.commands)
         .collect();
     let mut broken = Vec::new();
-    let (mut tests, mut reasons) = (BTreeSet::new(), BTreeSet::new());
+    let mut tests = BTreeSet::new();
+    let mut reasons = BTreeSet::new();
     for block in &all {
         let at = format!("{}:{}", block.page, block.line);
         if let Some((_, part)) = block
@@ -490,7 +492,9 @@ fn every_command_of_a_page_is_run_or_has_a_reason() {
                 .iter()
                 .find(|(page, of, ..)| (*page, *of) == (&*block.page, part))
             {
-                Some(test) => drop(tests.insert(test)),
+                Some(test) => {
+                    tests.insert(test);
+                }
                 None => broken.push(format!(
                     "{at}: no test of RUN runs part {part:?} of the page"
                 )),
@@ -506,7 +510,9 @@ fn every_command_of_a_page_is_run_or_has_a_reason() {
                 .iter()
                 .find(|(begins, _)| command.starts_with(begins))
             {
-                Some(reason) => drop(reasons.insert(reason)),
+                Some(reason) => {
+                    reasons.insert(reason);
+                }
                 None => broken.push(format!("{at}: {command}")),
             }
         }
@@ -547,7 +553,8 @@ fn tests_that_are_named_are_there() {
 
 #[test]
 fn the_program_accepts_every_command_line_of_the_pages() {
-    let (mut broken, mut count) = (Vec::new(), 0);
+    let mut broken = Vec::new();
+    let mut count = 0;
     for (page, text) in pages() {
         let fenced = blocks(&page, &text);
         let in_blocks = fenced.iter().flat_map(|block| &block.commands).cloned();

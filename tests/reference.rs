@@ -66,9 +66,12 @@ fn command(of: &Command, body: &mut String) {
             .map(ToString::to_string)
             .unwrap_or_default();
         writeln!(body, "\n## {name}\n\n{}\n", about.trim()).expect("a String takes every write");
-        let shown =
-            |arg: &&Arg| !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version");
-        let args: Vec<&Arg> = sub.get_arguments().filter(shown).collect();
+        let args: Vec<&Arg> = sub
+            .get_arguments()
+            .filter(|arg| {
+                !arg.is_hide_set() && !matches!(arg.get_id().as_str(), "help" | "version")
+            })
+            .collect();
         if !args.is_empty() {
             body.push_str("| Argument | Default | Meaning |\n| --- | --- | --- |\n");
         }
@@ -237,7 +240,8 @@ fn definition(path: &Path, body: &mut String) {
     let crd: Value = serde_yaml_ng::from_str(&text).expect("YAML");
     let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     for version in crd["spec"]["versions"].as_sequence().expect("versions") {
-        let (kind, group) = (of(&crd["spec"]["names"]["kind"]), of(&crd["spec"]["group"]));
+        let kind = of(&crd["spec"]["names"]["kind"]);
+        let group = of(&crd["spec"]["group"]);
         let schema = &version["schema"]["openAPIV3Schema"];
         let heading = format!(
             "\n## {kind} ({group}/{})\n\n{}\n",
@@ -256,9 +260,10 @@ fn fields(at: &str, schema: &Value, body: &mut String) {
     };
     for (name, field) in properties {
         let name = format!("{at}.{}", name.as_str().unwrap_or_default());
-        let (item, list) = match field["items"].is_null() {
-            true => (field, ""),
-            false => (&field["items"], "[]"),
+        let (item, list) = if field["items"].is_null() {
+            (field, "")
+        } else {
+            (&field["items"], "[]")
         };
         let kind = item["type"].as_str().unwrap_or("any");
         let words = |key: &str| {

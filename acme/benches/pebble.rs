@@ -101,7 +101,8 @@ fn processor_times() -> Result<(Duration, Duration)> {
         .context("a name")?
         .split_whitespace()
         .collect();
-    let (user, kernel) = (fields[11].parse::<u64>()?, fields[12].parse::<u64>()?);
+    let user = fields[11].parse::<u64>()?;
+    let kernel = fields[12].parse::<u64>()?;
     Ok((
         Duration::from_millis((user + kernel) * 10),
         Duration::from_millis(user * 10),
@@ -153,12 +154,14 @@ async fn measured<F: Future<Output = Result<()>>>(
         let dir = tempfile::tempdir()?;
         let path = dir.path().to_owned();
         kept.push(dir);
-        let (start, (work, own), ca) =
-            (Instant::now(), processor_times()?, pebble.processor_time()?);
+        let start = Instant::now();
+        let (work, own) = processor_times()?;
+        let ca = pebble.processor_time()?;
         match tokio::time::timeout(WATCHDOG, run(pebble.clone(), path)).await {
             Ok(done) => {
                 done?;
-                let (took, now) = (start.elapsed(), processor_times()?);
+                let took = start.elapsed();
+                let now = processor_times()?;
                 let (requests, ca) = (pebble.requests(), pebble.processor_time()? - ca);
                 return Ok(Run {
                     took,
@@ -175,7 +178,8 @@ async fn measured<F: Future<Output = Result<()>>>(
 }
 
 async fn ceiling() -> Result<()> {
-    let (mut rounds, mut kept) = (Vec::new(), Vec::new());
+    let mut rounds = Vec::new();
+    let mut kept = Vec::new();
     for round in 0..ROUNDS {
         // In turns, so that no client has the quieter machine.
         let trivial_first = round % 2 == 0;
@@ -191,14 +195,15 @@ async fn ceiling() -> Result<()> {
         };
         rounds.push((ours, trivial));
     }
-    let part = |(ours, trivial): &(Run, Run)| ours.rate() / trivial.rate();
     rounds.sort_by(|a, b| part(a).total_cmp(&part(b)));
     println!(
         "{CERTIFICATES} certificates from Pebble, {WORKERS} at a time, the median of {ROUNDS} rounds:"
     );
     let (ours, trivial) = &rounds[ROUNDS / 2];
     for (name, run) in [("trivial client", trivial), ("gatewright", ours)] {
-        let (rate, each, own) = (run.rate(), run.each(), run.own());
+        let rate = run.rate();
+        let each = run.each();
+        let own = run.own();
         let requests = run.requests as f64 / CERTIFICATES as f64;
         let busy = 100.0 * run.ca.as_secs_f64() / run.took.as_secs_f64();
         println!(
@@ -216,6 +221,10 @@ async fn ceiling() -> Result<()> {
         parts.join(", ")
     );
     Ok(())
+}
+
+fn part((ours, trivial): &(Run, Run)) -> f64 {
+    ours.rate() / trivial.rate()
 }
 
 fn pem(pebble: &Pebble) -> Result<String> {
@@ -243,7 +252,8 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
         .map(|i| {
             let names = Names::parse([format!("h{i}.example{i}.com")])?;
             let id = CertificateId::of("t", &names);
-            let (tenant, issuer) = ("t".to_owned(), "pebble".to_owned());
+            let tenant = "t".to_owned();
+            let issuer = "pebble".to_owned();
             Ok(Wanted {
                 id,
                 tenant,
@@ -321,7 +331,6 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
         let challenge = authorization.challenge(instant_acme::ChallengeType::Http01);
         challenge.context("HTTP-01 is offered")?.set_ready().await?;
     }
-    let pause = || tokio::time::sleep(Duration::from_millis(10));
     while order.refresh().await?.status == OrderStatus::Pending {
         pause().await;
     }
@@ -341,6 +350,10 @@ async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
     order.certificate().await?.context("it is issued").map(drop)
 }
 
+fn pause() -> tokio::time::Sleep {
+    tokio::time::sleep(Duration::from_millis(10))
+}
+
 fn tool(name: &str) -> Option<std::path::PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../.tools")
@@ -358,9 +371,6 @@ async fn peers() -> Result<()> {
         ..Options::default()
     };
     println!("{PEERS} certificates from Pebble, every challenge taken as met:");
-    let told = |name: &str, count: usize, took: Duration| {
-        println!("  {name:<16} {:6.2}/s", count as f64 / took.as_secs_f64());
-    };
     if let Some(lego) = tool("lego") {
         let pebble = Pebble::start(&options).await?;
         let dir = tempfile::tempdir()?;
@@ -430,6 +440,10 @@ async fn peers() -> Result<()> {
         child.wait()?;
     }
     Ok(())
+}
+
+fn told(name: &str, count: usize, took: Duration) {
+    println!("  {name:<16} {:6.2}/s", count as f64 / took.as_secs_f64());
 }
 
 fn free_port() -> Result<u16> {

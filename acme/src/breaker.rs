@@ -110,13 +110,14 @@ impl Breakers {
             breakers.remove(&Dependency::Ca);
         }
         let mut fails = |dependency: Dependency, subject: &str| {
-            let fresh = || Breaker {
-                failures: 0,
-                subjects: BTreeSet::new(),
-                open_until: Timestamp::MIN,
-                last: String::new(),
-            };
-            let breaker = breakers.entry(dependency.clone()).or_insert_with(fresh);
+            let breaker = breakers
+                .entry(dependency.clone())
+                .or_insert_with(|| Breaker {
+                    failures: 0,
+                    subjects: BTreeSet::new(),
+                    open_until: Timestamp::MIN,
+                    last: String::new(),
+                });
             breaker.fail(&dependency, subject, &failure.message, now);
         };
         match dependency {
@@ -227,13 +228,12 @@ impl Breakers {
             .first()
             .and_then(|want| self.0.get_key_value(&want.issuer));
         of_issuer.into_iter().flat_map(move |(issuer, breakers)| {
-            let counts = move |(dependency, breaker): &(&Dependency, &Breaker)| {
-                breaker.is_tripped(dependency)
-                    && order.serves.iter().any(|want| depends(want, dependency))
-            };
             breakers
                 .iter()
-                .filter(counts)
+                .filter(move |(dependency, breaker)| {
+                    breaker.is_tripped(dependency)
+                        && order.serves.iter().any(|want| depends(want, dependency))
+                })
                 .map(move |(dependency, breaker)| (issuer.as_str(), dependency, breaker))
         })
     }
@@ -244,7 +244,8 @@ fn depends(want: &Wanted, dependency: &Dependency) -> bool {
 }
 
 fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
-    let (failures, last) = (breaker.failures, &breaker.last);
+    let failures = breaker.failures;
+    let last = &breaker.last;
     match dependency {
         Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
         Dependency::Account => {
@@ -321,15 +322,22 @@ mod tests {
 
     /// Returns the hosts whose orders go through.
     fn go(breakers: &Breakers, now: Timestamp) -> Vec<String> {
-        let (wanted, budgets) = (hosts(), Budgets::new());
-        let failures = |id: &CertificateId| u32::from(id.as_str().contains(".bad."));
-        let steps = breakers.hold(plan(&wanted, &[], &budgets, now), failures, |_| false, now);
+        let wanted = hosts();
+        let budgets = Budgets::new();
+        let steps = breakers.hold(
+            plan(&wanted, &[], &budgets, now),
+            |id| u32::from(id.as_str().contains(".bad.")),
+            |_| false,
+            now,
+        );
         assert_eq!(steps.len(), wanted.len());
-        let host = |step: &Step<'_>| match step {
-            Step::Issue(order) => Some(order.names.first().to_string()),
-            _ => None,
-        };
-        steps.iter().filter_map(host).collect()
+        steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Issue(order) => Some(order.names.first().to_string()),
+                _ => None,
+            })
+            .collect()
     }
 
     fn silent(dependency: Dependency) -> Failure {
@@ -339,7 +347,8 @@ mod tests {
     #[test]
     fn the_breaker_of_a_silent_ca_opens_is_probed_once_and_closes_at_the_first_answer() {
         let mut breakers = Breakers::default();
-        let (now, ca) = (start(), silent(Dependency::Ca));
+        let now = start();
+        let ca = silent(Dependency::Ca);
         fail(&mut breakers, &ca, TRIPS_AT as usize - 1, now);
         assert_eq!(go(&breakers, now).len(), 10, "not yet");
         fail(&mut breakers, &ca, 1, now);
@@ -392,10 +401,8 @@ mod tests {
 
     #[test]
     fn a_provider_that_fails_for_one_zone_is_asked_for_the_others() {
-        let (mut breakers, provider) = (
-            Breakers::default(),
-            silent(Dependency::Provider("rfc2136".to_owned())),
-        );
+        let mut breakers = Breakers::default();
+        let provider = silent(Dependency::Provider("rfc2136".to_owned()));
         fail_for(&mut breakers, &hosts()[..5], &provider, 20, start());
         assert_eq!(
             go(&breakers, start()),
@@ -451,7 +458,8 @@ mod tests {
     fn a_renewal_can_be_the_probe() {
         let mut breakers = Breakers::default();
         fail(&mut breakers, &silent(Dependency::Ca), 5, start());
-        let (wanted, day) = (hosts(), SignedDuration::from_hours(24));
+        let wanted = hosts();
+        let day = SignedDuration::from_hours(24);
         let held: Vec<Held> = wanted
             .iter()
             .map(|w| Held {

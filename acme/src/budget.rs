@@ -163,19 +163,23 @@ impl Budget {
                 }
             }
         };
-        let kept = |rate: Option<Rate>| {
-            rate.zip(reserve)
+        fn kept(rate: Option<Rate>, reserve: &Option<Reserve>) -> u32 {
+            rate.zip(*reserve)
                 .map_or(0, |(rate, reserve)| reserve.kept(rate))
-        };
+        }
         hold(&Scope::Requests(Endpoint::NewOrder), None, 0);
         if exempt == Exempt::Nothing {
-            hold(&Scope::Orders, self.limits.orders, kept(self.limits.orders));
+            hold(
+                &Scope::Orders,
+                self.limits.orders,
+                kept(self.limits.orders, &reserve),
+            );
             if self.limits.domain.is_some() || !self.refused_until.is_empty() {
                 for domain in domains(names) {
                     hold(
                         &Scope::Domain(domain.to_owned()),
                         self.limits.domain,
-                        kept(self.limits.domain),
+                        kept(self.limits.domain, &reserve),
                     );
                 }
             }
@@ -219,19 +223,18 @@ impl Budget {
 
     /// Takes back the count of an order that the CA refused: the CA does not count it either.
     pub fn refund(&mut self, names: &Names, exempt: Exempt) {
-        let mut back = |scope: Scope, rate: Option<Rate>| {
-            if let (Some(rate), Some(full_at)) = (rate, self.full_at.get_mut(&scope)) {
-                *full_at -= rate.interval();
-            }
-        };
         if exempt == Exempt::Nothing {
-            back(Scope::Orders, self.limits.orders);
+            back(Scope::Orders, self.limits.orders, &mut self.full_at);
             for domain in domains(names) {
-                back(Scope::Domain(domain.to_owned()), self.limits.domain);
+                back(
+                    Scope::Domain(domain.to_owned()),
+                    self.limits.domain,
+                    &mut self.full_at,
+                );
             }
         }
         if exempt != Exempt::Ari {
-            back(Scope::set(names), self.limits.set);
+            back(Scope::set(names), self.limits.set, &mut self.full_at);
         }
     }
 
@@ -276,7 +279,8 @@ impl Budget {
         endpoint: Endpoint,
         now: Timestamp,
     ) -> Result<Timestamp, Wait> {
-        let (scope, rate) = (Scope::Requests(endpoint), self.limits.requests.of(endpoint));
+        let scope = Scope::Requests(endpoint);
+        let rate = self.limits.requests.of(endpoint);
         self.check(&scope, None, now)?;
         let at = rate
             .and_then(|r| self.slot(&scope, r, 0, now))
@@ -422,6 +426,12 @@ impl Budget {
     }
 }
 
+fn back(scope: Scope, rate: Option<Rate>, full_at: &mut BTreeMap<Scope, Timestamp>) {
+    if let (Some(rate), Some(at)) = (rate, full_at.get_mut(&scope)) {
+        *at -= rate.interval();
+    }
+}
+
 /// One limit, as `gatewright certs` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitReport {
@@ -468,7 +478,8 @@ mod tests {
         let wait = budget
             .admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(0))
             .expect_err("spent");
-        assert_eq!((wait.scope, wait.until), (Scope::Orders, at(36)));
+        assert_eq!(wait.scope, Scope::Orders, "the limit of orders is used up");
+        assert_eq!(wait.until, at(36), "until an order is refilled");
         assert!(
             budget
                 .admits(&host(300), Exempt::Nothing, Reserve::Emergency, at(36))
@@ -584,9 +595,11 @@ mod tests {
             .admits(&names, Exempt::Ari, Reserve::Emergency, at(0))
             .expect_err("paused");
         assert_eq!(
-            (wait.scope.clone(), wait.until),
-            (Scope::InARow("h1.example1.com".to_owned()), at(24 * 3600))
+            wait.scope.clone(),
+            Scope::InARow("h1.example1.com".to_owned()),
+            "the failures of the name count"
         );
+        assert_eq!(wait.until, at(24 * 3600), "it waits a day");
         assert!(
             wait.to_string()
                 .contains("in a row, after which the CA pauses it"),
@@ -621,15 +634,23 @@ mod tests {
             .count();
         assert_eq!(made, 10);
         let wait = budget.spend_account(at(0)).expect_err("spent");
-        assert_eq!((wait.scope, wait.until), (Scope::Accounts, at(18 * 60)));
+        assert_eq!(
+            wait.scope,
+            Scope::Accounts,
+            "the limit of accounts is used up"
+        );
+        assert_eq!(wait.until, at(18 * 60), "until an account is refilled");
         let shown = Budget::new(Limits::LETS_ENCRYPT)
             .with_address(&budget)
             .report(at(0));
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert_eq!(
-            (&shown[0].scope, shown[0].left, shown[0].burst),
-            (&Scope::Accounts, Some(0), Some(10))
+            shown[0].scope,
+            Scope::Accounts,
+            "the limit is that of accounts"
         );
+        assert_eq!(shown[0].left, Some(0), "nothing of it is left");
+        assert_eq!(shown[0].burst, Some(10), "its burst is shown");
     }
 
     #[test]

@@ -183,25 +183,31 @@ impl IssuedCertificate {
                 offered: self.not_after,
             });
         }
-        let is_urgent = |c: &Self| renewal::is_urgent((c.not_before, c.not_after), now);
         let is_from_the_same = self.issuer == held.issuer;
         // Another issuer, or a shorter profile, is an operator's decision; a certificate that
         // expires within the time that counts as urgent for the held one is not.
         let ends_soon = is_from_the_same
             && self.not_after < held.not_after
             && self.not_after.duration_since(now) < renewal::floor_of(held.lifetime());
-        if ends_soon || (is_urgent(self) && !is_urgent(held)) {
+        if ends_soon || (is_urgent(self, &now) && !is_urgent(held, &now)) {
             return Err(Unfit::Worse {
                 held: held.not_after,
                 offered: self.not_after,
             });
         }
-        let intermediates = |c: &Self| chain_of(&c.chain_pem).map_or(0, |chain| chain.len() - 1);
         if is_from_the_same && intermediates(self) == 0 && intermediates(held) > 0 {
             return Err(Unfit::Incomplete);
         }
         Ok(())
     }
+}
+
+fn is_urgent(c: &IssuedCertificate, now: &Timestamp) -> bool {
+    renewal::is_urgent((c.not_before, c.not_after), *now)
+}
+
+fn intermediates(c: &IssuedCertificate) -> usize {
+    chain_of(&c.chain_pem).map_or(0, |chain| chain.len() - 1)
 }
 
 /// Returns the certificates of a PEM text, leaf first.
@@ -399,7 +405,9 @@ mod tests {
             (&["a.example", "*.a.example"], &["a.example"], false),
             (&["b.a.example", "a.example"], &["b.a.example"], false),
         ] {
-            let parsed = |names: &[&str]| Names::parse(names).expect("names");
+            fn parsed(names: &[&str]) -> Names {
+                Names::parse(names).expect("names")
+            }
             assert_eq!(
                 is_for(&parsed(found), &parsed(names)),
                 is_it,
@@ -410,13 +418,14 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_not_valid_yet_replaces_none_that_is() {
-        let (name, now, day) = (
-            DnsName::parse("a.example.org").expect("a name"),
-            Timestamp::now(),
-            SignedDuration::from_hours(24),
-        );
-        let made = |at| self_signed(&name, at).expect("made");
-        let (held, new) = (made(now), made(now + day));
+        let name = DnsName::parse("a.example.org").expect("a name");
+        let now = Timestamp::now();
+        let day = SignedDuration::from_hours(24);
+        fn made(at: Timestamp, name: &DnsName) -> IssuedCertificate {
+            self_signed(name, at).expect("made")
+        }
+        let held = made(now, &name);
+        let new = made(now + day, &name);
         let taken = IssuedCertificate::verified(new.chain_pem, new.key_pem, &new.names, "ca", now)
             .expect("it is taken");
         assert!(matches!(
@@ -427,19 +436,19 @@ mod tests {
     }
     /// A certificate with its intermediate, which is changed before it is signed.
     fn with_intermediate(change: fn(&mut rcgen::CertificateParams)) -> IssuedCertificate {
-        let generated = || rcgen::KeyPair::generate().expect("a key");
-        let authority = |name: &str| {
+        fn generated() -> rcgen::KeyPair {
+            rcgen::KeyPair::generate().expect("a key")
+        }
+        fn authority(name: &str) -> rcgen::CertificateParams {
             let mut params = rcgen::CertificateParams::default();
             params
                 .distinguished_name
                 .push(rcgen::DnType::CommonName, name);
             params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
             params
-        };
-        let (root, key) = (
-            rcgen::Issuer::new(authority("root"), generated()),
-            generated(),
-        );
+        }
+        let root = rcgen::Issuer::new(authority("root"), generated());
+        let key = generated();
         let mut intermediate = authority("intermediate");
         change(&mut intermediate);
         let signer = generated();

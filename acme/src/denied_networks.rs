@@ -78,15 +78,18 @@ impl DeniedNetworks {
     /// Returns true if an address is denied, also where it is an IPv4 address embedded in an IPv6
     /// one.
     pub fn holds(&self, address: IpAddr) -> bool {
-        let is_in =
-            |networks: &[IpNet], one: IpAddr| networks.iter().any(|network| network.contains(&one));
         let address = address.to_canonical();
-        let is_denied = |one: &IpAddr| is_in(&self.networks, *one) && !is_in(&self.allowed, *one);
+        fn is_denied(one: &IpAddr, networks: &Arc<[IpNet]>, allowed: &Arc<[IpNet]>) -> bool {
+            is_in(networks, *one) && !is_in(allowed, *one)
+        }
         // An exception for the IPv6 address includes the IPv4 address that it embeds.
         let inner = embedded(address)
             .into_iter()
             .filter(|_| !is_in(&self.allowed, address));
-        is_denied(&address) || inner.map(IpAddr::V4).any(|one| is_denied(&one))
+        is_denied(&address, &self.networks, &self.allowed)
+            || inner
+                .map(IpAddr::V4)
+                .any(|one| is_denied(&one, &self.networks, &self.allowed))
     }
 
     /// Resolves `host:port` to the addresses that may be connected to. The caller connects to
@@ -107,18 +110,22 @@ impl DeniedNetworks {
             .into_iter()
             .filter(|address| !self.holds(address.ip()))
             .collect();
-        match allowed.is_empty() {
+        if allowed.is_empty() {
             // Tenants must not learn whether a name exists in our network, nor its address: both
             // cases have one text.
-            true => Err(io::Error::new(
+            return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
                     "{target} has no address outside of the networks that tenants may not name"
                 ),
-            )),
-            false => Ok(allowed),
+            ));
         }
+        Ok(allowed)
     }
+}
+
+fn is_in(networks: &[IpNet], one: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&one))
 }
 
 /// Returns the IPv4 addresses that an IPv6 address may embed: compatible ones (RFC 4291, 2.5.5.1),
@@ -130,8 +137,7 @@ fn embedded(address: IpAddr) -> Vec<Ipv4Addr> {
         return Vec::new();
     };
     let o = v6.octets();
-    let at = |a: usize, b: usize, c: usize, d: usize| Ipv4Addr::new(o[a], o[b], o[c], o[d]);
-    let last = at(12, 13, 14, 15);
+    let last = at(12, 13, 14, 15, &o);
     let mut all = Vec::new();
     match o {
         // `::` and `::1` embed no IPv4 address.
@@ -140,21 +146,28 @@ fn embedded(address: IpAddr) -> Vec<Ipv4Addr> {
         {
             all.push(last);
         }
-        [0x20, 0x02, ..] => all.push(at(2, 3, 4, 5)),
+        [0x20, 0x02, ..] => all.push(at(2, 3, 4, 5, &o)),
         // Teredo: the client's address is written with its bits inverted.
         [0x20, 0x01, 0, 0, ..] => {
-            all.extend([at(4, 5, 6, 7), Ipv4Addr::from_bits(!last.to_bits())])
+            all.extend([at(4, 5, 6, 7, &o), Ipv4Addr::from_bits(!last.to_bits())])
         }
         [0, 0x64, 0xff, 0x9b, 0, 0, 0, 0, 0, 0, 0, 0, ..] => all.push(last),
-        [0, 0x64, 0xff, 0x9b, 0, 1, ..] => {
-            all.extend([at(6, 7, 9, 10), at(7, 9, 10, 11), at(9, 10, 11, 12), last])
-        }
+        [0, 0x64, 0xff, 0x9b, 0, 1, ..] => all.extend([
+            at(6, 7, 9, 10, &o),
+            at(7, 9, 10, 11, &o),
+            at(9, 10, 11, 12, &o),
+            last,
+        ]),
         _ => {}
     }
     if matches!(o[8..12], [0 | 2, 0, 0x5e, 0xfe]) {
         all.push(last);
     }
     all
+}
+
+fn at(a: usize, b: usize, c: usize, d: usize, o: &[u8; 16]) -> Ipv4Addr {
+    Ipv4Addr::new(o[a], o[b], o[c], o[d])
 }
 
 #[cfg(test)]

@@ -248,23 +248,26 @@ impl Attempts {
 /// then hourly: that costs the CA little and notices the repair soon.
 pub fn back_off(class: Class, failures: u32, jitter: f64) -> SignedDuration {
     let jitter = jitter.clamp(0.0, 1.0);
-    let step = |steps: &[f64], then: f64| {
-        *steps
-            .get(failures.saturating_sub(1) as usize)
-            .unwrap_or(&then)
-    };
     let seconds = match class {
-        Class::Transient => step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0) * (0.5 + 0.5 * jitter),
+        Class::Transient => {
+            step(&[1.0, 2.0, 5.0, 10.0, 30.0, 60.0], 300.0, &failures) * (0.5 + 0.5 * jitter)
+        }
         Class::RateLimited => 60.0 * (1.0 + jitter),
         Class::HostFault | Class::Policy | Class::Bug => {
-            step(&[1.0, 10.0, 100.0], 1440.0) * 60.0 * (1.0 + 0.1 * jitter)
+            step(&[1.0, 10.0, 100.0], 1440.0, &failures) * 60.0 * (1.0 + 0.1 * jitter)
         }
         Class::Config | Class::Account => {
-            step(&[1.0, 5.0, 15.0], 60.0) * 60.0 * (1.0 + 0.1 * jitter)
+            step(&[1.0, 5.0, 15.0], 60.0, &failures) * 60.0 * (1.0 + 0.1 * jitter)
         }
         Class::Paused => 86_400.0 * (1.0 + 0.1 * jitter),
     };
     SignedDuration::from_secs_f64(seconds)
+}
+
+fn step(steps: &[f64], then: f64, failures: &u32) -> f64 {
+    *steps
+        .get(failures.saturating_sub(1) as usize)
+        .unwrap_or(&then)
 }
 
 #[cfg(test)]
@@ -289,12 +292,11 @@ mod tests {
             (Class::RateLimited, [60; 8], 200),
         ] {
             for (n, seconds) in least.into_iter().enumerate() {
-                let wait = |jitter| back_off(class, n as u32 + 1, jitter).as_secs();
-                assert_eq!(
-                    (wait(0.0), wait(1.0)),
-                    (seconds, seconds * most / 100),
-                    "{class:?} {n}"
-                );
+                fn wait(jitter: f64, class: &Class, n: &usize) -> i64 {
+                    back_off(*class, *n as u32 + 1, jitter).as_secs()
+                }
+                assert_eq!(wait(0.0, &class, &n), seconds, "{class:?} {n}");
+                assert_eq!(wait(1.0, &class, &n), seconds * most / 100, "{class:?} {n}");
             }
         }
         let transient: Vec<i64> = (1..=8)
@@ -305,23 +307,28 @@ mod tests {
 
     #[test]
     fn a_shared_order_stays_whole_in_an_outage_and_is_halved_where_the_ca_refuses_it() {
-        let shared = |class, names| {
+        fn shared(class: Class, names: usize) -> Option<usize> {
             Attempts::after(None, Failure::new(class, "no"), "a", at(0), 0.0)
                 .of_shared(names)
                 .share_at_most()
-        };
+        }
         assert_eq!(
-            (shared(Class::Transient, 25), shared(Class::RateLimited, 25)),
-            (None, None)
+            shared(Class::Transient, 25),
+            None,
+            "an outage does not halve it"
         );
         assert_eq!(
-            (
-                shared(Class::Bug, 25),
-                shared(Class::Policy, 3),
-                shared(Class::Bug, 2)
-            ),
-            (Some(12), Some(1), Some(1))
+            shared(Class::RateLimited, 25),
+            None,
+            "a rate limit does not halve it"
         );
+        assert_eq!(
+            shared(Class::Bug, 25),
+            Some(12),
+            "a bug is looked for in the half"
+        );
+        assert_eq!(shared(Class::Policy, 3), Some(1), "half of three is one");
+        assert_eq!(shared(Class::Bug, 2), Some(1), "half of two is one");
         assert_eq!(shared(Class::Transient, 0), Some(1), "its own fault");
     }
 
@@ -360,6 +367,7 @@ mod tests {
     fn a_limit_never_counts_against_the_name_and_is_kept() {
         let failure = Failure::new(Class::RateLimited, "429").not_before(at(7200));
         let m = Attempts::after(None, failure, "a", at(0), 0.0);
-        assert_eq!((m.failures, m.not_before), (0, at(7200)));
+        assert_eq!(m.failures, 0, "a limit is no failure of the name");
+        assert_eq!(m.not_before, at(7200), "the time of the limit is kept");
     }
 }

@@ -214,7 +214,8 @@ mod tests {
             (Class::HostFault, 0),
             (Class::Transient, 0),
         ] {
-            let (first, second) = (fixed("first", Some(class)), fixed("second", None));
+            let first = fixed("first", Some(class));
+            let second = fixed("second", None);
             let issued = FallbackIssuer::new("both", first, vec![second.clone()])
                 .issue(&request(0))
                 .await;
@@ -228,10 +229,8 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_failure_the_trial_issuer_is_tried_first() {
-        let (trial, real) = (
-            fixed("staging", Some(Class::HostFault)),
-            fixed("real", None),
-        );
+        let trial = fixed("staging", Some(Class::HostFault));
+        let real = fixed("real", None);
         let list = FallbackIssuer::new("le", real.clone(), vec![]).with_trial(trial.clone());
         list.issue(&request(0))
             .await
@@ -250,9 +249,11 @@ mod tests {
             vec![fixed("second", Some(Class::HostFault)) as Arc<dyn Issuer>],
         );
         let failure = list.issue(&request(0)).await.expect_err("all fail");
+        assert_eq!(failure.class, Class::Policy, "the worst class counts");
         assert_eq!(
-            (failure.class, failure.message.as_str()),
-            (Class::Policy, "first fails; then second fails")
+            failure.message.as_str(),
+            "first fails; then second fails",
+            "both messages are there"
         );
     }
 }

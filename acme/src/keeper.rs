@@ -119,8 +119,12 @@ impl Keeper {
                 continue;
             };
             match ids.get(key.name()) {
-                Some(id) => drop(state.windows.insert(id.clone(), window)),
-                None => drop(state.unclaimed.insert(key.name().to_owned(), window)),
+                Some(id) => {
+                    state.windows.insert(id.clone(), window);
+                }
+                None => {
+                    state.unclaimed.insert(key.name().to_owned(), window);
+                }
             }
         }
         for key in storage.list(Kind::Attempts).await? {
@@ -155,17 +159,18 @@ impl Keeper {
     /// Adds an issuer, or replaces the one of the same name.
     pub fn add_issuer(&self, issuer: Arc<dyn Issuer>) {
         let name = issuer.name().to_owned();
-        self.issuers_mut(|all| drop(all.insert(name.clone(), issuer)));
+        self.issuers_mut(|all| {
+            all.insert(name.clone(), issuer);
+        });
         self.write(|state| {
-            let of = |a: &&mut Attempts| {
-                a.about
-                    .strip_prefix(&name)
-                    .is_some_and(|rest| rest.starts_with(' '))
-            };
             state
                 .attempts
                 .values_mut()
-                .filter(of)
+                .filter(|a| {
+                    a.about
+                        .strip_prefix(&name)
+                        .is_some_and(|rest| rest.starts_with(' '))
+                })
                 .for_each(end_config_backoff);
             state.breakers.forget(&name);
         });
@@ -174,7 +179,9 @@ impl Keeper {
 
     /// Removes an issuer. Certificates that it issued stay.
     pub fn remove_issuer(&self, name: &str) {
-        self.issuers_mut(|all| drop(all.remove(name)));
+        self.issuers_mut(|all| {
+            all.remove(name);
+        });
     }
 
     fn issuer(&self, name: &str) -> Option<Arc<dyn Issuer>> {
@@ -347,7 +354,8 @@ impl Keeper {
         self.poll_windows(now).await;
         let wanted = self.with_holds(wanted, now);
         let held = self.held();
-        let (budgets, progress) = (self.budgets(), self.progress());
+        let budgets = self.budgets();
+        let progress = self.progress();
         let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
         let mut pass = Pass::default();
         let mut jobs = VecDeque::new();
@@ -382,7 +390,8 @@ impl Keeper {
         // The plan after these changes.
         let wanted = self.with_holds(&wanted, now);
         let held = self.held();
-        let (budgets, progress) = (self.budgets(), self.progress());
+        let budgets = self.budgets();
+        let progress = self.progress();
         pass.outlook = self.outlook(
             &self.make_plan(&wanted, &held, &progress, &budgets, now),
             now,

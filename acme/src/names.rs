@@ -19,24 +19,23 @@ pub struct DnsName(String);
 impl DnsName {
     /// Parses a name; converts to lower case and removes one trailing dot.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let refuse = |problem: &'static str| NameError::Malformed {
-            name: text.chars().take(300).collect(),
-            problem,
-        };
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if name.parse::<std::net::IpAddr>().is_ok() {
-            return Err(refuse("it is an IP address; expected a DNS name"));
+            return Err(refuse("it is an IP address; expected a DNS name", text));
         }
         if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(refuse("expected 1 to 253 characters"));
+            return Err(refuse("expected 1 to 253 characters", text));
         }
         let base = name.strip_prefix("*.").unwrap_or(&name);
         for label in base.split('.') {
             if label.is_empty() || label.len() > 63 {
-                return Err(refuse("each label has 1 to 63 characters"));
+                return Err(refuse("each label has 1 to 63 characters", text));
             }
             if label.starts_with('-') || label.ends_with('-') {
-                return Err(refuse("a label begins and ends with a letter or a digit"));
+                return Err(refuse(
+                    "a label begins and ends with a letter or a digit",
+                    text,
+                ));
             }
             if !label
                 .bytes()
@@ -44,6 +43,7 @@ impl DnsName {
             {
                 return Err(refuse(
                     "a label has letters, digits and hyphens; write other scripts as xn--, and a star only as the whole first label",
+                    text,
                 ));
             }
         }
@@ -51,11 +51,13 @@ impl DnsName {
         if last.bytes().all(|b| b.is_ascii_digit()) {
             return Err(refuse(
                 "the last label is all digits, so it would be read as an IP address",
+                text,
             ));
         }
         if name.len() != base.len() && !base.contains('.') {
             return Err(refuse(
                 "a wildcard directly under a top-level domain is issued by nobody",
+                text,
             ));
         }
         Ok(Self(name))
@@ -101,6 +103,13 @@ impl DnsName {
     /// issues.
     pub fn is_public_suffix(&self) -> bool {
         public_suffix::is_public_suffix(self.base())
+    }
+}
+
+fn refuse(problem: &'static str, text: &str) -> NameError {
+    NameError::Malformed {
+        name: text.chars().take(300).collect(),
+        problem,
     }
 }
 
@@ -310,12 +319,12 @@ mod tests {
 
     #[test]
     fn registered_domains_follow_the_public_suffix_list() {
-        let domain = |n: &str| {
+        fn domain(n: &str) -> String {
             DnsName::parse(n)
                 .expect("a name")
                 .registered_domain()
                 .to_owned()
-        };
+        }
         assert_eq!(domain("a.b.example.co.uk"), "example.co.uk");
         assert_eq!(domain("*.example.com"), "example.com");
         assert_eq!(domain("shop.github.io"), "shop.github.io");

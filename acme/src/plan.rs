@@ -363,14 +363,16 @@ impl<'a> HeldIndex<'a> {
         let index = if self.held.get(next).is_some_and(|h| h.id == *id) {
             next
         } else {
-            let by_id = || {
-                self.held
-                    .iter()
-                    .enumerate()
-                    .map(|(i, h)| (h.id.as_str(), i))
-                    .collect()
-            };
-            *self.by_id.get_or_init(by_id).get(id.as_str())?
+            *self
+                .by_id
+                .get_or_init(|| {
+                    self.held
+                        .iter()
+                        .enumerate()
+                        .map(|(i, h)| (h.id.as_str(), i))
+                        .collect()
+                })
+                .get(id.as_str())?
         };
         self.next.set(index + 1);
         Some(index)
@@ -495,7 +497,8 @@ impl<'a> Candidate<'a> {
         if let Some((until, because)) = hold {
             return Err(wait(*until, because));
         }
-        let (id, issuer) = (self.id(), &self.serves[0].issuer);
+        let id = self.id();
+        let issuer = &self.serves[0].issuer;
         let underway = progress
             .underway(issuer, &id)
             .filter(|order| order.names == self.names);
@@ -580,9 +583,8 @@ fn pack<'a>(
             candidates.extend(wants.into_iter().map(single));
             continue;
         };
-        let packable =
-            |w: &Wanted| w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= now);
-        let (mut share, alone): (Vec<_>, Vec<_>) = wants.into_iter().partition(|w| packable(w));
+        let (mut share, alone): (Vec<_>, Vec<_>) =
+            wants.into_iter().partition(|w| packable(w, &now));
         if let Some(orders) = progress
             .underway
             .get(issuer)
@@ -637,6 +639,10 @@ fn pack<'a>(
     candidates
 }
 
+fn packable(w: &Wanted, now: &Timestamp) -> bool {
+    w.may_share && !w.renew_now && w.hold.as_ref().is_none_or(|h| h.0 <= *now)
+}
+
 /// Fills certificates with names, one after the other.
 fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Candidate<'a>> {
     let mut packs: Vec<(usize, Candidate<'a>)> = Vec::new();
@@ -652,7 +658,8 @@ fn packs<'a>(group: Vec<&'a Wanted>, most: usize, progress: &Progress) -> Vec<Ca
                 *full = most.min(*full);
             }
             _ => {
-                let (names, serves) = (want.names.clone(), vec![want]);
+                let names = want.names.clone();
+                let serves = vec![want];
                 packs.push((
                     most,
                     Candidate {

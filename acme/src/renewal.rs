@@ -282,9 +282,11 @@ mod tests {
     fn a_window_cannot_postpone_beyond_the_floor() {
         let late = window(None, 2150, 2159, 2160).expect("sensible");
         let due = due("a", (at(0), at(2160)), Some(&late));
+        assert_eq!(due.because, Because::Floor, "the floor decides");
         assert_eq!(
-            (due.because, due.at),
-            (Because::Floor, at(2160) - SignedDuration::from_hours(108))
+            due.at,
+            at(2160) - SignedDuration::from_hours(108),
+            "at the time of the floor"
         );
     }
 

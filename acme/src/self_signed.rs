@@ -33,8 +33,8 @@ impl Issuer for SelfSigned {
     }
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
-        let failed = |e: KeyError| Failure::new(Class::Bug, format!("{}: {e}", self.0));
-        let made = self_signed(request.names.first(), request.now).map_err(failed)?;
+        let made = self_signed(request.names.first(), request.now)
+            .map_err(|e| Failure::new(Class::Bug, format!("{}: {e}", self.0)))?;
         Ok(IssuedCertificate {
             issuer: self.0.clone(),
             ..made

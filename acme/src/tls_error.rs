@@ -45,7 +45,9 @@ mod tests {
 
     #[test]
     fn names_of_types_are_told_in_words() {
-        let told = |said: &str| in_words(format!("client error (Connect): {said}"));
+        fn told(said: &str) -> String {
+            in_words(format!("client error (Connect): {said}"))
+        }
         let ca = told("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))");
         assert!(
             ca.starts_with(

@@ -199,13 +199,15 @@ fn year(ari: bool) {
     let mut orders = 0;
     for step in 0..(DAYS * 24 / STEP_HOURS) {
         let now = start() + hours(step * STEP_HOURS);
-        let (day, hour) = (step * STEP_HOURS / 24, step * STEP_HOURS % 24);
+        let day = step * STEP_HOURS / 24;
+        let hour = step * STEP_HOURS % 24;
         // While validities are long, two passes a day suffice.
         if day < 300 && hour % 12 != 0 {
             continue;
         }
-        let there =
-            |day: i64| (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS);
+        fn there(day: i64) -> usize {
+            (AT_FIRST + HOSTS / 500 * usize::try_from(day).unwrap_or(0)).min(HOSTS)
+        }
         let wanted = &wanted[..there(day)];
         let away = is_away(day, hour);
         if ari && !away {

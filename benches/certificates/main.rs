@@ -68,15 +68,16 @@ fn processor_time() -> Result<Duration> {
 
 /// Ten thousand wanted certificates, each with a domain of its own among fifty.
 fn wants() -> Result<Vec<CertificateRequest>> {
-    let want = |i: usize| {
-        let host = Hostname::parse(&format!("h{i}.site{}.internal", i % 50))?;
-        Ok(CertificateRequest {
-            secret: ObjectName::new(format!("tenant{}", i % 50), format!("h{i}-tls")),
-            hostnames: BTreeSet::from([host]),
-            issuer: IssuerRef::Named("internal-ca".into()),
+    (0..INTERNAL)
+        .map(|i| {
+            let host = Hostname::parse(&format!("h{i}.site{}.internal", i % 50))?;
+            Ok(CertificateRequest {
+                secret: ObjectName::new(format!("tenant{}", i % 50), format!("h{i}-tls")),
+                hostnames: BTreeSet::from([host]),
+                issuer: IssuerRef::Named("internal-ca".into()),
+            })
         })
-    };
-    (0..INTERNAL).map(want).collect()
+        .collect()
 }
 
 struct Office {

@@ -149,7 +149,8 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     })
     .await?;
     let echo = Echo::start("web").await?;
-    let (manifests, state) = (tempfile::tempdir()?, private()?);
+    let manifests = tempfile::tempdir()?;
+    let state = private()?;
     let port = if case.way == Way::TlsAlpn {
         pebble.tls_port
     } else {
@@ -204,7 +205,8 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let start = Instant::now();
     publish(hosts)?;
     let all = until_served(&pebble, address, hosts, start).await?;
-    let (certificates, orders) = (pebble.issued(), pebble.orders());
+    let certificates = pebble.issued();
+    let orders = pebble.orders();
     let work = (processor_time(program.pid())? - before) / u32::try_from(certificates.max(1))?;
     ensure!(certificates <= hosts, "{certificates} certificates");
     Ok(Run {
@@ -343,7 +345,8 @@ async fn caddy(hosts: usize) -> Result<()> {
     let Roots::Pem(ca) = pebble.roots() else {
         bail!("Pebble's roots are in PEM")
     };
-    let (dir, port) = (private()?, free_port()?);
+    let dir = private()?;
+    let port = free_port()?;
     fs::write(dir.path().join("ca.pem"), ca)?;
     let names: Vec<String> = (0..hosts).map(host).collect();
     let file = dir.path().join("Caddyfile");

@@ -58,7 +58,8 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
             .map(|want| (want.id.clone(), Some(want.clone()))),
     );
     let (stopper, stop) = watch::channel(false);
-    let (working, list) = (keeper.clone(), wanted_certificates.clone());
+    let working = keeper.clone();
+    let list = wanted_certificates.clone();
     let task = tokio::spawn(async move {
         working
             .run(&list, watch::channel(Arc::default()).0, stop)
@@ -66,7 +67,8 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     });
     let before = serials(&keeper);
     let renewed = || serials(&keeper).difference(&before).count();
-    let (start, work) = (Instant::now(), super::processor_time()?);
+    let start = Instant::now();
+    let work = super::processor_time()?;
     wanted.iter().for_each(|want| keeper.renew(&want.id));
     until(
         start,
@@ -74,7 +76,8 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
         Duration::from_millis(50),
     )
     .await?;
-    let (other, asked) = (wanted_of_one("other", "www.example.org")?, Instant::now());
+    let other = wanted_of_one("other", "www.example.org")?;
+    let asked = Instant::now();
     wanted_certificates.change([(other.id.clone(), Some(other.clone()))]);
     until(
         start,

@@ -67,11 +67,14 @@ async fn row(
     let idle = processor(controller)?;
     tokio::time::sleep(IDLE).await;
     let idle = (processor(controller)? - idle).div_f64(IDLE.as_secs_f64());
-    let (mut counts, mut times, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
+    let mut counts = Vec::new();
+    let mut times = Vec::new();
+    let mut cpu = Vec::new();
     let mut kinds: BTreeMap<String, usize> = BTreeMap::new();
     for round in 0..ROUNDS {
         let before = cluster.writes()?.len();
-        let (began, used) = (Instant::now(), processor(controller)?);
+        let began = Instant::now();
+        let used = processor(controller)?;
         let name = format!("r{}", hosts + round);
         cluster
             .server

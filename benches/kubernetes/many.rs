@@ -113,7 +113,8 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
         .await?;
 
     let mut etcd = cluster.server.etcd().await?;
-    let (mut originals, mut kinds) = (Vec::new(), BTreeMap::new());
+    let mut originals = Vec::new();
+    let mut kinds = BTreeMap::new();
     for (key, value) in etcd.all("/registry/").await? {
         // Custom resources are stored as JSON, all others are not.
         if key.contains(&space) && value.starts_with(b"{") {

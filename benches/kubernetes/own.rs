@@ -92,10 +92,13 @@ pub(crate) async fn own(hosts: usize) -> Result<()> {
     );
 
     let api = server.api(GATEWAY, "HTTPRoute", SPACE).await?;
-    let (mut bare, mut live, mut cpu, mut writes) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut bare = Vec::new();
+    let mut live = Vec::new();
+    let mut cpu = Vec::new();
+    let mut writes = Vec::new();
     for number in hosts..total {
-        let (before, used) = (cluster.writes()?.len(), processor(&controller)?);
+        let before = cluster.writes()?.len();
+        let used = processor(&controller)?;
         let began = Instant::now();
         let object = route(number);
         api.patch(

@@ -35,15 +35,18 @@ pub(crate) async fn start(tenants: usize) -> Result<()> {
 /// Measures a minute without changes, and one in which other field managers write their own fields
 /// as fast as possible.
 async fn steady(cluster: &Cluster, controller: &Gatewright, tenants: usize) -> Result<()> {
-    let (before, used) = (cluster.writes()?.len(), processor(controller)?);
+    let before = cluster.writes()?.len();
+    let used = processor(controller)?;
     tokio::time::sleep(STEADY).await;
     println!(
         "a minute without events: {} writes, {:.2} s of processor",
         cluster.writes()?.len() - before,
         (processor(controller)? - used).as_secs_f64()
     );
-    let (before, used) = (cluster.writes()?.len(), processor(controller)?);
-    let (began, mut edits) = (Instant::now(), 0);
+    let before = cluster.writes()?.len();
+    let used = processor(controller)?;
+    let began = Instant::now();
+    let mut edits = 0;
     while began.elapsed() < STEADY {
         rewrite(&cluster.server, &many::space(edits % tenants), edits).await?;
         edits += 1;

@@ -37,7 +37,8 @@ pub(crate) fn all(hosts: usize, tenants: usize, mode: &str) -> Vec<Object> {
         tenant("tenant-a", "a.example.org", mode),
     ];
     for n in 1..tenants {
-        let (name, apex) = (format!("other-{n}"), format!("o{n}.example.org"));
+        let name = format!("other-{n}");
+        let apex = format!("o{n}.example.org");
         values.extend([namespace(&name, &apex), tenant(&name, &apex, mode)]);
     }
     values.extend((0..hosts).map(route));

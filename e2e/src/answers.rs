@@ -220,7 +220,8 @@ impl Oddities {
                         "x",
                     ],
                 };
-                let (member, value) = (*choice.of(members), nothing(choice));
+                let member = *choice.of(members);
+                let value = nothing(choice);
                 // This one would have a meaning: another name.
                 if member != "wildcard" || value != Some(json!(true)) {
                     set(body, member, value);

@@ -137,7 +137,8 @@ impl ApiServer {
     pub async fn back_up(&mut self) -> Result<()> {
         self.kill();
         self.etcd.stop();
-        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        let data = self.dir.path().join("etcd");
+        let backup = self.dir.path().join("backup");
         let copied = std::process::Command::new("cp")
             .arg("-a")
             .arg(&data)
@@ -155,7 +156,8 @@ impl ApiServer {
         self.kill();
         let had_controllers = self.controllers.take().is_some();
         self.etcd.stop();
-        let (data, backup) = (self.dir.path().join("etcd"), self.dir.path().join("backup"));
+        let data = self.dir.path().join("etcd");
+        let backup = self.dir.path().join("backup");
         std::fs::remove_dir_all(&data)?;
         std::fs::rename(&backup, &data).context("there is no backup")?;
         self.etcd = start_etcd(&data, self.etcd_port)?;

@@ -165,15 +165,14 @@ impl Bind {
 
 /// Relays UDP queries, one after the other, and TCP connections from one address to another.
 async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
-    let (udp, tcp) = (
-        tokio::net::UdpSocket::bind(from).await?,
-        tokio::net::TcpListener::bind(from).await?,
-    );
+    let udp = tokio::net::UdpSocket::bind(from).await?;
+    let tcp = tokio::net::TcpListener::bind(from).await?;
     let onward = tokio::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     onward.connect(to).await?;
     Ok(tokio::spawn(async move {
         let mut connections = JoinSet::new();
-        let (mut question, mut answer) = ([0; 4096], [0; 4096]);
+        let mut question = [0; 4096];
+        let mut answer = [0; 4096];
         loop {
             tokio::select! {
                 Ok((length, client)) = udp.recv_from(&mut question) => {
@@ -196,7 +195,8 @@ async fn relay(from: SocketAddr, to: SocketAddr) -> Result<JoinHandle<()>> {
 }
 
 fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZone]) -> String {
-    let (ip, port) = (address.ip(), address.port());
+    let ip = address.ip();
+    let port = address.port();
     let mut text = format!(
         "options {{ directory \"{dir}\"; pid-file none; session-keyfile \"{dir}/session.key\"; \
          listen-on port {port} {{ {ip}; }}; listen-on-v6 {{ none; }}; recursion no; dnssec-validation no; \
@@ -211,7 +211,8 @@ fn named_conf(dir: &str, address: SocketAddr, keys: &[BindKey], zones: &[BindZon
         .expect("writing to a string");
     }
     for zone in zones {
-        let (name, policy) = (&zone.name, &zone.policy);
+        let name = &zone.name;
+        let policy = &zone.policy;
         writeln!(
             text,
             "zone \"{name}\" {{ type primary; file \"{dir}/{name}.zone\"; {policy} }};"

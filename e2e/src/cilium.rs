@@ -111,14 +111,17 @@ pub fn backends(config: &Value, hostname: &str) -> Vec<String> {
         .flatten()
         .collect();
     let serve = |name: &str| -> Vec<String> {
-        let is = |domain: &Value| {
-            domain
-                .as_str()
-                .is_some_and(|domain| domain.split(':').next() == Some(name))
-        };
-        let named = hosts
-            .iter()
-            .filter(|host| host["domains"].as_array().into_iter().flatten().any(is));
+        let named = hosts.iter().filter(|host| {
+            host["domains"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|domain| {
+                    domain
+                        .as_str()
+                        .is_some_and(|domain| domain.split(':').next() == Some(name))
+                })
+        });
         let mut found: Vec<String> = named.flat_map(|host| clusters(host)).collect();
         found.sort();
         found.dedup();

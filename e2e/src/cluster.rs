@@ -257,8 +257,10 @@ impl Cluster {
     /// Starts an Envoy with a lower limit of regular expressions than in our bootstrap: it refuses
     /// some that we accept.
     pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
-        let smaller = |bootstrap: String| bootstrap.replace("_level\":10000", "_level\":200");
-        self.envoy_from(NAMESPACE, node, self.xds, smaller).await
+        self.envoy_from(NAMESPACE, node, self.xds, |bootstrap| {
+            bootstrap.replace("_level\":10000", "_level\":200")
+        })
+        .await
     }
 
     async fn envoy_from(
@@ -398,7 +400,8 @@ impl Cluster {
     /// When it does not stop.
     pub async fn quiet(&self) -> Result<usize> {
         let deadline = Instant::now() + LIMIT;
-        let (mut before, mut since) = (self.writes()?.len(), Instant::now());
+        let mut before = self.writes()?.len();
+        let mut since = Instant::now();
         while since.elapsed() < QUIET {
             sleep(Duration::from_millis(200)).await;
             let all = self.writes()?;

@@ -62,11 +62,12 @@ pub fn features() -> Result<BTreeMap<String, usize>> {
 }
 
 fn parse_features(text: &str) -> BTreeMap<String, usize> {
-    let line = |line: &str| {
-        let (name, tests) = line.strip_prefix("feature ")?.split_once(' ')?;
-        Some((name.to_owned(), tests.parse().ok()?))
-    };
-    text.lines().filter_map(line).collect()
+    text.lines()
+        .filter_map(|line| {
+            let (name, tests) = line.strip_prefix("feature ")?.split_once(' ')?;
+            Some((name.to_owned(), tests.parse().ok()?))
+        })
+        .collect()
 }
 
 /// Returns mistakes in the claimed features of a class. Each feature of the suite must be claimed,

@@ -56,10 +56,11 @@ impl Echo {
             // Another test may have added it already; the bind tells.
             added.context("running ip: install the package iproute2")?;
         }
-        let fix = || format!("no address {address}; as root: ip address add {address}/32 dev lo");
         Self::serve(name, (address, port), None)
             .await
-            .with_context(fix)
+            .with_context(|| {
+                format!("no address {address}; as root: ip address add {address}/32 dev lo")
+            })
     }
 
     /// Starts a TLS backend with this chain and key, for passthrough.

@@ -25,7 +25,8 @@ impl Schemas {
     /// Fetches the OpenAPI documents of all groups (`/openapi/v3`), and waits for those of each
     /// CRD.
     pub async fn of(server: &ApiServer) -> Result<Self> {
-        let (client, dir) = (server.client(), TempDir::new()?);
+        let client = server.client();
+        let dir = TempDir::new()?;
         let definitions = get(
             &client,
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -127,10 +128,8 @@ fn file(group: &str, version: &str, kind: &str) -> String {
 /// Returns the files of a CRD's served versions.
 fn files_of(definition: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (group, kind) = (
-        text(&definition["spec"]["group"]),
-        text(&definition["spec"]["names"]["kind"]),
-    );
+    let group = text(&definition["spec"]["group"]);
+    let kind = text(&definition["spec"]["names"]["kind"]);
     let versions = definition["spec"]["versions"]
         .as_array()
         .into_iter()

@@ -160,7 +160,8 @@ async fn register(client: &Client, host: Ipv4Addr, port: u16) -> Result<()> {
     reason = "a failing test shows why its pods did not run"
 )]
 async fn work(around: Arc<Surroundings>, mut balancer: Option<Balancer>) {
-    let (mut running, mut services) = (BTreeMap::new(), Services::default());
+    let mut running = BTreeMap::new();
+    let mut services = Services::default();
     let mut told = String::new();
     loop {
         // The API server may be down for a moment.
@@ -200,7 +201,8 @@ async fn look(
     for pod in pods {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<Pod> = Api::namespaced(around.client.clone(), &namespace);
-        let (name, uid) = (pod.name_any(), pod.uid().unwrap_or_default());
+        let name = pod.name_any();
+        let uid = pod.uid().unwrap_or_default();
         let spec = pod.spec.as_ref().context("a pod has a specification")?;
         if spec.node_name.is_none() {
             bind(around, &namespace, &name).await?;

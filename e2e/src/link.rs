@@ -82,11 +82,10 @@ async fn connect(from: TcpStream, to: SocketAddr, mut state: watch::Receiver<Sta
     let Ok(to) = TcpStream::connect(to).await else {
         return;
     };
-    let ((from_read, from_write), (to_read, to_write)) = (from.into_split(), to.into_split());
-    let (out, back) = (
-        carry(from_read, to_write, state.clone()),
-        carry(to_read, from_write, state.clone()),
-    );
+    let (from_read, from_write) = from.into_split();
+    let (to_read, to_write) = to.into_split();
+    let out = carry(from_read, to_write, state.clone());
+    let back = carry(to_read, from_write, state.clone());
     let gone = async { while state.changed().await.is_ok() {} };
     tokio::select! {
         _ = out => {}

@@ -38,7 +38,8 @@ impl Load {
     /// Starts clients of a host on a cleartext port and on a TLS port: with new connections, with
     /// persistent ones of HTTP/1.1 and HTTP/2, and with slow requests.
     pub fn start(http: SocketAddr, https: SocketAddr, host: &str) -> Self {
-        let (plain, tls) = (Probe::http(http, host), Probe::https(https, host));
+        let plain = Probe::http(http, host);
+        let tls = Probe::https(https, host);
         let mut load = Self {
             counts: Arc::default(),
             started: Instant::now(),
@@ -54,7 +55,8 @@ impl Load {
     }
 
     fn each(&mut self, name: &'static str, probe: Probe) {
-        let (counts, started) = (self.counts.clone(), self.started);
+        let counts = self.counts.clone();
+        let started = self.started;
         self._clients.spawn(async move {
             loop {
                 let answer = probe.send().await;
@@ -65,7 +67,8 @@ impl Load {
     }
 
     fn kept(&mut self, name: &'static str, probe: Probe) {
-        let (counts, started) = (self.counts.clone(), self.started);
+        let counts = self.counts.clone();
+        let started = self.started;
         self._clients.spawn(async move {
             let mut kept: Option<Connection> = None;
             loop {
@@ -94,11 +97,11 @@ impl Load {
                     }
                     Err(failure) => Err(failure),
                 };
-                let closes = |value: &str| value.eq_ignore_ascii_case("close");
                 if answer.as_ref().is_ok_and(|a| {
-                    a.headers
-                        .get("connection")
-                        .is_some_and(|v| v.to_str().is_ok_and(closes))
+                    a.headers.get("connection").is_some_and(|v| {
+                        v.to_str()
+                            .is_ok_and(|value| value.eq_ignore_ascii_case("close"))
+                    })
                 }) {
                     kept = None;
                 }

@@ -74,9 +74,12 @@ impl Pebble {
     /// It runs with one processor: with more, its locks deadlock under concurrent clients while its
     /// directory still answers. A test without progress is ended by its own time limit.
     pub async fn start(options: &Options) -> Result<Self> {
-        let (listen, management) = (free_address()?, free_address()?);
-        let (dns_management, dns) = (free_address()?, free_address()?);
-        let (http_port, tls_port) = (options.http_port.map_or_else(free_port, Ok)?, free_port()?);
+        let listen = free_address()?;
+        let management = free_address()?;
+        let dns_management = free_address()?;
+        let dns = free_address()?;
+        let http_port = options.http_port.map_or_else(free_port, Ok)?;
+        let tls_port = free_port()?;
         let hosts = options
             .hosts
             .map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string());

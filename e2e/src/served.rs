@@ -84,11 +84,9 @@ impl Served {
             .issue_server(&["localhost".into(), "127.0.0.1".into()], HOUR, now)
             .expect("issued");
         let config = ServerTls::mutual(&shown, authority.certificate()).expect("TLS");
-        let (dir, view, views) = (
-            tempfile::tempdir().expect("a directory"),
-            View::new("fleet"),
-            Views::new(),
-        );
+        let dir = tempfile::tempdir().expect("a directory");
+        let view = View::new("fleet");
+        let views = Views::new();
         views.allow(IDENTITY, view.clone());
         let tls = Some(Tls {
             authority,

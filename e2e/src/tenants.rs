@@ -198,14 +198,13 @@ pub fn ready(object: &Value) -> Option<&Value> {
 
 /// Waits until the TenantGateway of a namespace has this reason, and returns its `Ready`.
 pub async fn until_ready(cluster: &Cluster, namespace: &str, reason: &str) -> Result<Value> {
-    let good = |object: &Value| {
-        ready(object).is_some_and(|ready| {
-            ready["reason"] == reason
-                && ready["observedGeneration"] == object["metadata"]["generation"]
-        })
-    };
     let found = cluster
-        .until(TENANT, "TenantGateway", namespace, "cozystack", good)
+        .until(TENANT, "TenantGateway", namespace, "cozystack", |object| {
+            ready(object).is_some_and(|ready| {
+                ready["reason"] == reason
+                    && ready["observedGeneration"] == object["metadata"]["generation"]
+            })
+        })
         .await?;
     ready(&found).cloned().context("it has one")
 }

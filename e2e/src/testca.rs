@@ -706,15 +706,15 @@ impl State {
         if let Some(template) = behaviour.template {
             template(&mut csr.params);
         }
-        let leaf = match behaviour.other_key {
-            true => csr
-                .params
+        let leaf = if behaviour.other_key {
+            csr.params
                 .signed_by(
                     &KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384)?,
                     &self.issuer,
                 )?
-                .pem(),
-            false => csr.signed_by(&self.issuer)?.pem(),
+                .pem()
+        } else {
+            csr.signed_by(&self.issuer)?.pem()
         };
         let chain = if behaviour.leaf_only {
             leaf

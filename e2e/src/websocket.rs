@@ -170,8 +170,10 @@ fn answer(
     {
         Response::builder()
     } else {
-        let is_key = |key: &&String| STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == 16);
-        match key.as_ref().filter(is_key) {
+        match key
+            .as_ref()
+            .filter(|key| STANDARD.decode(key).is_ok_and(|bytes| bytes.len() == 16))
+        {
             Some(key) => Response::builder()
                 .status(StatusCode::SWITCHING_PROTOCOLS)
                 .header(header::CONNECTION, "upgrade")

@@ -307,39 +307,34 @@ async fn exchange(
     method: Method,
     path_and_query: &str,
 ) -> Result<String, AdminError> {
-    let failed = |why: &dyn std::fmt::Display| AdminError::Exchange {
-        path: socket.to_path_buf(),
-        why: why.to_string(),
-    };
     let work = async {
-        let connect = |why: std::io::Error| {
+        let stream = UnixStream::connect(socket).await.map_err(|why| {
             let path = socket.to_path_buf();
             match why.kind() {
                 std::io::ErrorKind::PermissionDenied => AdminError::Denied { path, why },
                 _ => AdminError::Connect { path, why },
             }
-        };
-        let stream = UnixStream::connect(socket).await.map_err(connect)?;
+        })?;
         let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error, socket))?;
         let request = Request::builder()
             .method(method)
             .uri(path_and_query)
             .header(header::HOST, "admin")
             .header(header::CONNECTION, "close")
             .body(Empty::<Bytes>::new())
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| failed(&error, socket))?;
         let exchange = async {
             let answer = client
                 .send_request(request)
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| failed(&error, socket))?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER)
                 .collect()
                 .await
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| failed(&error, socket))?;
             let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
             if status.is_success() {
                 Ok(text)
@@ -357,7 +352,14 @@ async fn exchange(
     };
     timeout(LIMIT, work)
         .await
-        .map_err(|_| failed(&format!("no answer within {LIMIT:?}")))?
+        .map_err(|_| failed(&format!("no answer within {LIMIT:?}"), socket))?
+}
+
+fn failed(why: &dyn std::fmt::Display, socket: &Path) -> AdminError {
+    AdminError::Exchange {
+        path: socket.to_path_buf(),
+        why: why.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -403,10 +405,10 @@ mod tests {
     #[test]
     fn a_url_is_taken_apart() {
         let asked = question("https://Shop.example.org:8443/a?b", "GET").expect("a URL");
-        assert_eq!(
-            (asked.tls, &*asked.host, asked.port, &*asked.path),
-            (true, "shop.example.org", 8443, "/a")
-        );
+        assert!(asked.tls, "https is TLS");
+        assert_eq!(&*asked.host, "shop.example.org", "the host is read");
+        assert_eq!(asked.port, 8443, "the port is read");
+        assert_eq!(&*asked.path, "/a", "the path is read");
         assert_eq!(
             question("http://a.example.org", "GET").expect("a URL").port,
             80

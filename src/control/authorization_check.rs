@@ -75,7 +75,8 @@ async fn verdict(server: &AuthorizationServer, question: &Question) -> (bool, St
         .into_iter()
         .filter_map(Result::err)
         .collect();
-    let (count, text) = (silent.len(), silent.join("; "));
+    let count = silent.len();
+    let text = silent.join("; ");
     match count {
         0 if server.tls => (
             true,
@@ -200,7 +201,6 @@ async fn consent(answer: Response<Incoming>) -> Result<(), String> {
         .collect()
         .await
         .map_err(|error| error.to_string())?;
-    let status = |fields: &HeaderMap| fields.get("grpc-status").cloned();
     match body
         .trailers()
         .and_then(status)
@@ -213,6 +213,10 @@ async fn consent(answer: Response<Incoming>) -> Result<(), String> {
         )),
         None => Err("it does not answer by gRPC".to_owned()),
     }
+}
+
+fn status(fields: &HeaderMap) -> Option<axum::http::HeaderValue> {
+    fields.get("grpc-status").cloned()
 }
 
 /// A message of gRPC: not compressed, with its length.
@@ -231,7 +235,8 @@ mod tests {
     use super::*;
 
     fn server(endpoints: Vec<SocketAddr>, protocol: CheckProtocol) -> AuthorizationServer {
-        let (service, authority) = ("default/guard:80".to_owned(), "guard.default".to_owned());
+        let service = "default/guard:80".to_owned();
+        let authority = "guard.default".to_owned();
         AuthorizationServer {
             service,
             authority,
@@ -249,7 +254,9 @@ mod tests {
     }
 
     fn question() -> Question {
-        let (host, path, method) = ("a.example".to_owned(), "/x".to_owned(), "GET".to_owned());
+        let host = "a.example".to_owned();
+        let path = "/x".to_owned();
+        let method = "GET".to_owned();
         Question {
             tls: false,
             host,

@@ -227,7 +227,9 @@ mod tests {
 
     #[test]
     fn a_client_of_ipv6_is_its_network() {
-        let of = |text: &str| client(text.parse().expect("an address"));
+        fn of(text: &str) -> IpAddr {
+            client(text.parse().expect("an address"))
+        }
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

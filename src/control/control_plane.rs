@@ -237,12 +237,10 @@ impl ControlPlane {
         let changed = self.publish(&delta);
         self.states.note(self.engine().digest(), &changed);
         // Endpoints and certificates change without a change of anybody's configuration.
-        let is_configuration =
-            |key: &&ResourceKey| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_));
         let touched = delta
             .resources
             .keys()
-            .filter(is_configuration)
+            .filter(|key| !matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)))
             .filter_map(ResourceKey::frontend);
         let touched = touched.map(|id| &id.gateway);
         for gateway in touched.chain(&delta.gateways) {
@@ -414,13 +412,12 @@ impl ControlPlane {
         if known != self.known {
             let (count, before) = std::mem::replace(&mut self.known, known);
             let (count, before, after) = (count == self.known.0, before, &self.known.1);
-            let differ = |(key, text): &(&RefusedKey, &Arc<str>)| {
-                before.get(*key) != Some(text) || after.get(*key) != Some(text)
-            };
             let changed: BTreeSet<_> = before
                 .iter()
                 .chain(after)
-                .filter(differ)
+                .filter(|(key, text)| {
+                    before.get(*key) != Some(text) || after.get(*key) != Some(text)
+                })
                 .map(|(key, _)| &key.part)
                 .collect();
             if count && changed.iter().all(|part| part.is_some()) {
@@ -440,8 +437,12 @@ impl ControlPlane {
                 );
             }
         }
-        let done = |gateway: &&ObjectName| self.acks_of(gateway, &progress).are_complete();
-        let acknowledged: Vec<ObjectName> = self.awaited.iter().filter(done).cloned().collect();
+        let acknowledged: Vec<ObjectName> = self
+            .awaited
+            .iter()
+            .filter(|gateway| self.acks_of(gateway, &progress).are_complete())
+            .cloned()
+            .collect();
         for gateway in acknowledged {
             self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_of(&gateway);
@@ -465,13 +466,8 @@ impl ControlPlane {
             .iter()
             .map(|key| (key.clone(), self.acks(key, &progress)))
             .collect();
-        let status = |key: &ObjectKey| {
-            self.engine()
-                .status(key)
-                .map(|status| fleet.add_acknowledgements(key, &status))
-        };
         keys.into_iter()
-            .map(|key| (key.clone(), status(&key)))
+            .map(|key| (key.clone(), self.status(&key, &fleet)))
             .collect()
     }
 
@@ -547,15 +543,17 @@ impl ControlPlane {
     /// Returns the state of each Envoy, as JSON.
     pub fn clients(&self) -> Value {
         let progress = self.progress();
-        let rejection = |r: &xds::Rejection| {
-            json!({
-                "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
-                "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
-                "route": r.part.as_ref().map(|part| &*part.route),
-                "version": &*r.version, "text": &*r.text,
+        let rejections: Vec<Value> = self
+            .rejections(&progress)
+            .map(|r| {
+                json!({
+                    "node": &*r.node, "type": format!("{:?}", r.kind), "name": &*r.name,
+                    "virtualHost": r.part.as_ref().map(|part| &*part.virtual_host),
+                    "route": r.part.as_ref().map(|part| &*part.route),
+                    "version": &*r.version, "text": &*r.text,
+                })
             })
-        };
-        let rejections: Vec<Value> = self.rejections(&progress).map(rejection).collect();
+            .collect();
         let nodes: Vec<&NodeProgress> = progress
             .values()
             .flat_map(|progress| &progress.nodes)
@@ -600,6 +598,12 @@ impl ControlPlane {
         };
         metrics::text(program, &self.cache, others)
     }
+
+    fn status(&self, key: &ObjectKey, fleet: &FleetAcks) -> Option<ObjectStatus> {
+        self.engine()
+            .status(key)
+            .map(|status| fleet.add_acknowledgements(key, &status))
+    }
 }
 
 /// The acknowledgements of Envoys, and the transition times of conditions.
@@ -633,27 +637,31 @@ impl Context for Clock<'_> {
 
 /// Returns the subject of changes, for the log.
 fn subject(changes: &[Change]) -> Subject {
-    let text = |change: &Change| match change {
-        Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
-        Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
-        Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
-        Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
-            format!("certificate {secret}")
+    fn text(change: &Change) -> String {
+        match change {
+            Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
+            Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
+            Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
+            Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
+            Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
+                format!("certificate {secret}")
+            }
+            Change::Fact(Fact::ServiceProblem(gateway, _)) => {
+                format!("the Service of gateway {gateway}")
+            }
+            Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
+                format!("the Envoys of gateway {gateway}")
+            }
+            Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
+            Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
+            Change::Fact(Fact::Governed(gateway, _)) => {
+                format!("whether a TenantGateway has gateway {gateway}")
+            }
+            Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
+            Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
+            Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
         }
-        Change::Fact(Fact::ServiceProblem(gateway, _)) => {
-            format!("the Service of gateway {gateway}")
-        }
-        Change::Fact(Fact::EnvoysProblem(gateway, _)) => format!("the Envoys of gateway {gateway}"),
-        Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
-        Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
-        Change::Fact(Fact::Governed(gateway, _)) => {
-            format!("whether a TenantGateway has gateway {gateway}")
-        }
-        Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
-        Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
-        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
-    };
+    }
     let text = match changes {
         [] => "validity of certificates".to_owned(),
         [one] => text(one),
@@ -667,18 +675,20 @@ fn subject(changes: &[Change]) -> Subject {
 
 /// Returns the hostnames that a delta affects.
 fn hosts(delta: &Delta) -> BTreeSet<String> {
-    let host = |key| match key {
-        ResourceKey::SniCluster(_, host)
-        | ResourceKey::Scope(_, host)
-        | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
-        ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
-        ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
-        ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
-        | ResourceKey::Backend(_)
-        | ResourceKey::UdpCluster(_)
-        | ResourceKey::Endpoints(_)
-        | ResourceKey::Frontend(_) => None,
-    };
+    fn host(key: ResourceKey) -> Option<String> {
+        match key {
+            ResourceKey::SniCluster(_, host)
+            | ResourceKey::Scope(_, host)
+            | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
+            ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
+            ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
+            ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
+            | ResourceKey::Backend(_)
+            | ResourceKey::UdpCluster(_)
+            | ResourceKey::Endpoints(_)
+            | ResourceKey::Frontend(_) => None,
+        }
+    }
     delta.resources.keys().cloned().filter_map(host).collect()
 }
 

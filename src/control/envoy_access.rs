@@ -139,7 +139,8 @@ mod tests {
 
     #[test]
     fn an_account_is_of_a_fleet_for_as_long_as_its_gateway_has_a_view() {
-        let (access, edge) = (EnvoyAccess::default(), ObjectName::new("a", "edge"));
+        let access = EnvoyAccess::default();
+        let edge = ObjectName::new("a", "edge");
         let account = isolated_name(&edge);
         assert_eq!(access.fleet_of_account(&account), None);
         access.clone().admit(&edge, View::new("v"));
@@ -160,13 +161,12 @@ mod tests {
         let access = EnvoyAccess::default();
         let [a, b, c] = ["a", "b", "c"].map(|namespace| ObjectName::new(namespace, "edge"));
         let seen = || {
-            let of = |gateway: &ObjectName| {
+            [&a, &b, &c].map(|gateway| {
                 let view = access
                     .views
                     .of(&identity_of(&EnvoyFleet::Isolated(gateway.clone())));
                 view.map(|view| view.name().to_owned()).unwrap_or_default()
-            };
-            [&a, &b, &c].map(of)
+            })
         };
         access.admit(&a, View::new("a"));
         access.stand_in([
@@ -181,12 +181,14 @@ mod tests {
             ["", "old b", "old c"],
             "half of what is to be seen is not seen"
         );
-        let fleet = |gateway: &ObjectName| access.fleet_of_account(&isolated_name(gateway));
-        assert!(fleet(&a).is_none() && fleet(&c).is_some());
+        fn fleet(gateway: &ObjectName, access: &EnvoyAccess) -> Option<EnvoyFleet> {
+            access.fleet_of_account(&isolated_name(gateway))
+        }
+        assert!(fleet(&a, &access).is_none() && fleet(&c, &access).is_some());
         access.admit(&a, View::new("a"));
         access.end_stand_in();
         assert_eq!(seen(), ["a", "b", ""], "c is gone");
-        assert!(fleet(&a).is_some() && fleet(&c).is_none());
+        assert!(fleet(&a, &access).is_some() && fleet(&c, &access).is_none());
         let mut isolated = access.isolated();
         isolated.sort();
         assert_eq!(

@@ -183,8 +183,10 @@ async fn ask(
             identity,
             until,
         }) => {
-            let (fleet, pod) = (identity.fleet, identity.pod);
-            let (namespace, name) = (pod.namespace, pod.name);
+            let fleet = identity.fleet;
+            let pod = identity.pod;
+            let namespace = pod.namespace;
+            let name = pod.name;
             port.answers.note(StatusCode::OK);
             info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
             (
@@ -211,14 +213,7 @@ impl Port {
         request: &str,
     ) -> Result<Certified, (StatusCode, String)> {
         self.admit(from)?;
-        let nobody = || {
-            Refusal::Unauthenticated(
-                "the token of the pod is missing (Authorization: Bearer)".to_owned(),
-            )
-        };
         let token = token.ok_or_else(|| nobody().answer())?;
-        let busy =
-            || Refusal::Unavailable("too many requests: try again in some seconds".to_owned());
         let turn = timeout(self.patience, self.turns.acquire())
             .await
             .map_err(|_| busy().answer())?;
@@ -251,6 +246,14 @@ impl Port {
         );
         Err((StatusCode::TOO_MANY_REQUESTS, why))
     }
+}
+
+fn nobody() -> Refusal {
+    Refusal::Unauthenticated("the token of the pod is missing (Authorization: Bearer)".to_owned())
+}
+
+fn busy() -> Refusal {
+    Refusal::Unavailable("too many requests: try again in some seconds".to_owned())
 }
 
 /// The number of refused tokens of each address and IPv6 network.
@@ -318,7 +321,9 @@ mod tests {
             if token != "good" {
                 return Err(Refusal::Unauthenticated("nobody knows it".to_owned()));
             }
-            let part = |text: &str| text.to_owned();
+            fn part(text: &str) -> String {
+                text.to_owned()
+            }
             let pod = EnvoyPod {
                 namespace: part("n"),
                 name: part("a"),
@@ -338,8 +343,10 @@ mod tests {
     }
 
     fn port() -> Port {
-        let (turns, attempts) = (Semaphore::new(1), Mutex::default());
-        let (refusals, answers) = (Sample::default(), Answers::default());
+        let turns = Semaphore::new(1);
+        let attempts = Mutex::default();
+        let refusals = Sample::default();
+        let answers = Answers::default();
         Port {
             certifier: Arc::new(Certifier),
             turns,
@@ -423,7 +430,9 @@ mod tests {
     /// Pods of a node may share an IPv6 /64.
     #[tokio::test]
     async fn refused_tokens_of_one_pod_do_not_lock_out_its_neighbours() {
-        let of = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last]);
+        fn of(last: u16) -> IpAddr {
+            IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, last])
+        }
         let port = port();
         for _ in 0..=EACH {
             let told = code(&port, of(2), Some("forged")).await;
@@ -454,8 +463,11 @@ mod tests {
 
     #[test]
     fn addresses_that_are_counted_have_an_end() {
-        let (mut attempts, now) = (Attempts::default(), Instant::now());
-        let of = |number: usize| IpAddr::from(u32::try_from(number).expect("small").to_be_bytes());
+        let mut attempts = Attempts::default();
+        let now = Instant::now();
+        fn of(number: usize) -> IpAddr {
+            IpAddr::from(u32::try_from(number).expect("small").to_be_bytes())
+        }
         for number in 0..2 * ADDRESSES {
             attempts.count(of(number), now);
         }

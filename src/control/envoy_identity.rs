@@ -98,10 +98,11 @@ impl EnvoyPod {
 }
 
 fn is_plain(part: &str) -> bool {
-    let plain = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
-    };
-    !part.is_empty() && part.len() <= 253 && part.bytes().all(plain)
+    !part.is_empty()
+        && part.len() <= 253
+        && part.bytes().all(|byte| {
+            byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.')
+        })
 }
 
 /// Returns the identity that the URI of a certificate is an instance of, for the xDS server. The
@@ -150,9 +151,11 @@ mod tests {
             let uri = identity.to_string();
             assert_eq!(PodIdentity::parse(&uri), Some(identity));
             let (of, instance) = instance_of(&uri).expect("an instance");
+            assert_eq!(of, &*identity_of(&fleet), "the fleet is named");
+            assert_eq!(&*instance.name, &*uri, "the instance is the URI");
             assert_eq!(
-                (of, &*instance.name, &*instance.node),
-                (&*identity_of(&fleet), &*uri, "gatewright-envoy-x7k2p")
+                &*instance.node, "gatewright-envoy-x7k2p",
+                "the node is the pod"
             );
         }
     }

@@ -86,33 +86,35 @@ pub struct Revoker {
 
 /// Returns the Envoys of all views, sorted by name.
 pub fn rows(views: &[ViewState]) -> Vec<EnvoyRow> {
-    let time = |seconds: u64| {
+    fn time(seconds: u64) -> Timestamp {
         Timestamp::from_second(i64::try_from(seconds).unwrap_or_default()).unwrap_or_default()
-    };
-    let row = |view: &ViewState, stream: &xds::StreamState| EnvoyRow {
-        name: stream.node.to_string(),
-        fleet: stream
-            .identity
-            .split_once("/fleet/")
-            .map_or(&*view.view, |(_, fleet)| fleet)
-            .to_owned(),
-        identity: stream
-            .instance
-            .as_ref()
-            .unwrap_or(&stream.identity)
-            .to_string(),
-        pod: stream
-            .instance
-            .as_deref()
-            .and_then(PodIdentity::parse)
-            .map(|identity| identity.pod),
-        address: stream.address,
-        version: stream.version.as_deref().map(str::to_owned),
-        connected: time(stream.connected),
-        last_ack: stream.last_ack.map(time),
-        current: stream.acknowledged >= view.generation,
-        credential: stream.credential.clone(),
-    };
+    }
+    fn row(view: &ViewState, stream: &xds::StreamState) -> EnvoyRow {
+        EnvoyRow {
+            name: stream.node.to_string(),
+            fleet: stream
+                .identity
+                .split_once("/fleet/")
+                .map_or(&*view.view, |(_, fleet)| fleet)
+                .to_owned(),
+            identity: stream
+                .instance
+                .as_ref()
+                .unwrap_or(&stream.identity)
+                .to_string(),
+            pod: stream
+                .instance
+                .as_deref()
+                .and_then(PodIdentity::parse)
+                .map(|identity| identity.pod),
+            address: stream.address,
+            version: stream.version.as_deref().map(str::to_owned),
+            connected: time(stream.connected),
+            last_ack: stream.last_ack.map(time),
+            current: stream.acknowledged >= view.generation,
+            credential: stream.credential.clone(),
+        }
+    }
     let mut rows: Vec<EnvoyRow> = views
         .iter()
         .flat_map(|view| view.streams.iter().map(move |stream| row(view, stream)))
@@ -135,12 +137,14 @@ pub fn meant(
     pods: bool,
 ) -> Result<Revoke, String> {
     // The pod in a credential has precedence over the name that an Envoy gives.
-    let is_it = |row: &&EnvoyRow| {
-        row.pod
-            .as_ref()
-            .is_some_and(|pod| pod.name == named || pod.uid == named)
-    };
-    let known = rows.iter().find(is_it).map_or(named, |row| &row.identity);
+    let known = rows
+        .iter()
+        .find(|row| {
+            row.pod
+                .as_ref()
+                .is_some_and(|pod| pod.name == named || pod.uid == named)
+        })
+        .map_or(named, |row| &row.identity);
     if let Some(identity) = PodIdentity::parse(known) {
         return Ok(Revoke::Pod(identity));
     }
@@ -237,9 +241,9 @@ async fn revoke(State(state): State<RouteState>, Query(revoked): Query<Revoked>)
 }
 
 async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Result<String, String> {
-    let nobody =
-        || "Envoys of this program authenticate by their user, not by a certificate".to_owned();
-    let revoker = state.revoker.as_ref().ok_or_else(nobody)?;
+    let revoker = state.revoker.as_ref().ok_or_else(|| {
+        "Envoys of this program authenticate by their user, not by a certificate".to_owned()
+    })?;
     let who = meant(
         &rows(&state.cache.debug()),
         &name,
@@ -248,13 +252,16 @@ async fn carry_out(state: &RouteState, name: String, with_others: bool) -> Resul
     )?;
     let (answer, answered) = oneshot::channel();
     let request = RevokeRequest { who, answer };
-    let gone = || "the xDS server does not answer".to_owned();
     timeout(LIMIT, async {
         revoker.asks.send(request).await.map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     })
     .await
     .map_err(|_| gone())?
+}
+
+fn gone() -> String {
+    "the xDS server does not answer".to_owned()
 }
 
 #[cfg(test)]
@@ -348,14 +355,19 @@ mod tests {
             );
         }
         let credential = Fingerprint::of(b"stolen");
-        let certificate = |name: &str| Revoke::Certificate {
-            credential: credential.clone(),
-            name: name.to_owned(),
-        };
-        assert_eq!(meant(&rows, "c", true, true), Ok(certificate("c")));
+        fn certificate(name: &str, credential: &Fingerprint) -> Revoke {
+            Revoke::Certificate {
+                credential: credential.clone(),
+                name: name.to_owned(),
+            }
+        }
+        assert_eq!(
+            meant(&rows, "c", true, true),
+            Ok(certificate("c", &credential))
+        );
         assert_eq!(
             meant(&rows, &credential.to_string(), false, true),
-            Ok(certificate(&credential.to_string()))
+            Ok(certificate(&credential.to_string(), &credential))
         );
         // The Envoy may be connected to another replica.
         assert_eq!(

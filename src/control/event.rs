@@ -435,11 +435,14 @@ mod tests {
 
     #[test]
     fn a_fault_of_an_author_is_a_warning_and_progress_is_not() {
-        let (broken, waits) = (condition("BackendNotFound"), condition("Pending"));
+        let broken = condition("BackendNotFound");
+        let waits = condition("Pending");
         assert_eq!(
-            (broken.severity(), waits.severity()),
-            (Severity::Warn, Severity::Info)
+            broken.severity(),
+            Severity::Warn,
+            "a fault of the author is a warning"
         );
+        assert_eq!(waits.severity(), Severity::Info, "waiting is none");
         assert_eq!(
             broken.to_string(),
             "httproute alice/shop: ResolvedRefs=False BackendNotFound: no Service alice/web"
@@ -460,20 +463,22 @@ mod tests {
             text: "httproute alice/shop".to_owned(),
         };
         let took = Duration::from_millis(6);
-        let told = |hosts| Event::Acknowledged {
-            subject: subject.clone(),
-            hosts,
-            host: None,
-            envoys: 2,
-            generation: 7,
-            took,
-        };
+        fn told(hosts: usize, subject: &Subject, took: &Duration) -> Event {
+            Event::Acknowledged {
+                subject: subject.clone(),
+                hosts,
+                host: None,
+                envoys: 2,
+                generation: 7,
+                took: *took,
+            }
+        }
         assert_eq!(
-            told(1).to_string(),
+            told(1, &subject, &took).to_string(),
             "httproute alice/shop: 1 host changed, acked 2/2 in 6 ms"
         );
         assert_eq!(
-            told(0).to_string(),
+            told(0, &subject, &took).to_string(),
             "httproute alice/shop: 0 hosts changed, acked 2/2 in 6 ms"
         );
     }

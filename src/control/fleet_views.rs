@@ -42,7 +42,8 @@ impl FleetViews {
     }
 
     fn of_views(views: Vec<View>) -> Self {
-        let (are_apart, next) = (views.len() > 1, views.len() as u64);
+        let are_apart = views.len() > 1;
+        let next = views.len() as u64;
         let views = (0..).map(ViewId).zip(views).collect();
         Self {
             views,
@@ -284,20 +285,29 @@ mod tests {
 
     #[test]
     fn each_fleet_sees_its_own_view_or_all_see_one() {
-        let (one, apart) = (FleetViews::from(View::new("v")), FleetViews::apart());
+        let one = FleetViews::from(View::new("v"));
+        let apart = FleetViews::apart();
         for fleet in EnvoyFleet::OF_MANY {
             let only = Fleets::from(fleet.clone());
             assert_eq!(
-                (one.of(&fleet).map(View::name), one.fleet(SHARED)),
-                (Some("v"), None)
+                one.of(&fleet).map(View::name),
+                Some("v"),
+                "there is one view"
             );
+            assert_eq!(one.fleet(SHARED), None, "no fleet has its own");
             assert_eq!(one.ids(&only), BTreeSet::from([SHARED]));
             assert!(one.fleets(SHARED).has(&fleet));
             let id = apart.id(&fleet).expect("an id");
             let name = fleet.to_string();
             assert_eq!(
-                (apart.of(&fleet).map(View::name), apart.fleet(id)),
-                (Some(&*name), Some(fleet.clone()))
+                apart.of(&fleet).map(View::name),
+                Some(&*name),
+                "the fleet has a view of its own"
+            );
+            assert_eq!(
+                apart.fleet(id),
+                Some(fleet.clone()),
+                "it is found by its number"
             );
             assert_eq!(apart.ids(&only), BTreeSet::from([id]));
             assert_eq!(apart.fleets(id), only);
@@ -316,19 +326,19 @@ mod tests {
     #[test]
     fn the_view_of_a_gateway_comes_and_goes_and_no_id_is_given_twice() {
         for mut views in [FleetViews::from(View::new("v")), FleetViews::apart()] {
-            let (before, edge) = (views.clone(), ObjectName::new("a", "edge"));
+            let before = views.clone();
+            let edge = ObjectName::new("a", "edge");
             let fleet = EnvoyFleet::Isolated(edge.clone());
+            assert_eq!(views.id(&fleet), None, "a dissolved view has no number");
             assert_eq!(
-                (views.id(&fleet), views.ids(&fleet.clone().into())),
-                (None, BTreeSet::new())
+                views.ids(&fleet.clone().into()),
+                BTreeSet::new(),
+                "no Gateway is in it"
             );
             let (first, view) = views.isolate(&edge).expect("it is new");
             assert_eq!(view.name(), "isolated/a/edge");
-            assert_eq!(
-                (views.isolate(&edge), views.fleet(first)),
-                (None, Some(fleet.clone())),
-                "once"
-            );
+            assert_eq!(views.isolate(&edge), None, "once");
+            assert_eq!(views.fleet(first), Some(fleet.clone()), "once");
             assert_eq!(views.ids(&fleet.clone().into()), BTreeSet::from([first]));
             assert_eq!(views.fleets(first), fleet.clone().into());
             assert!(views.is_isolated(first) && views.of_many().all(|id| id != first));
@@ -341,9 +351,11 @@ mod tests {
             assert_eq!(others.of(&fleet).map(View::name), Some("x isolated/a/edge"));
             assert_eq!(others.iter().count(), views.iter().count());
             assert_eq!(views.dissolve(&edge), Some((first, view)));
+            assert_eq!(views.dissolve(&edge), None, "it is dissolved once");
             assert_eq!(
-                (views.dissolve(&edge), views.iter().count()),
-                (None, before.iter().count())
+                views.iter().count(),
+                before.iter().count(),
+                "no other view goes"
             );
             let (again, _) = views.isolate(&edge).expect("it is new");
             assert_ne!(first, again);

@@ -14,14 +14,10 @@ impl Lag {
     /// A publication that arrives while Envoys lack an earlier one is tracked once they have that
     /// one: continuous changes are not mistaken for one that is never acknowledged.
     pub(crate) fn note(&mut self, published: Generation, progress: &Progress, at: Duration) {
-        let has_all = |generation| {
-            let (done, all) = progress.acknowledged(generation);
-            done == all
-        };
-        if self.0.is_some_and(|(lacked, _)| has_all(lacked)) {
+        if self.0.is_some_and(|(lacked, _)| has_all(lacked, progress)) {
             self.0 = None;
         }
-        if self.0.is_none() && !has_all(published) {
+        if self.0.is_none() && !has_all(published, progress) {
             self.0 = Some((published, at));
         }
     }
@@ -33,17 +29,21 @@ impl Lag {
     }
 }
 
+fn has_all(generation: u64, progress: &Progress) -> bool {
+    let (done, all) = progress.acknowledged(generation);
+    done == all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn progress(acknowledged: &[Generation]) -> Progress {
-        let node = |has: &Generation| xds::NodeProgress {
+        let nodes = acknowledged.iter().map(|has| xds::NodeProgress {
             node: "n".into(),
             identity: "i".into(),
             acknowledged: *has,
-        };
-        let nodes = acknowledged.iter().map(node);
+        });
         Progress {
             published: 0,
             nodes: nodes.collect(),
@@ -53,17 +53,31 @@ mod tests {
 
     #[test]
     fn it_lasts_until_all_have_what_was_lacked() {
-        let (mut lag, at) = (Lag::default(), Duration::from_secs);
-        let mut note = |published, acknowledged: &[Generation], second| {
-            lag.note(published, &progress(acknowledged), at(second));
-            lag.age(at(second)).as_secs()
-        };
-        assert_eq!(note(7, &[], 1), 0, "nobody is there");
-        assert_eq!(note(7, &[7, 7], 2), 0);
-        assert_eq!((note(8, &[8, 7], 10), note(8, &[8, 7], 15)), (0, 5));
-        assert_eq!(note(9, &[9, 7], 20), 10, "it goes on with the next change");
-        assert_eq!(note(9, &[9, 8], 25), 0, "the next change is another wait");
-        assert_eq!(note(9, &[9, 8], 27), 2);
-        assert_eq!(note(9, &[9], 30), 0, "who lacked it has gone");
+        let mut lag = Lag::default();
+        fn note(published: u64, acknowledged: &[Generation], second: u64, lag: &mut Lag) -> u64 {
+            let at = Duration::from_secs(second);
+            lag.note(published, &progress(acknowledged), at);
+            lag.age(at).as_secs()
+        }
+        assert_eq!(note(7, &[], 1, &mut lag), 0, "nobody is there");
+        assert_eq!(note(7, &[7, 7], 2, &mut lag), 0);
+        assert_eq!(note(8, &[8, 7], 10, &mut lag), 0, "the lag begins");
+        assert_eq!(
+            note(8, &[8, 7], 15, &mut lag),
+            5,
+            "it lasts until all have the state"
+        );
+        assert_eq!(
+            note(9, &[9, 7], 20, &mut lag),
+            10,
+            "it goes on with the next change"
+        );
+        assert_eq!(
+            note(9, &[9, 8], 25, &mut lag),
+            0,
+            "the next change is another wait"
+        );
+        assert_eq!(note(9, &[9, 8], 27, &mut lag), 2);
+        assert_eq!(note(9, &[9], 30, &mut lag), 0, "who lacked it has gone");
     }
 }

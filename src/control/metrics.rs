@@ -262,13 +262,15 @@ mod tests {
             units: 7,
             ..Default::default()
         };
-        let view = |view: &str, all| Connected {
-            left_behind: 0,
-            view: view.to_owned(),
-            all,
-            behind: all / 2,
-            age: Duration::from_secs(7 * all as u64),
-        };
+        fn view(view: &str, all: usize) -> Connected {
+            Connected {
+                left_behind: 0,
+                view: view.to_owned(),
+                all,
+                behind: all / 2,
+                age: Duration::from_secs(7 * all as u64),
+            }
+        }
         let connected = vec![view("shared", 2), view("dedicated", 0)];
         let next = Some(UNIX_EPOCH + Duration::from_secs(1_800_000_000));
         let ends = CertificateEnds {
@@ -276,17 +278,19 @@ mod tests {
             soon: 2,
             ended: 1,
         };
-        let used = |namespace: usize| QuotaUse {
-            namespace: format!("n{namespace}").into(),
-            used: Cost {
-                clusters: namespace as u64,
-                ..Cost::default()
-            },
-            allowed: Cost {
-                clusters: 100,
-                ..Cost::default()
-            },
-        };
+        fn used(namespace: usize) -> QuotaUse {
+            QuotaUse {
+                namespace: format!("n{namespace}").into(),
+                used: Cost {
+                    clusters: namespace as u64,
+                    ..Cost::default()
+                },
+                allowed: Cost {
+                    clusters: 100,
+                    ..Cost::default()
+                },
+            }
+        }
         let quotas = (0..=NAMESPACES).map(used).collect();
         let program = Program {
             changes: 3,

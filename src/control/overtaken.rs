@@ -86,11 +86,13 @@ mod tests {
         acknowledged: &[Generation],
         second: u64,
     ) -> (bool, Vec<String>) {
-        let node = |(name, has): (char, &Generation)| NodeProgress {
-            node: name.to_string().into(),
-            identity: "i".into(),
-            acknowledged: *has,
-        };
+        fn node((name, has): (char, &Generation)) -> NodeProgress {
+            NodeProgress {
+                node: name.to_string().into(),
+                identity: "i".into(),
+                acknowledged: *has,
+            }
+        }
         let nodes: Vec<NodeProgress> = ('a'..).zip(acknowledged).map(node).collect();
         let progress = Progress {
             published: 0,

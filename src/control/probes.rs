@@ -164,8 +164,10 @@ impl Probes {
             }
             Some(tls) => {
                 let files = Arc::new(Files::read(tls.dir)?);
-                let answer = |tcp| encrypted(tcp, files.clone(), router.clone());
-                bounded_listener::receive(listener, "probes", EXCHANGE, stop, answer).await;
+                bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| {
+                    encrypted(tcp, files.clone(), router.clone())
+                })
+                .await;
             }
         }
         Ok(())
@@ -239,13 +241,13 @@ impl Files {
 }
 
 fn server_config(dir: &std::path::Path) -> Result<Arc<ServerConfig>, String> {
-    let read = |name: &str| {
+    fn read(name: &str, dir: &std::path::Path) -> Result<Vec<u8>, String> {
         let path = dir.join(name);
         std::fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    }
     server_tls(
-        &read("tls.crt")?,
-        &read("tls.key")?,
+        &read("tls.crt", dir)?,
+        &read("tls.key", dir)?,
         rustls::DEFAULT_VERSIONS,
     )
     .map_err(|error| format!("tls.crt and tls.key of {}: {error}", dir.display()))

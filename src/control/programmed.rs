@@ -42,8 +42,9 @@ impl Acks {
             lacking.partition(|node| overtaken.has_left_behind(node));
         let all = progress.nodes.len();
         let done = all - left_behind.len() - waited_for.len();
-        let names =
-            |nodes: Vec<&NodeProgress>| nodes.into_iter().map(|node| node.node.clone()).collect();
+        fn names(nodes: Vec<&NodeProgress>) -> Vec<Arc<str>> {
+            nodes.into_iter().map(|node| node.node.clone()).collect()
+        }
         Self {
             fleet: None,
             done,
@@ -162,14 +163,10 @@ impl FleetAcks {
     ) -> Option<(Reason, String)> {
         let mut first = None;
         for listener in listeners.iter_mut() {
-            let id = || ListenerId {
-                parent: parent.clone(),
-                name: listener.name.clone(),
-            };
             let refused = if self.refused.listeners.is_empty() {
                 None
             } else {
-                self.refused.listeners.get(&id())
+                self.refused.listeners.get(&id(parent, &listener.name))
             };
             match refused {
                 Some(text) => {
@@ -182,13 +179,21 @@ impl FleetAcks {
                 None => programmed(&mut listener.conditions, verdict),
             }
         }
-        let is_programmed =
-            |c: &Condition| c.kind == ConditionType::Programmed && c.status == Status::True;
         first.filter(|_| {
-            !listeners
-                .iter()
-                .any(|listener| listener.conditions.iter().any(is_programmed))
+            !listeners.iter().any(|listener| {
+                listener
+                    .conditions
+                    .iter()
+                    .any(|c| c.kind == ConditionType::Programmed && c.status == Status::True)
+            })
         })
+    }
+}
+
+fn id(parent: &ParentKey, listener_name: &Arc<str>) -> ListenerId {
+    ListenerId {
+        parent: parent.clone(),
+        name: listener_name.clone(),
     }
 }
 
@@ -264,15 +269,19 @@ mod tests {
 
     #[test]
     fn programmed_is_what_envoys_acknowledged() {
-        let acks = |done, waited_for: &[&str], left_behind: &[&str]| Acks {
-            fleet: None,
-            done,
-            all: done + waited_for.len() + left_behind.len(),
-            waited_for: waited_for.iter().map(|name| Arc::from(*name)).collect(),
-            left_behind: left_behind.iter().map(|name| Arc::from(*name)).collect(),
-        };
+        fn acks(done: usize, waited_for: &[&str], left_behind: &[&str]) -> Acks {
+            Acks {
+                fleet: None,
+                done,
+                all: done + waited_for.len() + left_behind.len(),
+                waited_for: waited_for.iter().map(|name| Arc::from(*name)).collect(),
+                left_behind: left_behind.iter().map(|name| Arc::from(*name)).collect(),
+            }
+        }
         assert_eq!(check(acks(0, &[], &[])).1, Reason::NoResources);
-        let pending = |text: &str| (Status::False, Reason::Pending, text.to_owned());
+        fn pending(text: &str) -> (Status, Reason, String) {
+            (Status::False, Reason::Pending, text.to_owned())
+        }
         assert_eq!(
             check(acks(1, &["b"], &[])),
             pending("acknowledged by 1 of 2 Envoys, not yet by b")
@@ -281,7 +290,9 @@ mod tests {
             check(acks(1, &["b", "c"], &[])),
             pending("acknowledged by 1 of 3 Envoys, not yet by b and 1 more")
         );
-        let done = |text: &str| (Status::True, Reason::Programmed, text.to_owned());
+        fn done(text: &str) -> (Status, Reason, String) {
+            (Status::True, Reason::Programmed, text.to_owned())
+        }
         assert_eq!(
             check(acks(2, &[], &[])),
             done("acknowledged by 2 of 2 Envoys")

@@ -30,9 +30,10 @@ pub struct IsolatedResources(BTreeMap<ResourceKey, BTreeSet<ViewId>>);
 impl IsolatedResources {
     /// Sets the views that have a resource. Returns the views that had it and no longer do.
     fn set(&mut self, key: &ResourceKey, now: BTreeSet<ViewId>) -> BTreeSet<ViewId> {
-        let before = match now.is_empty() {
-            true => self.0.remove(key),
-            false => self.0.insert(key.clone(), now.clone()),
+        let before = if now.is_empty() {
+            self.0.remove(key)
+        } else {
+            self.0.insert(key.clone(), now.clone())
         };
         before
             .map(|before| before.difference(&now).copied().collect())
@@ -119,14 +120,16 @@ pub fn updates(
 
 /// Returns an update of only these listeners.
 pub fn listeners(frontends: &[Frontend], edge: &Edge) -> Update {
-    let made = |frontend: &Frontend| {
-        Encoded::new(
-            frontend.resource_name(),
-            &gatewright_envoy::listener_within(frontend, edge),
-        )
-    };
     Update {
-        upserts: frontends.iter().map(made).collect(),
+        upserts: frontends
+            .iter()
+            .map(|frontend| {
+                Encoded::new(
+                    frontend.resource_name(),
+                    &gatewright_envoy::listener_within(frontend, edge),
+                )
+            })
+            .collect(),
         removals: Vec::new(),
     }
 }
@@ -151,19 +154,13 @@ pub struct Withheld {
 /// the resource that was last published.
 pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
     let mut withheld = Vec::new();
-    let verdict = |resource: &Encoded| {
-        let url = resource.kind().type_url();
-        gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
-    };
     update.upserts.retain_mut(|resource| {
         let Err(text) = verdict(resource) else {
             return true;
         };
-        let (kind, name, version) = (
-            resource.kind(),
-            resource.name().to_owned(),
-            resource.version().to_owned(),
-        );
+        let kind = resource.kind();
+        let name = resource.name().to_owned();
+        let version = resource.version().to_owned();
         let one = |part, text: &str| Withheld {
             kind,
             name: name.clone(),
@@ -191,6 +188,11 @@ pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>)
         }
     });
     withheld
+}
+
+fn verdict(resource: &Encoded) -> Result<(), String> {
+    let url = resource.kind().type_url();
+    gatewright_envoy::check(url.rsplit('/').next().unwrap_or(url), &resource.body())
 }
 
 /// Encodes a resource as it is sent.
@@ -272,7 +274,10 @@ mod tests {
             DirectResponseAction, Route, RouteConfiguration, RouteMatch, route::Action,
             route_match::PathSpecifier,
         };
-        let host = |name: &str, prefix: Option<&str>| {
+        fn host(
+            name: &str,
+            prefix: Option<&str>,
+        ) -> envoy_types::pb::envoy::config::route::v3::VirtualHost {
             envoy_types::pb::envoy::config::route::v3::VirtualHost {
                 name: name.into(),
                 domains: vec![name.into()],
@@ -290,8 +295,8 @@ mod tests {
                 }],
                 ..Default::default()
             }
-        };
-        let table = |mallory| {
+        }
+        fn table(mallory: Option<&str>) -> Encoded {
             let virtual_hosts = vec![host("alice", Some("/")), host("mallory", mallory)];
             Encoded::new(
                 "t",
@@ -301,7 +306,7 @@ mod tests {
                     ..Default::default()
                 },
             )
-        };
+        }
         let mut update = Update {
             upserts: vec![table(None)],
             removals: Vec::new(),
@@ -309,9 +314,10 @@ mod tests {
         let withheld = checked(&mut update, |_, _| None);
         assert_eq!(withheld.len(), 1, "{withheld:?}");
         let part = withheld[0].part.clone().expect("a part of it");
+        assert_eq!(&*part.virtual_host, "mallory", "the host is named");
         assert_eq!(
-            (&*part.virtual_host, &*part.route),
-            ("mallory", "httproute/mallory/web/0")
+            &*part.route, "httproute/mallory/web/0",
+            "the route is named"
         );
         assert_eq!(update.upserts.len(), 1);
         assert!(

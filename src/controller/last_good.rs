@@ -85,8 +85,11 @@ impl ViewAccess {
     fn stand_in(&self, views: &FleetViews) {
         self.allow(views);
         if let Some(access) = &self.isolated {
-            let of = |(id, view): (_, &View)| Some((views.gateway(id)?.clone(), view.clone()));
-            access.stand_in(views.iter().filter_map(of));
+            access.stand_in(
+                views
+                    .iter()
+                    .filter_map(|(id, view)| Some((views.gateway(id)?.clone(), view.clone()))),
+            );
         }
     }
 
@@ -268,7 +271,9 @@ impl Standby {
             return None;
         }
         let file = self.file.take()?;
-        let (at, count, shown) = (file.at, file.count(), file.shown.clone());
+        let at = file.at;
+        let count = file.count();
+        let shown = file.shown.clone();
         let Kept { mut views, ends } =
             usable(blocking("last good state", move || file.load()).await)?;
         views.retain(|view| self.view_access.serves(view.gateway.as_ref()));
@@ -483,7 +488,9 @@ impl Keeper {
             if written.as_ref() == Some(&generations) && !is_new {
                 continue;
             }
-            let (begun, at, paths) = (Instant::now(), SystemTime::now(), self.paths.clone());
+            let begun = Instant::now();
+            let at = SystemTime::now();
+            let paths = self.paths.clone();
             let ended = blocking("last good state", move || {
                 save(&paths, at, &shown, &views, MAX_BYTES)
             })
@@ -541,7 +548,8 @@ mod tests {
             .chain(isolated)
             .collect();
         save(&paths, SystemTime::now(), &good, &all, MAX_BYTES).expect("written");
-        let (cache, live) = (Cache::new(), FleetViews::from(View::new("shared")));
+        let cache = Cache::new();
+        let live = FleetViews::from(View::new("shared"));
         let granted = Views::new();
         let access = EnvoyAccess::new(granted.clone());
         let read_for = async |views: FleetViews, isolated: Option<EnvoyAccess>| {
@@ -603,11 +611,8 @@ mod tests {
                 .borrow(),
             suspects()
         );
-        assert_eq!(
-            (seen(of_bank.clone()), seen(of_gone)),
-            (None, None),
-            "nobody has admitted them"
-        );
+        assert_eq!(seen(of_bank.clone()), None, "nobody has admitted them");
+        assert_eq!(seen(of_gone), None, "nobody has admitted them");
         let mut standby = read_for(live.clone(), None).await;
         assert!(standby.begin(true, standby.started + SLOW).await.is_some());
         assert_eq!(seen(of_bank), None, "it is switched off");

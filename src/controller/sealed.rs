@@ -234,7 +234,8 @@ mod tests {
     }
 
     fn opened(file: &[u8], key: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-        let (mut records, mut opener) = (Vec::new(), Opener::new(file, key)?);
+        let mut records = Vec::new();
+        let mut opener = Opener::new(file, key)?;
         while let Some(record) = opener.record()? {
             records.push(record.to_vec());
         }
@@ -264,10 +265,8 @@ mod tests {
     #[test]
     fn nothing_of_it_is_readable_and_two_of_the_same_differ() {
         let secret = b"-----BEGIN PRIVATE KEY-----".repeat(100);
-        let (one, two) = (
-            sealed(std::slice::from_ref(&secret)),
-            sealed(std::slice::from_ref(&secret)),
-        );
+        let one = sealed(std::slice::from_ref(&secret));
+        let two = sealed(std::slice::from_ref(&secret));
         assert!(one != two && !one.windows(16).any(|part| part == &secret[..16]));
     }
 

@@ -54,10 +54,8 @@ impl Xds {
         mut stop: watch::Receiver<bool>,
     ) -> Result<()> {
         let overlap = Duration::from_secs(self.options.xds_ca_overlap);
-        let (fleets, credentials) = (
-            self.accounts.fleets.clone(),
-            self.options.credentials.envoy_credentials,
-        );
+        let fleets = self.accounts.fleets.clone();
+        let credentials = self.options.credentials.envoy_credentials;
         let mut tending = Tending {
             keys: Keys::new(self.client, &self.options.namespace, overlap),
             namespace: self.options.namespace.clone(),
@@ -109,7 +107,8 @@ impl Xds {
             let _ = stopped.wait_for(|stop| *stop).await;
         });
         let tending = async {
-            let (mut since, mut looks) = (SystemTime::now(), 0_u32);
+            let mut since = SystemTime::now();
+            let mut looks = 0_u32;
             loop {
                 if let Some(trust) = &trust {
                     for fleet in fleets.iter().filter(|_| credentials.of_fleets()) {
@@ -309,7 +308,9 @@ impl Tending {
         }
         match self.keys.envoy(trust, fleet).await {
             Ok(true) => self.tell_new("secret", secret),
-            Ok(false) => drop(self.logged.remove(secret)),
+            Ok(false) => {
+                self.logged.remove(secret);
+            }
             Err(error) => self.tell(secret, &error),
         }
     }
@@ -320,7 +321,9 @@ impl Tending {
         }
         match self.keys.roots(trust).await {
             Ok(true) => self.tell_new("configmap", keys::ROOTS),
-            Ok(false) => drop(self.logged.remove(keys::ROOTS)),
+            Ok(false) => {
+                self.logged.remove(keys::ROOTS);
+            }
             Err(error) => self.tell(keys::ROOTS, &error),
         }
     }
@@ -331,7 +334,9 @@ impl Tending {
         }
         match self.keys.seal().await {
             Ok(true) => self.tell_new("secret", keys::SEAL),
-            Ok(false) => drop(self.logged.remove(keys::SEAL)),
+            Ok(false) => {
+                self.logged.remove(keys::SEAL);
+            }
             Err(error) => self.tell(keys::SEAL, &error),
         }
     }

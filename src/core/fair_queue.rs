@@ -171,7 +171,8 @@ impl FairQueue {
             waiting.supersede(change);
             return;
         }
-        let (number, namespace) = (self.next, subject.namespace(&change));
+        let number = self.next;
+        let namespace = subject.namespace(&change);
         self.next += 1;
         self.numbers.insert(number);
         let queue = self.queues.entry(namespace.clone()).or_default();
@@ -237,7 +238,9 @@ impl FairQueue {
         self.under_way.retain(|_, (publication, since)| {
             *publication > acknowledged && now < *since + ACK_TIMEOUT
         });
-        let (mut batch, mut left, mut held) = (Batch::default(), BATCH, VecDeque::new());
+        let mut batch = Batch::default();
+        let mut left = BATCH;
+        let mut held = VecDeque::new();
         while left > 0
             && let Some(namespace) = self.order.pop_front()
         {
@@ -292,12 +295,13 @@ impl FairQueue {
     /// The latest time at which there is a batch to take without further acknowledgements; `None`
     /// if the queue is empty.
     pub fn due(&self, acknowledged: u64, now: Instant) -> Option<Instant> {
-        let until = |namespace: &Arc<str>| match self.under_way.get(namespace) {
-            Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
-            _ => now,
-        };
         let waiting = self.order.iter().filter(|_| !self.waiting.is_empty());
-        waiting.map(until).min()
+        waiting
+            .map(|namespace| match self.under_way.get(namespace) {
+                Some((publication, since)) if *publication > acknowledged => *since + ACK_TIMEOUT,
+                _ => now,
+            })
+            .min()
     }
 }
 
@@ -376,7 +380,8 @@ mod tests {
     /// and however often they change.
     #[test]
     fn a_change_waits_for_no_more_than_a_share_of_each_other_namespace() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         queue.push(flood(1));
         assert_eq!(queue.take(0, now).changes.len(), 64, "a bounded batch");
         queue.push(flood(2));
@@ -384,7 +389,12 @@ mod tests {
         queue.push(flood(3));
         let batch = queue.take(0, now);
         let place = names(&batch).iter().position(|name| name == "alice/web");
-        assert_eq!((place, batch.changes.len()), (Some(8), 64));
+        assert_eq!(
+            place,
+            Some(8),
+            "it waits for a share of each other namespace"
+        );
+        assert_eq!(batch.changes.len(), 64, "the batch is bounded");
         assert_eq!(
             queue.len(),
             500 - 63,
@@ -394,7 +404,8 @@ mod tests {
 
     #[test]
     fn many_who_change_much_have_one_share_each_before_anybody_has_two() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         for number in 0..100 {
             queue.push(
                 (0..20)
@@ -418,8 +429,10 @@ mod tests {
 
     #[test]
     fn the_newest_version_takes_the_place_of_the_one_that_waits() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "one", 1);
+        let new = route("a", "one", 2);
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         queue.push(vec![new.clone()]);
         assert_eq!(
@@ -442,8 +455,10 @@ mod tests {
 
     #[test]
     fn an_urgent_change_replaces_the_queued_one() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "one", 1), route("a", "one", 2));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "one", 1);
+        let new = route("a", "one", 2);
         queue.push(vec![old.clone(), route("a", "two", 1)]);
         let mark = queue.mark();
         assert_eq!(
@@ -468,7 +483,8 @@ mod tests {
 
     #[test]
     fn a_namespace_waits_until_envoys_have_its_last_batch_and_not_for_ever() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         queue.push(flood(1));
         let first = queue.take(0, now);
         queue.published(first.namespaces, 1, now);
@@ -476,9 +492,11 @@ mod tests {
         let second = queue.take(0, now);
         assert_eq!(names(&second), ["alice/web"], "a neighbour goes on");
         queue.published(second.namespaces, 2, now);
+        assert_eq!(queue.take(0, now).changes.len(), 0, "nothing is taken");
         assert_eq!(
-            (queue.take(0, now).changes.len(), queue.due(0, now)),
-            (0, Some(now + ACK_TIMEOUT))
+            queue.due(0, now),
+            Some(now + ACK_TIMEOUT),
+            "it waits until the acknowledgement is overdue"
         );
         assert_eq!(queue.due(1, now), Some(now), "acknowledged");
         let third = queue.take(1, now);
@@ -494,11 +512,12 @@ mod tests {
 
     #[test]
     fn a_large_object_is_as_many_small_ones() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
         let matches: Vec<_> = (0..64)
             .map(|number| json!({"path": {"value": format!("/{number}")}}))
             .collect();
-        let large = |name: &str| {
+        fn large(name: &str, matches: &[serde_json::Value]) -> Change {
             Change::put(
                 Object::parse(
                     json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
@@ -508,15 +527,21 @@ mod tests {
                 )
                 .expect("a route"),
             )
-        };
-        queue.push((0..20).map(|number| large(&format!("r{number}"))).collect());
+        }
+        queue.push(
+            (0..20)
+                .map(|number| large(&format!("r{number}"), &matches))
+                .collect(),
+        );
         assert_eq!(queue.take(0, now).changes.len(), 4);
     }
 
     #[test]
     fn new_objects_precede_deletions() {
-        let (mut queue, now) = (FairQueue::default(), Instant::now());
-        let (old, new) = (route("a", "old", 1), route("a", "new", 1));
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("a", "old", 1);
+        let new = route("a", "new", 1);
         queue.push(vec![gone(&old), new.clone()]);
         assert_eq!(queue.take(0, now).changes, [new.clone(), gone(&old)]);
         queue.push(vec![gone(&old), old.clone(), new.clone()]);

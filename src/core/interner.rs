@@ -126,7 +126,8 @@ mod tests {
     #[test]
     fn equal_names_are_one_and_what_nobody_has_goes() {
         let mut interner = Interner::default();
-        let (mut a, mut b) = (ObjectName::new("ns", "a"), ObjectName::new("ns", "a"));
+        let mut a = ObjectName::new("ns", "a");
+        let mut b = ObjectName::new("ns", "a");
         interner.name(&mut a);
         interner.name(&mut b);
         assert!(std::ptr::eq(&*a, &*b));

@@ -36,11 +36,12 @@ impl Namespaces {
     /// # Errors
     /// When it is not.
     pub fn check(name: &str) -> Result<String, String> {
-        match is_label(name) {
-            true => Ok(name.to_owned()),
-            false => Err(format!(
+        if is_label(name) {
+            Ok(name.to_owned())
+        } else {
+            Err(format!(
                 "{name:?} is no name of a namespace: lower-case letters, digits and \"-\", 63 at most, as in team-a"
-            )),
+            ))
         }
     }
 

@@ -118,8 +118,9 @@ impl Pipeline {
     /// Why an object has no controller here that could serve it and say so in a status. It supposes
     /// that there are no objects but those seen so far.
     pub fn unserved(&self, key: &ObjectKey) -> Vec<Unserved> {
-        let is_tenant = |name: &ObjectName| self.tenancy.readiness(name).is_some();
-        unserved(key, self.engine.store(), &self.controller, is_tenant)
+        unserved(key, self.engine.store(), &self.controller, |name| {
+            self.tenancy.readiness(name).is_some()
+        })
     }
 
     /// The time at which there is work without a change: see [`Engine::next_deadline`], and the end
@@ -555,16 +556,10 @@ impl Pipeline {
             },
             tenant,
         );
-        let is_granted = |listener: &Listener| {
-            let hostname = listener.hostname.as_ref();
-            hostname.is_ok_and(|hostname| {
-                verdict.is_some_and(|verdict| verdict.granted.contains(hostname))
-            })
-        };
         let withheld = set
             .listeners
             .iter()
-            .filter(|listener| !is_granted(listener));
+            .filter(|listener| !is_granted(listener, &verdict));
         withheld.map(|listener| listener.name.clone()).collect()
     }
 
@@ -586,6 +581,11 @@ impl Pipeline {
     }
 }
 
+fn is_granted(listener: &Listener, verdict: &Option<&tenancy::Verdict>) -> bool {
+    let hostname = listener.hostname.as_ref();
+    hostname.is_ok_and(|hostname| verdict.is_some_and(|verdict| verdict.granted.contains(hostname)))
+}
+
 /// Changes for the translation, one for each object, and the namespaces whose label may have
 /// changed.
 #[derive(Default)]
@@ -599,7 +599,9 @@ struct Batch {
 impl Batch {
     fn put(&mut self, change: Change) {
         match change.key() {
-            Some(key) => drop(self.changes.insert(key, change)),
+            Some(key) => {
+                self.changes.insert(key, change);
+            }
             None => self.facts.push(change),
         }
     }

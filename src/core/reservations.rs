@@ -64,10 +64,9 @@ impl<K: Ord + Clone> Reservations<K> {
 
     /// The items whose reservation has ended.
     pub(crate) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
-        let is_over = move |(released, _): &&(u64, K)| released.saturating_add(self.hold) <= now;
         self.by_time
             .iter()
-            .take_while(is_over)
+            .take_while(move |(released, _)| released.saturating_add(self.hold) <= now)
             .map(|(_, what)| what)
     }
 
@@ -85,28 +84,26 @@ mod tests {
 
     #[test]
     fn a_name_is_reserved_for_a_while_and_no_more_than_so_many_are() {
-        let (mut reserved, a, b) = (Reservations::new(100), Arc::from("a"), Arc::from("b"));
+        let mut reserved = Reservations::new(100);
+        let a = Arc::from("a");
+        let b = Arc::from("b");
         assert_eq!(reserved.since(&a, None, 5), Some(5));
         reserved.add(&0, &a, 5);
+        assert_eq!(reserved.since(&a, Some(5), 104), Some(5), "it is reserved");
         assert_eq!(
-            (
-                reserved.since(&a, Some(5), 104),
-                reserved.since(&a, Some(5), 105)
-            ),
-            (Some(5), None)
+            reserved.since(&a, Some(5), 105),
+            None,
+            "and no longer than the hold time"
         );
-        assert_eq!(
-            (
-                reserved.next_expiry(),
-                reserved.expired(104).count(),
-                reserved.expired(105).count()
-            ),
-            (Some(105), 0, 1)
-        );
+        assert_eq!(reserved.next_expiry(), Some(105), "the end is known");
+        assert_eq!(reserved.expired(104).count(), 0, "it has not come yet");
+        assert_eq!(reserved.expired(105).count(), 1, "it has come");
         (1..RESERVED).for_each(|name| reserved.add(&name, &a, 6));
+        assert_eq!(reserved.since(&a, None, 7), None, "the older one gives way");
         assert_eq!(
-            (reserved.since(&a, None, 7), reserved.since(&b, None, 7)),
-            (None, Some(7))
+            reserved.since(&b, None, 7),
+            Some(7),
+            "the newer one is reserved"
         );
         assert_eq!(
             reserved.since(&a, Some(6), 7),
@@ -116,8 +113,14 @@ mod tests {
         reserved.remove(&0, &a, 5);
         reserved.remove(&0, &a, 5);
         assert_eq!(
-            (reserved.since(&a, None, 7), reserved.next_expiry()),
-            (Some(7), Some(106))
+            reserved.since(&a, None, 7),
+            Some(7),
+            "the name is reserved anew"
+        );
+        assert_eq!(
+            reserved.next_expiry(),
+            Some(106),
+            "the end is that of the next one"
         );
         assert_eq!(Reservations::<u8>::new(0).since(&a, None, 7), None);
     }

@@ -31,12 +31,11 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     let mut all: BTreeMap<ObjectKey, Value> = laid
         .iter()
         .map(|(key, status)| {
-            let since = |place: &str, condition: &crate::model::Condition| {
-                context.since(key, place, condition.status)
-            };
             (
                 (*key).clone(),
-                status_document(status, context.controller(), &since),
+                status_document(status, context.controller(), &|place, condition| {
+                    context.since(key, place, condition.status)
+                }),
             )
         })
         .collect();
@@ -109,7 +108,8 @@ pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64
     let Some(claim) = ClaimKey::of(key).filter(|claim| !claim.kind.is_set()) else {
         return (Vec::new(), i64::MAX);
     };
-    let (mut entries, mut generation) = (Vec::new(), i64::MAX);
+    let mut entries = Vec::new();
+    let mut generation = i64::MAX;
     for (tenant, verdict) in tenancy.verdicts_of(&claim) {
         if tenancy.is_own(tenant) {
             continue;
@@ -149,7 +149,8 @@ pub fn refused(tenancy: &Tenancy, key: &ObjectKey, status: &mut ObjectStatus) {
 }
 
 fn parent_status(parent: &ParentRef, verdict: &Verdict, since: &str) -> Value {
-    let (mut reason, mut message) = (verdict.reason, verdict.message.clone());
+    let mut reason = verdict.reason;
+    let mut message = verdict.message.clone();
     if let Some((_, finding)) = verdict
         .parents
         .iter()

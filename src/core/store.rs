@@ -662,12 +662,13 @@ pub(crate) struct Replaced {
 
 /// The addresses that a pod gained or lost.
 fn moved(old: Option<&Located>, new: Option<&Located>) -> Vec<IpAddr> {
-    let all = |pod: Option<&Located>| {
-        pod.into_iter()
-            .flat_map(|pod| pod.addresses.to_vec())
-            .collect::<BTreeSet<_>>()
-    };
     all(old).symmetric_difference(&all(new)).copied().collect()
+}
+
+fn all(pod: Option<&Located>) -> BTreeSet<IpAddr> {
+    pod.into_iter()
+        .flat_map(|pod| pod.addresses.to_vec())
+        .collect::<BTreeSet<_>>()
 }
 
 fn of_namespace<'a, V>(
@@ -711,13 +712,6 @@ pub(crate) fn reached(parent: &ParentKey, grant: Option<&HostnameGrant>) -> Vec<
 /// The Service ports that a route's backends, mirrors and authorization servers refer to.
 pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
     let transport = route.kind.transport();
-    let port = move |name: &ObjectName, port: Option<u16>| {
-        Some(ServicePort {
-            service: name.clone(),
-            port: port?,
-            transport,
-        })
-    };
     route.rules.iter().flat_map(move |rule| {
         let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
         let mirrors = filters
@@ -726,16 +720,28 @@ pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
         let backends = rule
             .backends
             .iter()
-            .filter_map(move |b| port(&b.target.name, b.port));
+            .filter_map(move |b| port(&b.target.name, b.port, transport));
         let auth = filters.and_then(|filters| filters.auth.as_ref());
-        let auth = auth.and_then(|auth| port(&auth.server.name, auth.port));
+        let auth = auth.and_then(|auth| port(&auth.server.name, auth.port, transport));
         backends
             .chain(
                 mirrors
                     .iter()
-                    .filter_map(move |(target, number, _)| port(&target.name, *number)),
+                    .filter_map(move |(target, number, _)| port(&target.name, *number, transport)),
             )
             .chain(auth)
+    })
+}
+
+fn port(
+    name: &ObjectName,
+    port: Option<u16>,
+    transport: crate::model::Transport,
+) -> Option<ServicePort> {
+    Some(ServicePort {
+        service: name.clone(),
+        port: port?,
+        transport,
     })
 }
 

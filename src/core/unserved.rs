@@ -92,12 +92,11 @@ pub(crate) fn unserved(
     controller: &str,
     is_tenant: impl Fn(&ObjectName) -> bool,
 ) -> Vec<Unserved> {
-    let is_missing = |parent: &ParentKey| match parent {
-        ParentKey::Gateway(name) => store.gateway(name).is_none() && !is_tenant(name),
-        ParentKey::ListenerSet(set) => store.listener_set(set).is_none(),
-    };
     let missing = |parents: BTreeSet<ParentKey>| {
-        let parents = parents.into_iter().filter(is_missing);
+        let parents = parents.into_iter().filter(|parent| match parent {
+            ParentKey::Gateway(name) => store.gateway(name).is_none() && !is_tenant(name),
+            ParentKey::ListenerSet(set) => store.listener_set(set).is_none(),
+        });
         parents
             .map(|parent| Unserved::NoParent(parent.object()))
             .collect()
@@ -125,9 +124,8 @@ pub(crate) fn unserved(
 
 /// Returns why a Gateway is none of this program's, which has this controller name.
 pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Option<Unserved> {
-    let is_ours = |class: &GatewayClass| class.controller == controller;
     match store.class(&gateway.class) {
-        Some(class) if is_ours(class) => None,
+        Some(class) if is_ours(class, &controller) => None,
         Some(class) => Some(Unserved::OtherController {
             class: gateway.class.clone(),
             controller: class.controller.clone(),
@@ -136,7 +134,7 @@ pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Op
         None => {
             let ours = store
                 .classes()
-                .filter(|class| is_ours(class))
+                .filter(|class| is_ours(class, &controller))
                 .map(|class| class.meta.name.name.to_string());
             Some(Unserved::NoClass {
                 class: gateway.class.clone(),
@@ -144,6 +142,10 @@ pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Op
             })
         }
     }
+}
+
+fn is_ours(class: &GatewayClass, controller: &str) -> bool {
+    class.controller == *controller
 }
 
 /// The parents that a route names, each once.

@@ -69,24 +69,27 @@ const KEYS: [&str; 2] = ["xds-keys", "xds-roots"];
 /// happens with a renewed Secret (Envoy's page on secret discovery, "key rotation"). A file holds
 /// one secret.
 pub fn keys_files(dir: &Path) -> [(String, Value); 2] {
-    let file = |name: &str| json!({ "filename": dir.join(name) });
     let watched = json!({ "path": dir });
     let [keys, roots] = KEYS;
     let keys_body = json!({
-        "certificate_chain": file("tls.crt"), "private_key": file("tls.key"), "watched_directory": watched,
+        "certificate_chain": file("tls.crt", dir), "private_key": file("tls.key", dir), "watched_directory": watched,
     });
-    let roots_body = json!({ "trusted_ca": file("ca.crt"), "watched_directory": watched });
-    let secret = |name: &str, field: &str, body: Value| {
+    let roots_body = json!({ "trusted_ca": file("ca.crt", dir), "watched_directory": watched });
+    fn secret(name: &str, field: &str, body: Value) -> (String, Value) {
         let kind = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
         (
             format!("{name}.json"),
             json!({ "resources": [{ "@type": kind, "name": name, field: body }] }),
         )
-    };
+    }
     [
         secret(keys, "tls_certificate", keys_body),
         secret(roots, "validation_context", roots_body),
     ]
+}
+
+fn file(name: &str, dir: &Path) -> Value {
+    json!({ "filename": dir.join(name) })
 }
 
 /// The address of Envoy's admin interface. The interface can stop Envoy and print its
@@ -311,10 +314,6 @@ fn excluded_stats() -> Value {
 /// connections, reset of the largest streams, and only then refusal of new connections and
 /// requests. Idle timeouts also become shorter as connections near their limit.
 fn overload_manager(max_heap_bytes: u64, connections: &ConnectionLimit) -> Value {
-    const HEAP: &str = "envoy.resource_monitors.fixed_heap";
-    let when = |heap: f64| json!([{ "name": HEAP, "threshold": { "value": heap } }]);
-    let between = |from: f64, to: f64| json!([{ "name": HEAP, "scaled": { "scaling_threshold": from, "saturation_threshold": to } }]);
-    let action = |name: &str, triggers: Value| json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers });
     let mut reduce_timeouts = action("reduce_timeouts", between(0.80, 0.95));
     if let (Some(triggers), Some(trigger)) = (
         reduce_timeouts["triggers"].as_array_mut(),
@@ -322,7 +321,6 @@ fn overload_manager(max_heap_bytes: u64, connections: &ConnectionLimit) -> Value
     ) {
         triggers.push(trigger);
     }
-    let timer = |timer: &str, least: &str| json!({ "timer": timer, "min_timeout": least });
     reduce_timeouts["typed_config"] = json!({
         "@type": "type.googleapis.com/envoy.config.overload.v3.ScaleTimersOverloadActionConfig",
         "timer_scale_factors": [
@@ -352,6 +350,24 @@ fn overload_manager(max_heap_bytes: u64, connections: &ConnectionLimit) -> Value
             action("reject_incoming_connections", when(0.99)),
         ],
     })
+}
+
+const HEAP: &str = "envoy.resource_monitors.fixed_heap";
+
+fn when(heap: f64) -> Value {
+    json!([{ "name": HEAP, "threshold": { "value": heap } }])
+}
+
+fn between(from: f64, to: f64) -> Value {
+    json!([{ "name": HEAP, "scaled": { "scaling_threshold": from, "saturation_threshold": to } }])
+}
+
+fn action(name: &str, triggers: Value) -> Value {
+    json!({ "name": format!("envoy.overload_actions.{name}"), "triggers": triggers })
+}
+
+fn timer(timer: &str, least: &str) -> Value {
+    json!({ "timer": timer, "min_timeout": least })
 }
 
 #[cfg(test)]

@@ -254,10 +254,8 @@ mod tests {
 
     #[test]
     fn a_retry_budget_stands_beside_the_other_limits() {
-        let (second, id) = (
-            std::time::Duration::from_secs(1),
-            backend("web", AppProtocol::Http1),
-        );
+        let second = std::time::Duration::from_secs(1);
+        let id = backend("web", AppProtocol::Http1);
         let retries = Some(RetryBudget {
             percent: 30,
             interval: 60 * second,
@@ -271,11 +269,14 @@ mod tests {
         let mut limits = made.circuit_breakers.expect("it has some").thresholds;
         let budget = limits[0].retry_budget.take().expect("a budget");
         assert_eq!(
-            (
-                budget.budget_percent.map(|p| p.value),
-                budget.min_retry_concurrency
-            ),
-            (Some(30.0), uint(7))
+            budget.budget_percent.map(|p| p.value),
+            Some(30.0),
+            "the share is the policy's"
+        );
+        assert_eq!(
+            budget.min_retry_concurrency,
+            uint(7),
+            "the minimum is the policy's"
         );
         assert_eq!(budget.budget_interval, duration(60 * second));
         let plain = cluster(&model::Cluster::Backend(

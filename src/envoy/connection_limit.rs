@@ -127,9 +127,9 @@ mod tests {
 
     #[test]
     fn connections_are_fewer_than_files_and_never_more_than_the_maximum() {
-        let most = |files| {
+        fn most(files: Option<u64>) -> u32 {
             ConnectionLimit::within(files, UdpSessions::within(files, 16), Path::new("/run")).most
-        };
+        }
         assert_eq!(
             most(Some(4096)),
             1408,

@@ -291,7 +291,8 @@ mod tests {
 
     #[test]
     fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
-        let (one, two) = (manager(443, scopes()), manager(8443, scopes()));
+        let one = manager(443, scopes());
+        let two = manager(8443, scopes());
         assert_eq!(one.route_specifier, two.route_specifier);
         assert_ne!(
             one.early_header_mutation_extensions,
@@ -309,12 +310,12 @@ mod tests {
             frontend: frontend(443),
             listener: Some(host("*.example.org")),
         };
-        let names = |m: HttpConnectionManager| {
+        fn names(m: HttpConnectionManager) -> Vec<String> {
             m.http_filters
                 .into_iter()
                 .map(|f| f.name)
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
             names(manager(80, Routes::Plain(&table)))[..2],
             [CDN_LOOP, HEADER_TO_METADATA]

@@ -163,7 +163,8 @@ impl Table {
                 self.message(*index, bytes).map_err(within)
             }
             (Kind::Any, Value::Bytes(bytes)) => {
-                let (mut url, mut body) = (&[][..], &[][..]);
+                let mut url = &[][..];
+                let mut body = &[][..];
                 for (number, value) in fields(bytes).flatten() {
                     match (number, value) {
                         (1, Value::Bytes(bytes)) => url = bytes,
@@ -271,10 +272,12 @@ mod tests {
         use envoy_types::pb::envoy::config::route::v3::{
             WeightedCluster, route_action::ClusterSpecifier, weighted_cluster::ClusterWeight,
         };
-        let share = |name: &str| ClusterWeight {
-            name: name.into(),
-            ..Default::default()
-        };
+        fn share(name: &str) -> ClusterWeight {
+            ClusterWeight {
+                name: name.into(),
+                ..Default::default()
+            }
+        }
         let clusters = WeightedCluster {
             clusters: vec![share("a"), share("b")],
             ..Default::default()
@@ -291,13 +294,13 @@ mod tests {
 
     #[test]
     fn a_violated_constraint_is_named_with_its_path() {
-        let regex = |regex: &str| {
+        fn regex(regex: &str) -> Option<PathSpecifier> {
             let matcher = RegexMatcher {
                 regex: regex.into(),
                 ..Default::default()
             };
             Some(PathSpecifier::SafeRegex(matcher))
-        };
+        }
         let text =
             refused(|route| route.r#match.get_or_insert_default().path_specifier = regex(""));
         assert!(

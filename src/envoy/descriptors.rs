@@ -124,14 +124,22 @@ mod tests {
 
     /// Builds `xds/type/matcher/v3/domain.proto`, which the package does not have.
     fn domain_proto() -> FileDescriptorProto {
-        let field = |name: &str, number, label: Label, kind: Type, of: &str| FieldDescriptorProto {
-            name: Some(name.to_owned()),
-            number: Some(number),
-            label: Some(label.into()),
-            r#type: Some(kind.into()),
-            type_name: (!of.is_empty()).then(|| of.to_owned()),
-            ..Default::default()
-        };
+        fn field(
+            name: &str,
+            number: i32,
+            label: Label,
+            kind: Type,
+            of: &str,
+        ) -> FieldDescriptorProto {
+            FieldDescriptorProto {
+                name: Some(name.to_owned()),
+                number: Some(number),
+                label: Some(label.into()),
+                r#type: Some(kind.into()),
+                type_name: (!of.is_empty()).then(|| of.to_owned()),
+                ..Default::default()
+            }
+        }
         let matcher = ".xds.type.matcher.v3.ServerNameMatcher.DomainMatcher";
         let domain_matcher = DescriptorProto {
             name: Some("DomainMatcher".to_owned()),
@@ -182,30 +190,34 @@ mod tests {
             .for_each(|nested| referred(nested, into));
     }
 
+    fn full(name: &Option<String>, file: &FileDescriptorProto) -> String {
+        format!(
+            ".{}.{}",
+            file.package(),
+            name.as_deref().unwrap_or_default()
+        )
+    }
+
     /// Returns the files with only the top-level types that are reachable from the roots.
     fn trimmed(set: FileDescriptorSet) -> FileDescriptorSet {
         let mut owners: BTreeMap<String, (usize, Option<&DescriptorProto>)> = BTreeMap::new();
         for (index, file) in set.file.iter().enumerate() {
-            let full = |name: &Option<String>| {
-                format!(
-                    ".{}.{}",
-                    file.package(),
-                    name.as_deref().unwrap_or_default()
-                )
-            };
             owners.extend(
                 file.message_type
                     .iter()
-                    .map(|m| (full(&m.name), (index, Some(m)))),
+                    .map(|m| (full(&m.name, file), (index, Some(m)))),
             );
             owners.extend(
                 file.enum_type
                     .iter()
-                    .map(|e| (full(&e.name), (index, None))),
+                    .map(|e| (full(&e.name, file), (index, None))),
             );
         }
         // The top-level type that `name` is or is nested in.
-        let top = |name: &str| {
+        fn top(
+            name: &str,
+            owners: &BTreeMap<String, (usize, Option<&DescriptorProto>)>,
+        ) -> Option<String> {
             let ends = name
                 .match_indices('.')
                 .map(|(at, _)| at)
@@ -214,12 +226,13 @@ mod tests {
             ends.map(|end| &name[..end])
                 .find(|part| owners.contains_key(*part))
                 .map(str::to_owned)
-        };
+        }
         let mut todo: Vec<String> = ROOTS.iter().map(|root| format!(".{root}")).collect();
         let mut kept = BTreeSet::new();
         let mut needs: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         while let Some(name) = todo.pop() {
-            let name = top(&name).unwrap_or_else(|| panic!("{name} is not in the package"));
+            let name =
+                top(&name, &owners).unwrap_or_else(|| panic!("{name} is not in the package"));
             let (file, message) = owners[&name];
             let mut names = Vec::new();
             message
@@ -227,7 +240,7 @@ mod tests {
                 .for_each(|message| referred(message, &mut names));
             let from = names
                 .iter()
-                .map(|n| owners[&top(n).expect("a known type")].0)
+                .map(|n| owners[&top(n, &owners).expect("a known type")].0)
                 .filter(|other| *other != file);
             needs.entry(file).or_default().extend(from);
             if kept.insert(name) {
@@ -237,13 +250,6 @@ mod tests {
         let names: Vec<String> = set.file.iter().map(|file| file.name().to_owned()).collect();
         let file = set.file.iter().enumerate().filter_map(|(index, file)| {
             let needs = needs.get(&index)?;
-            let keep = |name: &Option<String>| {
-                kept.contains(&format!(
-                    ".{}.{}",
-                    file.package(),
-                    name.as_deref().unwrap_or_default()
-                ))
-            };
             Some(FileDescriptorProto {
                 name: file.name.clone(),
                 package: file.package.clone(),
@@ -252,13 +258,13 @@ mod tests {
                 message_type: file
                     .message_type
                     .iter()
-                    .filter(|m| keep(&m.name))
+                    .filter(|m| kept.contains(&full(&m.name, file)))
                     .cloned()
                     .collect(),
                 enum_type: file
                     .enum_type
                     .iter()
-                    .filter(|e| keep(&e.name))
+                    .filter(|e| kept.contains(&full(&e.name, file)))
                     .cloned()
                     .collect(),
                 ..Default::default()
@@ -292,12 +298,15 @@ mod tests {
         let mark = pool
             .get_extension_by_name("udpa.annotations.sensitive")
             .expect("the annotation");
-        let marked = |options: prost_reflect::DynamicMessage| {
-            *options.get_extension(&mark) == Value::Bool(true)
-        };
+        fn marked(
+            options: prost_reflect::DynamicMessage,
+            mark: &prost_reflect::ExtensionDescriptor,
+        ) -> bool {
+            *options.get_extension(mark) == Value::Bool(true)
+        }
         message
             .fields()
-            .filter(|field| marked(field.options()))
+            .filter(|field| marked(field.options(), &mark))
             .map(|field| field.full_name().to_owned())
             .collect()
     }

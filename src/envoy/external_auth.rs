@@ -216,11 +216,11 @@ mod tests {
 
     #[test]
     fn a_server_gets_what_is_listed_and_never_our_own_headers() {
-        let count = |made: &ExtAuthz| {
+        fn count(made: &ExtAuthz) -> Option<usize> {
             made.allowed_headers
                 .as_ref()
                 .map(|list| list.patterns.len())
-        };
+        }
         assert_eq!(
             count(&made(AuthProtocol::Grpc, &[], 0)),
             None,

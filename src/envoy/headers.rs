@@ -24,11 +24,6 @@ pub(super) struct Headers {
 pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
     let mut headers = Headers::default();
     for (at, HeaderEdits { set, add, remove }) in layers.iter().enumerate() {
-        let removed = |name: &str| {
-            layers[at..]
-                .iter()
-                .any(|layer| layer.remove.iter().any(|r| r.eq_ignore_ascii_case(name)))
-        };
         let set = set
             .iter()
             .map(|header| (header, HeaderAppendAction::OverwriteIfExistsOrAdd));
@@ -37,7 +32,7 @@ pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
             .map(|header| (header, HeaderAppendAction::AppendIfExistsOrAdd));
         let kept = set
             .chain(add)
-            .filter(|((name, _), _)| editable(name) && !removed(name));
+            .filter(|((name, _), _)| editable(name) && !removed(name, &at, layers));
         headers
             .add
             .extend(kept.map(|(header, action)| option(header, action)));
@@ -46,6 +41,12 @@ pub(super) fn headers(layers: &[&HeaderEdits]) -> Headers {
             .extend(remove.iter().filter(|name| editable(name)).cloned());
     }
     headers
+}
+
+fn removed(name: &str, at: &usize, layers: &[&HeaderEdits]) -> bool {
+    layers[*at..]
+        .iter()
+        .any(|layer| layer.remove.iter().any(|r| r.eq_ignore_ascii_case(name)))
 }
 
 /// A mutation of ours, whose value may have command operators.
@@ -92,11 +93,11 @@ mod tests {
     }
 
     fn layer(set: &[(&str, &str)], add: &[(&str, &str)], remove: &[&str]) -> HeaderEdits {
-        let pairs = |list: &[(&str, &str)]| {
+        fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
             list.iter()
                 .map(|(n, v)| ((*n).to_owned(), (*v).to_owned()))
                 .collect()
-        };
+        }
         HeaderEdits {
             set: pairs(set),
             add: pairs(add),
@@ -138,10 +139,8 @@ mod tests {
 
     #[test]
     fn a_later_layer_sees_what_an_earlier_one_did() {
-        let (rule, share) = (
-            layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]),
-            layer(&[("x-c", "2")], &[], &["x-a"]),
-        );
+        let rule = layer(&[("x-a", "1"), ("x-b", "1")], &[], &["x-c"]);
+        let share = layer(&[("x-c", "2")], &[], &["x-a"]);
         let made = headers(&[&rule, &share]);
         let names: Vec<_> = values(&made)
             .into_iter()

@@ -131,15 +131,15 @@ mod tests {
 
     #[test]
     fn another_host_changes_nothing_but_the_matcher() {
-        let (before, after) = (
-            tls(&[("a.org", "https")]),
-            tls(&[("a.org", "https"), ("b.org", "https")]),
-        );
+        let before = tls(&[("a.org", "https")]);
+        let after = tls(&[("a.org", "https"), ("b.org", "https")]);
         assert_ne!(before.filter_chain_matcher, after.filter_chain_matcher);
-        let without = |listener: Listener| Listener {
-            filter_chain_matcher: None,
-            ..listener
-        };
+        fn without(listener: Listener) -> Listener {
+            Listener {
+                filter_chain_matcher: None,
+                ..listener
+            }
+        }
         assert_eq!(without(before), without(after));
     }
 

@@ -331,7 +331,9 @@ mod tests {
             answer(404).action,
             "what no other takes"
         );
-        let config = |route: &Route, name: &str| route.typed_per_filter_config.get(name).cloned();
+        fn config(route: &Route, name: &str) -> Option<Any> {
+            route.typed_per_filter_config.get(name).cloned()
+        }
         let off = any(&FilterConfig {
             disabled: true,
             ..Default::default()
@@ -357,7 +359,9 @@ mod tests {
             marks[1].is_some() && marks[1] == marks[3] && marks[1] != marks[2],
             "alike where filters are"
         );
-        assert_eq!((marks[0], marks[4], marks[5]), (None, None, None));
+        assert_eq!(marks[0], None, "the first route has no mark");
+        assert_eq!(marks[4], None, "the one before the last has none");
+        assert_eq!(marks[5], None, "the last one has none");
         let by_mark = made
             .typed_per_filter_config
             .get(MARKED)
@@ -373,11 +377,15 @@ mod tests {
 
     #[test]
     fn the_filters_of_shares_are_made_by_their_own_mark() {
-        let session = |name: &str| Some(Box::new(Session::Header(name.to_owned())));
-        let kept = |name: &str| WeightedTarget {
-            session: session(name),
-            ..to("web", 1)
-        };
+        fn session(name: &str) -> Option<Box<Session>> {
+            Some(Box::new(Session::Header(name.to_owned())))
+        }
+        fn kept(name: &str) -> WeightedTarget {
+            WeightedTarget {
+                session: session(name),
+                ..to("web", 1)
+            }
+        }
         let mut shares = rule(Action::Forward(vec![
             kept("x-one"),
             kept("x-two"),
@@ -411,8 +419,12 @@ mod tests {
             .map(|configs| configs.get(MARK).map(|mark| &mark.value))
             .collect();
         assert_eq!(
-            (marks.len(), marks.contains(&None)),
-            (3, true),
+            marks.len(),
+            3,
+            "one for each session, and the rule's for the rest"
+        );
+        assert!(
+            marks.contains(&None),
             "one for each session, and the rule's for the rest"
         );
         let whole: Vec<_> = self::marks(&made)
@@ -442,12 +454,12 @@ mod tests {
 
     #[test]
     fn equal_hosts_encode_to_equal_bytes() {
-        let host = || {
+        fn host() -> VirtualHost {
             made(
                 ListenerFilters::Ask(vec![auth("a")]),
                 vec![own("/one", "x"), own("/two", "y")],
             )
-        };
+        }
         let bytes = host().encode_to_vec();
         for _ in 0..50 {
             assert!(

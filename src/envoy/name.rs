@@ -88,10 +88,12 @@ mod tests {
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {
-        let id = |listener: Option<&str>| TableId {
-            frontend: frontend(443),
-            listener: listener.map(host),
-        };
+        fn id(listener: Option<&str>) -> TableId {
+            TableId {
+                frontend: frontend(443),
+                listener: listener.map(host),
+            }
+        }
         assert_eq!(id(None).resource_name(), "infra/edge:443");
         assert_eq!(
             id(Some("*.example.org")).resource_name(),

@@ -227,9 +227,11 @@ mod tests {
     use gatewright_core::model::{Action as ModelAction, Rule, StringMatch};
 
     fn policy(origins: &[&str]) -> Cors {
-        let parse = |text: &&str| Origin::parse(text).expect("an origin");
         Cors {
-            allow_origins: origins.iter().map(parse).collect(),
+            allow_origins: origins
+                .iter()
+                .map(|text| Origin::parse(text).expect("an origin"))
+                .collect(),
             allow_methods: vec!["GET".into()],
             allow_headers: vec![],
             expose_headers: vec![],
@@ -265,7 +267,7 @@ mod tests {
     /// Each route as `path`, with `!` if it refuses strangers, `?` if it answers preflights, and
     /// the number of conditions.
     fn shown(all: &[Route]) -> Vec<String> {
-        let show = |made: pb::Route| {
+        fn show(made: pb::Route) -> String {
             let matches = made.r#match.expect("a match");
             let path = match matches.path_specifier.expect("a path") {
                 pb::route_match::PathSpecifier::PathSeparatedPrefix(path) => path,
@@ -281,7 +283,7 @@ mod tests {
                 _ => "",
             };
             format!("{path}{mark}{}", matches.headers.len())
-        };
+        }
         routes(all).into_iter().map(show).collect()
     }
 
@@ -307,20 +309,23 @@ mod tests {
 
     #[test]
     fn a_method_is_compared_with_the_one_that_is_asked_for() {
-        let of = |method: &str| {
+        fn of(method: &str) -> (Option<HeaderMatcher>, Option<HeaderMatcher>) {
             let matches = Match {
                 method: Some(method.into()),
                 ..served("/a", None).matches
             };
             let made = preflight(&matches, known(&matches).remove(0));
-            let value = |name: &str| {
-                made.headers
+            fn value(name: &str, made_headers: &[HeaderMatcher]) -> Option<HeaderMatcher> {
+                made_headers
                     .iter()
                     .find(|header| header.name == name)
                     .cloned()
-            };
-            (value(":method"), value(REQUESTED_METHOD))
-        };
+            }
+            (
+                value(":method", &made.headers),
+                value(REQUESTED_METHOD, &made.headers),
+            )
+        }
         let options = Some(header(":method", exact("OPTIONS")));
         assert_eq!(
             of("PUT"),
@@ -337,7 +342,9 @@ mod tests {
 
     #[test]
     fn unknown_headers_come_after_other_rules_of_the_path_and_before_those_without_the_filter() {
-        let cors = || Some(policy(&["*"]));
+        fn cors() -> Option<Cors> {
+            Some(policy(&["*"]))
+        }
         let headed = with_header("x-a", served("/a", cors()));
         let known = ["/a?4", "/a?4", "/a1"];
         assert_eq!(
@@ -354,7 +361,9 @@ mod tests {
 
     #[test]
     fn headers_that_preflights_carry_are_compared() {
-        let cors = || Some(policy(&["*"]));
+        fn cors() -> Option<Cors> {
+            Some(policy(&["*"]))
+        }
         for name in CARRIED {
             assert_eq!(
                 shown(&[with_header(name, served("/a", cors()))]),

@@ -70,7 +70,9 @@ fn opened(type_url: &str, bytes: &[u8]) -> Result<Value, RenderError> {
     match show(&decode(name, bytes)?)? {
         Value::Mapping(fields) => mapping.extend(fields),
         // Proto JSON: the JSON form of a well-known type is under `value`.
-        other => drop(mapping.insert("value".into(), other)),
+        other => {
+            mapping.insert("value".into(), other);
+        }
     }
     Ok(Value::Mapping(mapping))
 }
@@ -89,10 +91,8 @@ fn show(message: &DynamicMessage) -> Result<Value, RenderError> {
     let descriptor = message.descriptor();
     match descriptor.full_name() {
         "google.protobuf.Any" => {
-            let (type_url, value) = (
-                message.get_field_by_name("type_url"),
-                message.get_field_by_name("value"),
-            );
+            let type_url = message.get_field_by_name("type_url");
+            let value = message.get_field_by_name("value");
             let type_url = type_url
                 .as_deref()
                 .and_then(prost_reflect::Value::as_str)
@@ -124,9 +124,11 @@ fn well_known(message: &DynamicMessage) -> Result<Value, RenderError> {
     let options = SerializeOptions::new()
         .use_proto_field_name(true)
         .skip_default_fields(true);
-    let type_name = || message.descriptor().full_name().to_owned();
+    fn type_name(message: &DynamicMessage) -> String {
+        message.descriptor().full_name().to_owned()
+    }
     let failed = |source| RenderError::WellKnown {
-        type_name: type_name(),
+        type_name: type_name(message),
         source,
     };
     let json = message

@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn a_prefix_matches_whole_elements_and_the_root_matches_all() {
-        let of = |prefix: &str| path_specifier(&PathMatch::Prefix(prefix.to_owned()));
+        fn of(prefix: &str) -> PathSpecifier {
+            path_specifier(&PathMatch::Prefix(prefix.to_owned()))
+        }
         assert_eq!(of("/"), PathSpecifier::Prefix("/".into()));
         assert_eq!(of("/a"), PathSpecifier::PathSeparatedPrefix("/a".into()));
         assert_eq!(of("/a/"), PathSpecifier::PathSeparatedPrefix("/a".into()));
@@ -142,10 +144,12 @@ mod tests {
 
     #[test]
     fn the_first_condition_on_a_header_counts() {
-        let condition = |name: &str, value: &str| HeaderMatch {
-            name: name.to_owned(),
-            value: StringMatch::Exact(value.to_owned()),
-        };
+        fn condition(name: &str, value: &str) -> HeaderMatch {
+            HeaderMatch {
+                name: name.to_owned(),
+                value: StringMatch::Exact(value.to_owned()),
+            }
+        }
         let headers = vec![
             condition("x-a", "1"),
             condition("X-A", "2"),
@@ -163,10 +167,12 @@ mod tests {
 
     #[test]
     fn query_parameters_keep_their_case() {
-        let condition = |name: &str| QueryMatch {
-            name: name.to_owned(),
-            value: StringMatch::Regex("v.*".to_owned()),
-        };
+        fn condition(name: &str) -> QueryMatch {
+            QueryMatch {
+                name: name.to_owned(),
+                value: StringMatch::Regex("v.*".to_owned()),
+            }
+        }
         let query = vec![condition("a"), condition("A"), condition("a")];
         assert_eq!(
             request_match(&Match {

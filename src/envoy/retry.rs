@@ -34,7 +34,6 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
         request,
         backend_request,
     } = timeouts;
-    let limited = |limit: &Option<Duration>| limit.filter(|limit| !limit.is_zero());
     let (request, per_try) = (limited(request), limited(backend_request));
     let retry = retry
         .filter(|retry| retry.attempts > 0)
@@ -50,6 +49,10 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
         idle: longest.filter(|longest| *longest > Duration::from_secs(limits::STREAM_IDLE_SECONDS)),
         retry,
     }
+}
+
+fn limited(limit: &Option<Duration>) -> Option<Duration> {
+    limit.filter(|limit| !limit.is_zero())
 }
 
 fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
@@ -97,7 +100,9 @@ mod tests {
     }
 
     fn of(request: Option<u64>, backend: Option<u64>, retry: Option<&Retry>) -> Times {
-        let seconds = |s: Option<u64>| s.map(Duration::from_secs);
+        fn seconds(s: Option<u64>) -> Option<Duration> {
+            s.map(Duration::from_secs)
+        }
         times(
             &Timeouts {
                 request: seconds(request),

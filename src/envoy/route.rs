@@ -55,8 +55,10 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
 /// Envoy keeps the port of the request's host if the redirect has none. A second route for such
 /// hosts has the default one of its scheme, which is taken out of the answer.
 fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
-    let action = |redirect| PbAction::Redirect(redirect_action(&route.matches.path, redirect));
-    let usual = made(route, &[], action(redirect));
+    fn action(redirect: &Redirect, route_matches_path: &PathMatch) -> PbAction {
+        PbAction::Redirect(redirect_action(route_matches_path, redirect))
+    }
+    let usual = made(route, &[], action(redirect, &route.matches.path));
     if redirect.port.is_some() || redirect.hostname.is_some() {
         return vec![usual];
     }
@@ -64,7 +66,7 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
         port: Some(redirect.default_port),
         ..redirect.clone()
     };
-    let mut with_port = made(route, &[], action(&redirect));
+    let mut with_port = made(route, &[], action(&redirect, &route.matches.path));
     with_port
         .r#match
         .get_or_insert_default()
@@ -199,10 +201,12 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
 
 /// Returns the cluster or weighted clusters; `None` if a share is invalid.
 fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
-    let name = |share: &WeightedTarget| match &share.target {
-        Target::Backend(backend) => Some(backend.to_string()),
-        Target::Invalid => None,
-    };
+    fn name(share: &WeightedTarget) -> Option<String> {
+        match &share.target {
+            Target::Backend(backend) => Some(backend.to_string()),
+            Target::Invalid => None,
+        }
+    }
     if let [only] = shares {
         return name(only).map(ClusterSpecifier::Cluster);
     }
@@ -373,14 +377,16 @@ mod tests {
         else {
             panic!("weighted clusters")
         };
-        assert_eq!((two.len(), made.clusters.len()), (1, 2));
+        assert_eq!(two.len(), 1, "both backends are one route");
+        assert_eq!(made.clusters.len(), 2, "each has its share");
     }
 
     #[test]
     fn no_weight_or_no_backend_is_500() {
         for shares in [vec![], vec![to("web", 0)], vec![share(Target::Invalid, 1)]] {
             let made = forwarded(shares);
-            assert_eq!((made.len(), status_of(&made[0])), (1, Some(500)));
+            assert_eq!(made.len(), 1, "there is one route");
+            assert_eq!(status_of(&made[0]), Some(500), "it answers 500");
         }
     }
 
@@ -414,11 +420,11 @@ mod tests {
             .request_headers
             .set
             .push(("x-a".into(), "share".into()));
-        let with = |shares| {
+        fn with(shares: Vec<WeightedTarget>) -> pb::Route {
             let mut rule = rule(Action::Forward(shares));
             rule.request_headers.set.push(("x-a".into(), "rule".into()));
             routes_of(&route("/a", rule)).remove(0)
-        };
+        }
         let one = with(vec![edited.clone()]);
         assert_eq!(one.request_headers_to_add.len(), 2);
         assert_eq!(
@@ -441,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_mirror_of_everything_has_no_fraction() {
-        let of = |numerator, denominator| {
+        fn of(numerator: u32, denominator: u32) -> Option<RuntimeFractionalPercent> {
             let backend = backend("copy", AppProtocol::Http1);
             mirror(&Mirror {
                 backend,
@@ -451,7 +457,7 @@ mod tests {
                 },
             })
             .runtime_fraction
-        };
+        }
         assert_eq!(of(100, 100), None);
         assert_eq!(of(1, 3), Some(fraction(333_333)));
         assert_eq!(of(0, 100), Some(fraction(0)));
@@ -468,10 +474,8 @@ mod tests {
             status: 301,
         };
         let made = redirect_action(&PathMatch::Prefix("/".into()), &redirect);
-        assert_eq!(
-            (made.port_redirect, made.host_redirect.as_str()),
-            (8443, "")
-        );
+        assert_eq!(made.port_redirect, 8443, "the port is changed");
+        assert_eq!(made.host_redirect.as_str(), "", "the host is not");
         assert_eq!(made.response_code(), RedirectResponseCode::MovedPermanently);
         assert_eq!(made.path_rewrite_specifier, None);
     }

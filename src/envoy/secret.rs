@@ -59,10 +59,6 @@ pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {
         curves,
         signature_algorithms,
     } = params;
-    let version = |version: TlsVersion| match version {
-        TlsVersion::V1_2 => TlsProtocol::TlSv12,
-        TlsVersion::V1_3 => TlsProtocol::TlSv13,
-    };
     let curves = match curves.as_slice() {
         [] => ["X25519MLKEM768", "X25519", "P-256"]
             .map(str::to_owned)
@@ -76,6 +72,13 @@ pub(super) fn tls_parameters(params: &TlsParams) -> TlsParameters {
         ecdh_curves: curves,
         signature_algorithms: signature_algorithms.clone(),
         ..Default::default()
+    }
+}
+
+fn version(version: TlsVersion) -> TlsProtocol {
+    match version {
+        TlsVersion::V1_2 => TlsProtocol::TlSv12,
+        TlsVersion::V1_3 => TlsProtocol::TlSv13,
     }
 }
 
@@ -99,7 +102,9 @@ mod tests {
 
     #[test]
     fn a_certificate_by_sni_brings_parameters_only_when_asked_for() {
-        let name = || SecretName::Sni(host("a.example.org"));
+        fn name() -> SecretName {
+            SecretName::Sni(host("a.example.org"))
+        }
         assert_eq!(params_of(name(), TlsParams::default()), None);
         let old = TlsParams {
             max: Some(TlsVersion::V1_2),
@@ -117,14 +122,14 @@ mod tests {
 
     #[test]
     fn names_by_sni_and_fixed_names_differ() {
-        let of = |name| {
+        fn of(name: SecretName) -> String {
             secret(&model::Secret {
                 name,
                 certificate: certificate("a.org"),
                 params: Default::default(),
             })
             .name
-        };
+        }
         assert_eq!(of(SecretName::Sni(host("a.org"))), "a.org");
         assert_eq!(
             of(SecretName::Fixed(frontend(443), "a.org".into())),

@@ -42,10 +42,6 @@ fn set_cookie(cookie: &SessionCookie) -> Cookie {
         lifetime,
         secure,
     } = cookie;
-    let attribute = |name: &str, value: &str| CookieAttribute {
-        name: name.to_owned(),
-        value: value.to_owned(),
-    };
     let secure = secure.then(|| attribute("Secure", ""));
     Cookie {
         name: name.clone(),
@@ -55,5 +51,12 @@ fn set_cookie(cookie: &SessionCookie) -> Cookie {
             .into_iter()
             .chain([attribute("SameSite", "Strict")])
             .collect(),
+    }
+}
+
+fn attribute(name: &str, value: &str) -> CookieAttribute {
+    CookieAttribute {
+        name: name.to_owned(),
+        value: value.to_owned(),
     }
 }

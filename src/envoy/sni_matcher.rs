@@ -35,17 +35,11 @@ pub(super) fn matcher(
     chains: &BTreeMap<ChainName, Chain>,
 ) -> Option<Matcher> {
     let challenges = chains.get_key_value(TLS_CHALLENGES).map(|(name, _)| name);
-    let lead = |chain: &ChainName| match challenges {
-        Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => {
-            fork(challenges, chain)
-        }
-        _ => to(chain),
-    };
     let mut names: BTreeMap<&ChainName, Vec<String>> = BTreeMap::new();
     let mut catch_all = None;
     for (hostname, chain) in sni_matcher {
         if hostname.is_any() {
-            catch_all = Some(Box::new(lead(chain)));
+            catch_all = Some(Box::new(lead(chain, &challenges, chains)));
         } else {
             names
                 .entry(chain)
@@ -60,7 +54,7 @@ pub(super) fn matcher(
         .into_iter()
         .map(|(chain, domains)| DomainMatcher {
             domains,
-            on_match: Some(lead(chain)),
+            on_match: Some(lead(chain, &challenges, chains)),
         })
         .collect();
     let tree = (!domain_matchers.is_empty()).then(|| {
@@ -79,6 +73,19 @@ pub(super) fn matcher(
         on_no_match: catch_all,
         matcher_type: tree,
     })
+}
+
+fn lead(
+    chain: &ChainName,
+    challenges: &Option<&std::sync::Arc<str>>,
+    chains: &BTreeMap<std::sync::Arc<str>, Chain>,
+) -> OnMatch {
+    match *challenges {
+        Some(challenges) if chains.get(chain).is_some_and(|chain| chain.tls.is_some()) => {
+            fork(challenges, chain)
+        }
+        _ => to(chain),
+    }
 }
 
 /// The action that selects a chain: its name in a `StringValue` (Envoy's `filter_chain_matcher`).
@@ -129,10 +136,12 @@ fn opened(matcher: &Matcher) -> Vec<(String, Vec<String>)> {
     let config = custom.typed_config.as_ref().expect("a configuration");
     assert_eq!(config.type_url, ServerNameMatcher::type_url());
     let names = ServerNameMatcher::decode(config.value.as_slice()).expect("a domain matcher");
-    let chain = |on_match: &OnMatch| match &on_match.on_match {
-        Some(on_match::OnMatch::Action(action)) => action.name.clone(),
-        _ => panic!("an action"),
-    };
+    fn chain(on_match: &OnMatch) -> String {
+        match &on_match.on_match {
+            Some(on_match::OnMatch::Action(action)) => action.name.clone(),
+            _ => panic!("an action"),
+        }
+    }
     names
         .domain_matchers
         .into_iter()
@@ -156,7 +165,9 @@ mod tests {
     fn names_are_grouped_by_chain_in_a_stable_order() {
         let entries = sni_matcher(&[("b.org", "https"), ("a.org", "https"), ("*.w.org", "wild")]);
         let made = matcher(&entries, &BTreeMap::new()).expect("a matcher");
-        let texts = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        fn texts(names: &[&str]) -> Vec<String> {
+            names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>()
+        }
         let expected = [
             ("https".to_owned(), texts(&["a.org", "b.org"])),
             ("wild".to_owned(), texts(&["*.w.org"])),

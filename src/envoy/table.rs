@@ -49,10 +49,9 @@ pub fn table(table: &Table) -> RouteConfiguration {
     // If not every hostname of other listeners is listed, a wildcard may hide some of them.
     let guard = (*elsewhere == OtherListeners::Many).then(misdirected::unless_own_host);
     let first = |hostname: &Hostname| {
-        let known = || hostname.covering().find_map(|wide| answer_of.get(&wide));
         let answer = answer_of
             .get(hostname)
-            .or_else(known)
+            .or_else(|| hostname.covering().find_map(|wide| answer_of.get(&wide)))
             .map(|of| &answers[*of]);
         answer.or(guard.as_ref().filter(|_| !hostname.is_exact()))
     };
@@ -114,13 +113,15 @@ mod tests {
 
     fn plain(hosts: &[&str]) -> Table {
         let routes = || vec![route("/", rule(Action::Forward(vec![to("web", 1)])))];
-        let serve = |name: &&str| VirtualHost::new(host(name), routes());
         Table {
             id: TableId {
                 frontend: frontend(80),
                 listener: None,
             },
-            virtual_hosts: hosts.iter().map(serve).collect(),
+            virtual_hosts: hosts
+                .iter()
+                .map(|name| VirtualHost::new(host(name), routes()))
+                .collect(),
             elsewhere: OtherListeners::NOWHERE,
             plain_http: true,
             challenges: vec![],
@@ -187,8 +188,13 @@ mod tests {
             "a guest is served as before"
         );
         assert_eq!(
-            (of("x.b.org"), of("x.b.org") == of("z.b.org")),
-            (of("y.b.org"), false)
+            of("x.b.org"),
+            of("y.b.org"),
+            "hosts of one answer share their route"
+        );
+        assert!(
+            !(of("x.b.org") == of("z.b.org")),
+            "hosts of another answer do not"
         );
     }
 

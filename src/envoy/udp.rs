@@ -124,7 +124,7 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
     if shares.iter().all(|share| share.addresses.is_empty()) {
         return Vec::new();
     }
-    let locality = |share: &WeightedEndpoints| {
+    fn locality(share: &WeightedEndpoints) -> LocalityLbEndpoints {
         let WeightedEndpoints {
             port,
             weight,
@@ -145,7 +145,7 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
             load_balancing_weight: uint(*weight),
             ..Default::default()
         }
-    };
+    }
     shares.iter().map(locality).collect()
 }
 
@@ -166,17 +166,16 @@ mod tests {
     }
 
     fn share(service: Option<&str>, weight: u32, addresses: &[&str]) -> WeightedEndpoints {
-        let port = |name| ServicePort {
-            service: ObjectName::new("a", name),
-            port: 53,
-            transport: Transport::Udp,
-        };
         let addresses = addresses
             .iter()
             .map(|address| address.parse().expect("an address"))
             .collect();
         WeightedEndpoints {
-            port: service.map(port),
+            port: service.map(|name| ServicePort {
+                service: ObjectName::new("a", name),
+                port: 53,
+                transport: Transport::Udp,
+            }),
             weight,
             addresses,
         }
@@ -184,7 +183,7 @@ mod tests {
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_listeners() {
-        let made = |id: FrontendId, kind| {
+        fn made(id: FrontendId, kind: FrontendKind) -> Listener {
             let addresses = vec!["127.0.0.1".parse().expect("an address")];
             crate::listener(&Frontend {
                 id,
@@ -193,18 +192,18 @@ mod tests {
                 cdn_id: "test".into(),
                 kind,
             })
-        };
+        }
         let udp = made(dns(), FrontendKind::Udp);
         let tcp = made(frontend(53), FrontendKind::Tcp { shares: Vec::new() });
-        assert_eq!(
-            (tcp.name.as_str(), udp.name.as_str()),
-            ("infra/edge:53", "infra/edge:53/udp")
-        );
+        assert_eq!(tcp.name.as_str(), "infra/edge:53", "TCP has the plain name");
+        assert_eq!(udp.name.as_str(), "infra/edge:53/udp", "UDP has its suffix");
         assert_ne!(tcp.address, udp.address);
         assert!(udp.filter_chains.is_empty() && udp.udp_listener_config.is_some());
+        assert_eq!(tcp.filter_chains.len(), 1, "the listener has its chain");
         assert_eq!(
-            (tcp.filter_chains.len(), tcp.listener_filters.len()),
-            (1, 0)
+            tcp.listener_filters.len(),
+            0,
+            "nothing is looked at before it"
         );
     }
 

@@ -47,7 +47,8 @@ impl UdpSessions {
     /// # Errors
     /// With the numbers, and what to change.
     pub fn check(self, ports: u32) -> Result<(), String> {
-        let (Self(sessions), least) = (self, Self::LEAST_OF_PORT.saturating_mul(ports));
+        let Self(sessions) = self;
+        let least = Self::LEAST_OF_PORT.saturating_mul(ports);
         if sessions >= least {
             return Ok(());
         }

@@ -139,7 +139,8 @@ mod tests {
             &tls(TrustedRoots::Bundle("PEM".into()), None),
             AppProtocol::Http1,
         );
-        assert_eq!((&*context.sni, context.auto_host_sni), ("a.org", false));
+        assert_eq!(&*context.sni, "a.org", "the hostname is the server name");
+        assert!(!context.auto_host_sni, "it is not that of the request");
         assert!(common.tls_certificate_sds_secret_configs.is_empty());
         let Some(ValidationContextType::ValidationContext(verified)) =
             common.validation_context_type
@@ -158,11 +159,11 @@ mod tests {
 
     #[test]
     fn the_offered_alpn_is_the_protocol_in_use() {
-        let offered = |protocol| {
+        fn offered(protocol: AppProtocol) -> Vec<String> {
             context(&tls(TrustedRoots::File("/ca".into()), None), protocol)
                 .1
                 .alpn_protocols
-        };
+        }
         assert_eq!(offered(AppProtocol::Http1), ["http/1.1"]);
         assert_eq!(offered(AppProtocol::H2c), ["h2"]);
         assert!(offered(AppProtocol::Terminated).is_empty());

@@ -55,10 +55,12 @@ mod tests {
 
     #[test]
     fn an_upgrade_passes_every_filter_of_other_requests_and_the_router_last() {
-        let named = |name: &str| HttpFilter {
-            name: name.to_owned(),
-            ..Default::default()
-        };
+        fn named(name: &str) -> HttpFilter {
+            HttpFilter {
+                name: name.to_owned(),
+                ..Default::default()
+            }
+        }
         let made = upgrade(&[named("auth"), named("router")]);
         let names: Vec<_> = made
             .filters

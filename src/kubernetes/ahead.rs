@@ -57,11 +57,10 @@ impl Ahead {
         is_current: bool,
         now: Instant,
     ) -> Vec<EndpointSlice> {
-        let is_ready = |_: &ObjectName, (until, slice): &mut (Instant, EndpointSlice)| {
-            is_current && *until <= now || are_known(slice, store)
-        };
         self.0
-            .extract_if(.., is_ready)
+            .extract_if(.., |_, (until, slice)| {
+                is_current && *until <= now || are_known(slice, store)
+            })
             .map(|(_, (_, slice))| slice)
             .collect()
     }
@@ -76,12 +75,17 @@ impl Ahead {
 /// that the version before had already.
 fn are_known(slice: &EndpointSlice, store: &Store) -> bool {
     let before = store.slice(&slice.meta.name);
-    let was_there =
-        |endpoint| before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok());
     slice
         .pods
         .iter()
-        .all(|endpoint| was_there(endpoint) || store.is_of_its_pod(slice, endpoint.0))
+        .all(|endpoint| was_there(endpoint, &before) || store.is_of_its_pod(slice, endpoint.0))
+}
+
+fn was_there(
+    endpoint: &(std::net::IpAddr, std::sync::Arc<str>),
+    before: &Option<&std::sync::Arc<EndpointSlice>>,
+) -> bool {
+    before.is_some_and(|before| before.pods.binary_search(endpoint).is_ok())
 }
 
 #[cfg(test)]
@@ -95,10 +99,10 @@ mod tests {
     use gatewright_core::translate::{Change, Engine, Settings};
 
     fn slice(endpoints: &[(&str, &str)]) -> EndpointSlice {
-        let endpoint = |(address, pod): &(&str, &str)| {
+        fn endpoint((address, pod): &(&str, &str)) -> serde_json::Value {
             json!({"addresses": [address],
             "targetRef": {"kind": "Pod", "namespace": "a", "name": pod}})
-        };
+        }
         let object = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
             "metadata": {"name": "web-1", "namespace": "a"}, "ports": [{"port": 80}],
             "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>()});
@@ -135,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_slice_waits_for_its_pods_and_not_for_ever() {
-        let (mut known, mut ahead, now) = (Known::new(), Ahead::default(), Instant::now());
-        let (first, both) = (
-            slice(&[("10.0.0.1", "one")]),
-            slice(&[("10.0.0.1", "one"), ("10.0.0.2", "two")]),
-        );
+        let mut known = Known::new();
+        let mut ahead = Ahead::default();
+        let now = Instant::now();
+        let first = slice(&[("10.0.0.1", "one")]);
+        let both = slice(&[("10.0.0.1", "one"), ("10.0.0.2", "two")]);
         assert_eq!(ahead.take(first.clone(), known.0.store(), true, now), None);
         assert_eq!(ahead.release(known.0.store(), true, now), []);
         known.pod("one", "10.0.0.2");
@@ -184,24 +188,28 @@ mod tests {
             "nothing is new in it"
         );
         assert_eq!(
-            (
-                ahead.take(both.clone(), known.0.store(), true, late),
-                ahead.next()
-            ),
-            (Some(both), None)
+            ahead.take(both.clone(), known.0.store(), true, late),
+            Some(both),
+            "it passes after its time"
         );
+        assert_eq!(ahead.next(), None, "nothing waits");
     }
 
     #[test]
     fn a_newer_slice_without_the_pod_ends_the_wait_and_a_deleted_one_as_well() {
-        let (known, mut ahead, now) = (Known::new(), Ahead::default(), Instant::now());
+        let known = Known::new();
+        let mut ahead = Ahead::default();
+        let now = Instant::now();
         let store = known.0.store();
-        let (waits, empty) = (slice(&[("10.0.0.1", "one")]), slice(&[]));
+        let waits = slice(&[("10.0.0.1", "one")]);
+        let empty = slice(&[]);
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         assert_eq!(
-            (ahead.take(empty.clone(), store, true, now), ahead.next()),
-            (Some(empty), None)
+            ahead.take(empty.clone(), store, true, now),
+            Some(empty),
+            "the newer slice passes"
         );
+        assert_eq!(ahead.next(), None, "nothing waits");
         assert_eq!(ahead.take(waits.clone(), store, true, now), None);
         ahead.forget(&waits.meta.name);
         assert_eq!(ahead.release(store, true, now + MAX_WAIT), []);

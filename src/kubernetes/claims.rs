@@ -253,13 +253,12 @@ impl Claims {
             .iter()
             .find(|(_, refusals)| refusals.len() > 0)?;
         let object = format!("configmap {}/{name}", self.namespace);
-        let (count, text) = (
-            self.refused(),
-            self.logged
-                .get(name)
-                .map(String::as_str)
-                .unwrap_or_default(),
-        );
+        let count = self.refused();
+        let text = self
+            .logged
+            .get(name)
+            .map(String::as_str)
+            .unwrap_or_default();
         Some(format!(
             "{count} hostnames or ports have no owner and are not served: {object} cannot be written: {text}"
         ))
@@ -321,7 +320,6 @@ impl Claims {
             .flatten()
             .map(|(entry, owner)| (entry.key(), json!(entry.value(owner))))
             .collect();
-        let has = |entry: &Entry| shard.is_some_and(|shard| shard.records.contains_key(entry));
         let waiting = self
             .asked
             .get(name)
@@ -334,7 +332,7 @@ impl Claims {
         let splits = waiting.peek().is_some()
             && shard.is_some_and(|shard| shard.is_full() && !shard.is_split);
         // The write that splits has no new entry: these belong into other ConfigMaps afterwards.
-        let waiting = waiting.filter(|(_, entry)| !splits || has(entry));
+        let waiting = waiting.filter(|(_, entry)| !splits || has(entry, &shard));
         let none = Refusals::default();
         let batch = self
             .refusals
@@ -345,7 +343,7 @@ impl Claims {
             let owner = entry.proposal(pipeline).flatten();
             data.insert(entry.key(), json!(owner.map(|owner| entry.value(&owner))));
         }
-        let released = self.released.iter().filter(|entry| has(entry));
+        let released = self.released.iter().filter(|entry| has(entry, &shard));
         data.extend(released.map(|entry| (entry.key(), Value::Null)));
         let version = shard
             .filter(|shard| shard.exists())
@@ -481,6 +479,10 @@ impl Claims {
     }
 }
 
+fn has(entry: &Entry, shard: &Option<&shards::Shard>) -> bool {
+    shard.is_some_and(|shard| shard.records.contains_key(entry))
+}
+
 /// Writes a ConfigMap. Where another version than that of the document exists, it is read: a watch
 /// may never bring it, if a restored API server counts versions anew.
 async fn write_or_read(
@@ -535,7 +537,7 @@ mod tests {
     use gatewright_core::model::Hostname;
     use gatewright_core::pipeline::Written;
     use gatewright_core::{tenancy, translate};
-    use hyper::{Request, Response};
+    use hyper::Response;
     use kube::client::Body;
 
     use super::*;
@@ -546,11 +548,13 @@ mod tests {
 
     /// A record of an API server that never answers.
     fn claims() -> Claims {
-        let nobody = |_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
-        };
         Claims::new(
-            Client::new(tower::service_fn(nobody), "default"),
+            Client::new(
+                tower::service_fn(|_| {
+                    std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+                }),
+                "default",
+            ),
             "gatewright-system",
         )
     }

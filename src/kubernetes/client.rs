@@ -47,14 +47,11 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = match kubeconfig {
         Some(path) => {
-            let fail = |why: String| ClientError::Read {
-                path: path.display().to_string(),
-                why,
-            };
-            let read = Kubeconfig::read_from(path).map_err(|error| fail(error.to_string()))?;
+            let read =
+                Kubeconfig::read_from(path).map_err(|error| fail(error.to_string(), path))?;
             Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
                 .await
-                .map_err(|error| fail(error.to_string()))?
+                .map_err(|error| fail(error.to_string(), path))?
         }
         None => Config::infer()
             .await
@@ -71,6 +68,13 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
         .with_layer(&MapRequestLayer::new(with_everything))
         .with_layer(fence)
         .build())
+}
+
+fn fail(why: String, path: &Path) -> ClientError {
+    ClientError::Read {
+        path: path.display().to_string(),
+        why,
+    }
 }
 
 /// Makes a streaming list contain everything that was written before the request. kube requests
@@ -103,19 +107,19 @@ mod tests {
     #[test]
     fn a_streaming_list_names_no_version_and_a_watch_does() {
         let all = request::Request::new("/api/v1/secrets");
-        let asked = |params: &WatchParams, version| {
+        fn asked(params: &WatchParams, version: &str, all: &request::Request) -> String {
             let (parts, _) = all.watch(params, version).expect("a request").into_parts();
             with_everything(Request::from_parts(parts, Body::empty()))
                 .uri()
                 .to_string()
-        };
-        let list = asked(&WatchParams::streaming_lists().labels("a=b"), "0");
+        }
+        let list = asked(&WatchParams::streaming_lists().labels("a=b"), "0", &all);
         assert!(
             list.contains("sendInitialEvents=true") && list.contains("labelSelector=a%3Db"),
             "{list}"
         );
         assert!(!list.contains("resourceVersion="), "{list}");
-        assert!(asked(&WatchParams::default(), "0").contains("resourceVersion=0"));
-        assert!(asked(&WatchParams::default(), "17").contains("resourceVersion=17"));
+        assert!(asked(&WatchParams::default(), "0", &all).contains("resourceVersion=0"));
+        assert!(asked(&WatchParams::default(), "17", &all).contains("resourceVersion=17"));
     }
 }

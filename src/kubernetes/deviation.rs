@@ -35,18 +35,11 @@ const BY_KEY: [&str; 2] = ["spec.listeners", "metadata.ownerReferences"];
 
 impl Place {
     fn field(&self, name: &str) -> Self {
-        let joined = |path: &str| {
-            if path.is_empty() {
-                name.to_owned()
-            } else {
-                format!("{path}.{name}")
-            }
-        };
         let escaped = name.replace('~', "~0").replace('/', "~1");
         Self {
-            shown: joined(&self.shown),
+            shown: joined(&self.shown, &name),
             pointer: format!("{}/{escaped}", self.pointer),
-            fields: joined(&self.fields),
+            fields: joined(&self.fields, &name),
             is_in_atomic_list: self.is_in_atomic_list,
         }
     }
@@ -63,6 +56,14 @@ impl Place {
     }
 }
 
+fn joined(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
 impl Deviation {
     /// Returns whether it is a field that we do not want.
     pub(crate) fn is_added(&self) -> bool {
@@ -72,7 +73,9 @@ impl Deviation {
 
 impl fmt::Display for Deviation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |value: &Value| clipped(value.to_string().chars().take(120).collect());
+        fn text(value: &Value) -> String {
+            clipped(value.to_string().chars().take(120).collect())
+        }
         match (&self.wanted, &self.there) {
             (Some(wanted), Some(there)) => {
                 write!(
@@ -101,12 +104,11 @@ pub(crate) fn removals(all: &[Deviation]) -> Vec<Value> {
 /// Returns the JSON Patch that sets the changed fields in place (RFC 6902).
 pub(crate) fn replacements(all: &[Deviation]) -> Vec<Value> {
     let changed = all.iter().filter(|deviation| deviation.there.is_some());
-    let set = |deviation: &Deviation| {
+    changed.filter_map(|deviation| {
         Some(
             json!({"op": "replace", "path": deviation.place.pointer, "value": deviation.wanted.as_ref()?}),
         )
-    };
-    changed.filter_map(set).collect()
+    }).collect()
 }
 
 /// Returns the differences, in the order of the fields. `may_have` returns whether the object may
@@ -237,10 +239,10 @@ fn names(items: &[Value]) -> Option<Vec<&str>> {
 /// Returns whether two texts are the same quantity of Kubernetes: the API server writes `1000m` as
 /// `1`.
 fn is_same_amount(one: &Value, other: &Value) -> bool {
-    let amount = |value: &Value| value.as_str().and_then(amount);
-    amount(one).is_some_and(|one| {
-        amount(other).is_some_and(|other| (one - other).abs() <= f64::EPSILON * one.abs())
-    })
+    let one = one.as_str().and_then(amount);
+    let other = other.as_str().and_then(amount);
+    one.zip(other)
+        .is_some_and(|(one, other)| (one - other).abs() <= f64::EPSILON * one.abs())
 }
 
 fn amount(text: &str) -> Option<f64> {
@@ -264,8 +266,7 @@ mod tests {
     use super::*;
 
     fn found(wanted: &Value, there: &Value) -> Vec<String> {
-        let may_have = |place: &Place| place.fields == "spec.assigned";
-        deviations(wanted, there, &may_have)
+        deviations(wanted, there, &|place| place.fields == "spec.assigned")
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -298,13 +299,12 @@ mod tests {
             "spec.more was added",
         ];
         assert_eq!(found(&wanted(), &there), expected);
-        let removed = |path: &str| json!({"op": "remove", "path": path});
         let expected = [
             "/spec/more",
             "/spec/listeners/0",
             "/spec/listeners/1/refs/0/namespace",
         ]
-        .map(removed);
+        .map(|path| json!({"op": "remove", "path": path}));
         assert_eq!(
             removals(&deviations(&wanted(), &there, &|_| false)),
             expected

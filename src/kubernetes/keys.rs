@@ -216,17 +216,13 @@ impl Keys {
             .await
             .map_err(|why| self.pod_error(name, &why))?;
         let namespace = &self.namespace;
-        let none = |why: String| {
-            KeysError::Revoke(format!(
-                "{why}: run `gatewright envoys list` at each replica"
-            ))
-        };
         let pod = found.ok_or_else(|| {
             none(format!(
                 "no Envoy {name:?} is connected here, and there is no pod {namespace}/{name}"
             ))
         })?;
-        let (spec, uid) = (pod.spec, pod.metadata.uid.unwrap_or_default());
+        let spec = pod.spec;
+        let uid = pod.metadata.uid.unwrap_or_default();
         let account = spec.service_account_name.unwrap_or_default();
         let fleet = accounts.fleet(&account);
         let fleet =
@@ -238,11 +234,12 @@ impl Keys {
             uid,
             node,
         };
-        match pod.is_plain() {
-            true => Ok(PodIdentity { fleet, pod }),
-            false => Err(none(format!(
+        if pod.is_plain() {
+            Ok(PodIdentity { fleet, pod })
+        } else {
+            Err(none(format!(
                 "pod {namespace}/{name} runs on no node: delete it"
-            ))),
+            )))
         }
     }
 
@@ -282,7 +279,9 @@ impl Keys {
             let trust = ca_rotation::read(&held)
                 .map_err(|why| self.broken(AUTHORITY, why))?
                 .trust;
-            let time = |at: SystemTime| Timestamp::try_from(at).unwrap_or(Timestamp::MAX);
+            fn time(at: SystemTime) -> Timestamp {
+                Timestamp::try_from(at).unwrap_or(Timestamp::MAX)
+            }
             let mut revoked = trust.revoked().clone();
             let now = time(SystemTime::now());
             for pod in self.gone(trust.revoked().pods()).await {
@@ -388,6 +387,12 @@ impl Keys {
             why,
         }
     }
+}
+
+fn none(why: String) -> KeysError {
+    KeysError::Revoke(format!(
+        "{why}: run `gatewright envoys list` at each replica"
+    ))
 }
 
 async fn put<K>(api: &Api<K>, name: &str, wanted: &K, is_there: bool) -> Result<K, Error>

@@ -315,19 +315,24 @@ mod tests {
     #[test]
     fn a_rival_expires_only_after_its_duration_without_a_renewal() {
         let now = Instant::now();
-        let at = |seconds| now + Duration::from_secs(seconds);
+        fn at(seconds: u64, now: &Instant) -> Instant {
+            *now + Duration::from_secs(seconds)
+        }
         let mut rival = Rival::default();
         let other = Candidate {
             identity: "other".into(),
             ..candidate()
         };
         let held = spec(&other, None);
-        assert!(!rival.expired(&held, at(0)));
-        assert!(!rival.expired(&held, at(14)));
-        assert!(rival.expired(&held, at(15)));
+        assert!(!rival.expired(&held, at(0, &now)));
+        assert!(!rival.expired(&held, at(14, &now)));
+        assert!(rival.expired(&held, at(15, &now)));
         let mut renewed = spec(&other, Some(&held));
         renewed.renew_time = Some(MicroTime("2030-01-01T00:00:00Z".parse().expect("a time")));
-        assert!(!rival.expired(&renewed, at(60)), "a renewal begins anew");
+        assert!(
+            !rival.expired(&renewed, at(60, &now)),
+            "a renewal begins anew"
+        );
     }
 
     #[test]
@@ -336,8 +341,13 @@ mod tests {
         assert_eq!(first.lease_transitions, Some(0));
         let renewed = spec(&candidate(), Some(&first));
         assert_eq!(
-            (renewed.lease_transitions, &renewed.acquire_time),
-            (Some(0), &first.acquire_time)
+            renewed.lease_transitions,
+            Some(0),
+            "a renewal is no change of hands"
+        );
+        assert_eq!(
+            renewed.acquire_time, first.acquire_time,
+            "the lease is held since it was acquired"
         );
         let other = Candidate {
             identity: "other".into(),

@@ -13,7 +13,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::compact_json::CompactJson;
 use crate::defaults::Defaults;
-use crate::deviation::{Deviation, Place, deviations};
+use crate::deviation::{Deviation, deviations};
 use crate::managed_fields;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
@@ -209,11 +209,10 @@ impl LiveObject {
             }
             None => {
                 // The server filled in defaults in lists that are one field.
-                let may_have = |place: &Place| place.is_in_atomic_list;
                 all.extend(deviations(
                     &json!({"spec": wanted["spec"]}),
                     &json!({"spec": ours["spec"]}),
-                    &may_have,
+                    &|place| place.is_in_atomic_list,
                 ));
             }
         }
@@ -228,11 +227,12 @@ fn hosts(spec: &Value) -> BTreeMap<String, Hostname> {
         .into_iter()
         .flatten()
         .filter(|l| l["protocol"] != "HTTP");
-    let host = |listener: &Value| {
-        let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
-        Some((listener["name"].as_str()?.to_owned(), hostname))
-    };
-    listeners.filter_map(host).collect()
+    listeners
+        .filter_map(|listener| {
+            let hostname = Hostname::parse(listener["hostname"].as_str()?).ok()?;
+            Some((listener["name"].as_str()?.to_owned(), hostname))
+        })
+        .collect()
 }
 
 /// Returns the kind of a derived object.
@@ -291,9 +291,10 @@ mod tests {
                 .collect(),
             Value::Array(items) if matches!(field, "listeners" | "ownerReferences") => {
                 let key = if field == "listeners" { "name" } else { "uid" };
-                let item =
-                    |item: &Value| (format!("k:{}", json!({key: item[key]})), tree(item, ""));
-                items.iter().map(item).collect()
+                items
+                    .iter()
+                    .map(|item| (format!("k:{}", json!({key: item[key]})), tree(item, "")))
+                    .collect()
             }
             _ => json!({}),
         }
@@ -410,21 +411,21 @@ mod tests {
         );
         let mut right = server(&wanted());
         right["spec"]["listeners"][1]["allowedRoutes"] = json!({"namespaces": {"from": "Same"}});
-        let found = |there: &Value| {
+        fn found(there: &Value, defaults: &SpecDefaults) -> Vec<String> {
             let all = held(there.clone())
                 .differences(&wanted(), defaults.of(Kind::Gateway))
                 .unwrap_or_default();
             all.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
-            found(&right),
+            found(&right, &defaults),
             Vec::<String>::new(),
             "defaults are no differences"
         );
         right["metadata"]["labels"]["theirs"] = json!("x");
         right["metadata"]["annotations"] = json!({"theirs": "x"});
         assert_eq!(
-            found(&right),
+            found(&right, &defaults),
             Vec::<String>::new(),
             "labels and annotations of others are theirs"
         );
@@ -452,7 +453,11 @@ mod tests {
         ] {
             let mut changed = right.clone();
             *changed.pointer_mut(pointer).expect("it is there") = value;
-            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+            assert!(
+                found(&changed, &defaults)[0].ends_with(told),
+                "{:?}",
+                found(&changed, &defaults)
+            );
         }
         for (pointer, field, told) in [
             ("/spec", "infrastructure", "spec.infrastructure was added"),
@@ -469,7 +474,11 @@ mod tests {
         ] {
             let mut changed = right.clone();
             changed.pointer_mut(pointer).expect("it is there")[field] = json!("x");
-            assert!(found(&changed)[0].ends_with(told), "{:?}", found(&changed));
+            assert!(
+                found(&changed, &defaults)[0].ends_with(told),
+                "{:?}",
+                found(&changed, &defaults)
+            );
         }
     }
 

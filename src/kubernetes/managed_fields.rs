@@ -110,13 +110,15 @@ pub(super) fn project(value: &Value, tree: &Value) -> Value {
             });
             Value::Object(part.collect())
         }
-        Value::Array(items) => {
-            let one = |item: &Value| {
-                let subtree = inner.iter().find(|(name, _)| is_item(name, item))?.1;
-                Some(project(item, subtree))
-            };
-            Value::Array(items.iter().filter_map(one).collect())
-        }
+        Value::Array(items) => Value::Array(
+            items
+                .iter()
+                .filter_map(|item| {
+                    let subtree = inner.iter().find(|(name, _)| is_item(name, item))?.1;
+                    Some(project(item, subtree))
+                })
+                .collect(),
+        ),
         other => other.clone(),
     }
 }
@@ -146,7 +148,6 @@ pub(super) fn has(tree: &Value, applied: &Value) -> bool {
     let Some(tree) = tree.as_object() else {
         return false;
     };
-    let has_part = |subtree: &Value, part: &Value| is_whole(subtree) || has(subtree, part);
     match applied {
         Value::Object(fields) => fields.iter().all(|(name, value)| {
             tree.get(&format!("f:{name}"))
@@ -160,6 +161,10 @@ pub(super) fn has(tree: &Value, applied: &Value) -> bool {
     }
 }
 
+fn has_part(subtree: &Value, part: &Value) -> bool {
+    is_whole(subtree) || has(subtree, part)
+}
+
 /// Returns whether a tree is a leaf.
 fn is_whole(tree: &Value) -> bool {
     tree.as_object()
@@ -168,7 +173,6 @@ fn is_whole(tree: &Value) -> bool {
 
 /// Returns whether `k:{"name":"x"}` or `v:"x"` matches an item.
 fn is_item(name: &str, item: &Value) -> bool {
-    let parsed = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     if let Some(keys) = name.strip_prefix("k:") {
         return parsed(keys)
             .as_object()
@@ -176,6 +180,10 @@ fn is_item(name: &str, item: &Value) -> bool {
     }
     name.strip_prefix("v:")
         .is_some_and(|value| parsed(value) == *item)
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str::<Value>(text).unwrap_or_default()
 }
 
 /// Adds the fields of one tree to another.
@@ -253,10 +261,12 @@ mod tests {
             ["cozystack-controller"],
             "it is not ours yet"
         );
-        let spec = |names: &[&str]| {
-            let listener = |name: &&str| json!({"name": name, "tls": {"certificateRefs": []}});
+        fn spec(names: &[&str]) -> Value {
+            fn listener(name: &&str) -> Value {
+                json!({"name": name, "tls": {"certificateRefs": []}})
+            }
             json!({"gatewayClassName": "c", "listeners": names.iter().map(listener).collect::<Vec<_>>()})
-        };
+        }
         assert!(others_within(
             std::slice::from_ref(&same),
             &spec(&["a", "b"])

@@ -86,14 +86,16 @@ pub(crate) const KINDS: [Kind; 24] = [
 /// Returns the kinds to watch, by whether TenantGateways are implemented here and by the release
 /// channel of the Gateway API.
 pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
-    let is_watched = |kind: &Kind| match kind {
-        Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-        Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
-            channel == Channel::Experimental
-        }
-        _ => true,
-    };
-    KINDS.into_iter().filter(is_watched).collect()
+    KINDS
+        .into_iter()
+        .filter(|kind| match kind {
+            Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
+            Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
+                channel == Channel::Experimental
+            }
+            _ => true,
+        })
+        .collect()
 }
 
 /// The state and the writers of one replica.
@@ -480,7 +482,8 @@ impl KubernetesRuntime {
         self.classes.see(&changes);
         let secrets = certificates::secrets_of(&changes);
         let known = std::mem::take(&mut self.queued.known);
-        let (mut decided, may_write) = (None, self.leads(term));
+        let mut decided = None;
+        let may_write = self.leads(term);
         let record = &mut |outcome: &Outcome| {
             decided =
                 may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));

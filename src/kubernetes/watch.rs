@@ -172,7 +172,8 @@ async fn watch_by(
     names: Names,
     scoped: &ScopedWatch,
 ) -> Option<ListTypeRefused> {
-    let (kind, scope) = (scoped.kind(), &scoped.scope);
+    let kind = scoped.kind();
+    let scope = &scoped.scope;
     let config = Config {
         page_size: Some(PAGE),
         field_selector: selector(kind).map(str::to_owned),
@@ -201,12 +202,6 @@ async fn watch_by(
         let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
         pass_on(events, running, scoped).await
     } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
-        // Only the metadata of these kinds is read.
-        let bare = |object: PartialObjectMeta<DynamicObject>| DynamicObject {
-            types: None,
-            metadata: object.metadata,
-            data: Value::Null,
-        };
         let events =
             watcher(scope.api(client, kind, resource), config).map_ok(move |event| match event {
                 Event::Apply(object) => Event::Apply(bare(object)),
@@ -219,6 +214,15 @@ async fn watch_by(
     } else {
         let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
         pass_on(events.map_ok(whole), running, scoped).await
+    }
+}
+
+/// Only the metadata of these kinds is read.
+fn bare(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
+    DynamicObject {
+        types: None,
+        metadata: object.metadata,
+        data: Value::Null,
     }
 }
 
@@ -257,8 +261,11 @@ fn reporting_activity(
 
 /// Returns whether the request is a watch that begins without a list.
 fn is_resumption(query: &str) -> bool {
-    let has = |wanted: &str| query.split('&').any(|pair| pair == wanted);
-    has("watch=true") && !has("sendInitialEvents=true")
+    has("watch=true", query) && !has("sendInitialEvents=true", query)
+}
+
+fn has(wanted: &str, query: &str) -> bool {
+    query.split('&').any(|pair| pair == wanted)
 }
 
 /// The events of kube's watcher, with slim objects.
@@ -519,7 +526,9 @@ fn is_list_type_refused(error: &watcher::Error) -> bool {
 }
 
 fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    fn text(field: &Option<String>) -> String {
+        field.clone().unwrap_or_default()
+    }
     ObjectKey::new(
         kind,
         ObjectName::new(text(&metadata.namespace), text(&metadata.name)),
@@ -607,7 +616,8 @@ fn explain(error: &watcher::Error, resource: &ApiResource) -> String {
         | watcher::Error::WatchFailed(error) => Some(error),
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => None,
     };
-    let (group, plural) = (&resource.group, &resource.plural);
+    let group = &resource.group;
+    let plural = &resource.plural;
     match source {
         Some(Error::Api(status)) if status.code == 403 => {
             format!(

@@ -197,12 +197,15 @@ fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
             fields.values_mut().for_each(without_nulls);
-            let is_empty = |field: &Value| field.as_object().is_some_and(serde_json::Map::is_empty);
             fields.retain(|name, field| !(field.is_null() || name == "status" && is_empty(field)));
         }
         Value::Array(items) => items.iter_mut().for_each(without_nulls),
         _ => {}
     }
+}
+
+fn is_empty(field: &Value) -> bool {
+    field.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
 /// Returns kind and name of an invalid object.
@@ -235,7 +238,9 @@ fn line_of(text: &str, reason: &str) -> usize {
 /// Returns the YAML documents of a text, each with its first line.
 fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
-    let (mut start, mut first, mut at) = (0, 1, 0);
+    let mut start = 0;
+    let mut first = 1;
+    let mut at = 0;
     for (index, line) in text.split_inclusive('\n').enumerate() {
         let bare = line.trim_end();
         if bare == "---" || bare.starts_with("--- ") || bare == "..." {
@@ -331,13 +336,13 @@ mod tests {
 
     #[test]
     fn a_mistake_of_syntax_is_told_with_one_line_which_is_that_of_the_file() {
-        let told = |text: &str| {
+        fn told(text: &str) -> Vec<String> {
             check(text)
                 .problems
                 .iter()
                 .map(ToString::to_string)
                 .collect::<Vec<_>>()
-        };
+        }
         let head = "# a comment\n---\n";
         let colon = "kind: Service\nmetadata: name: web\n";
         let why = "not YAML: mapping values are not allowed in this context at column 15";
@@ -375,12 +380,8 @@ mod tests {
     #[test]
     fn a_byte_order_mark_is_no_part_of_the_text() {
         let parsed = check(&format!("\u{feff}{SERVICE}---\n{SERVICE}"));
-        assert_eq!(
-            (parsed.objects.len(), parsed.problems.len()),
-            (2, 0),
-            "{:?}",
-            parsed.problems
-        );
+        assert_eq!(parsed.objects.len(), 2, "{:?}", parsed.problems);
+        assert_eq!(parsed.problems.len(), 0, "{:?}", parsed.problems);
         let json = "\u{feff}{\"apiVersion\": \"v1\", \"kind\": \"Namespace\", \"metadata\": {\"name\": \"a\"}}";
         assert_eq!(parse(Path::new("x.json"), json).objects.len(), 1);
     }
@@ -421,7 +422,7 @@ mod tests {
 
     #[test]
     fn two_equal_keys_of_a_mapping_are_refused_with_the_line_of_the_second() {
-        let told = |file: &str, text: &str| {
+        fn told(file: &str, text: &str) -> (Vec<String>, Vec<String>) {
             let parsed = parse(Path::new(file), text);
             let objects: Vec<String> = parsed
                 .objects
@@ -436,7 +437,7 @@ mod tests {
                     .map(ToString::to_string)
                     .collect::<Vec<_>>(),
             )
-        };
+        }
         let block = SERVICE.replace("spec:\n", "spec:\n  ports: []\n");
         let why = "x.yaml:12: not YAML: spec: duplicate key \"ports\" at column 3";
         let all = format!(
@@ -501,7 +502,9 @@ mod tests {
 
     #[test]
     fn merge_keys_add_what_a_mapping_does_not_have() {
-        let read = |text: &str| from_yaml(text).expect("YAML");
+        fn read(text: &str) -> Value {
+            from_yaml(text).expect("YAML")
+        }
         let expected = read("a: {x: 1, y: 2}\nb: {x: 1, y: 3, z: 4}\n");
         assert_eq!(
             read("a: &a {x: 1, y: 2}\nb: {y: 3, <<: *a, z: 4}\n"),
@@ -528,7 +531,8 @@ mod tests {
             Path::new("x.json"),
             r#"{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a"}}"#,
         );
-        assert_eq!((parsed.objects.len(), parsed.problems.len()), (1, 0));
+        assert_eq!(parsed.objects.len(), 1, "the object is read");
+        assert_eq!(parsed.problems.len(), 0, "there is no problem");
         assert_eq!(parse(Path::new("x.json"), "{\n\n]").problems[0].line, 3);
     }
 }

@@ -244,12 +244,15 @@ mod tests {
     }
 
     fn told(outcome: Outcome) -> (Vec<String>, Vec<String>) {
-        let change = |change: &ObjectChange| match change {
-            ObjectChange::Put(object) => format!("put {}", object.key()),
-            ObjectChange::Delete(key) => format!("delete {key}"),
-        };
         (
-            outcome.changes.iter().map(change).collect(),
+            outcome
+                .changes
+                .iter()
+                .map(|change| match change {
+                    ObjectChange::Put(object) => format!("put {}", object.key()),
+                    ObjectChange::Delete(key) => format!("delete {key}"),
+                })
+                .collect(),
             outcome.problems.iter().map(ToString::to_string).collect(),
         )
     }

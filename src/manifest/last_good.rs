@@ -143,17 +143,16 @@ impl LastGood {
             )));
         }
         crate::replace::replace(&self.path, |file| {
-            let mut put = |line: serde_json::Result<String>| {
-                file.write_all(line?.as_bytes())?;
-                file.write_all(b"\n")
-            };
-            put(serde_json::to_string(&Head {
-                root: self.root.clone(),
-                device,
-                inode,
-            }))?;
+            put(
+                serde_json::to_string(&Head {
+                    root: self.root.clone(),
+                    device,
+                    inode,
+                }),
+                file,
+            )?;
             for (name, Text { at, text }) in &kept.texts {
-                put(line(name, Some((*at, text))))?;
+                put(line(name, Some((*at, text))), file)?;
             }
             Ok(())
         })?;
@@ -166,10 +165,8 @@ impl LastGood {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn note(&mut self, file: &Path, text: Option<(SystemTime, &str)>) -> io::Result<()> {
-        let (before, after) = (
-            self.lengths.remove(file).unwrap_or_default(),
-            text.map_or(0, |(_, text)| text.len() as u64),
-        );
+        let before = self.lengths.remove(file).unwrap_or_default();
+        let after = text.map_or(0, |(_, text)| text.len() as u64);
         if text.is_some() {
             self.lengths.insert(file.to_owned(), after);
         }
@@ -195,8 +192,15 @@ impl LastGood {
     }
 }
 
+fn put(line: serde_json::Result<String>, file: &mut io::BufWriter<File>) -> Result<(), io::Error> {
+    file.write_all(line?.as_bytes())?;
+    file.write_all(b"\n")
+}
+
 fn line(file: &Path, text: Option<(SystemTime, &str)>) -> serde_json::Result<String> {
-    let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    fn seconds(at: SystemTime) -> u64 {
+        at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    }
     let (at, text) = text.unzip();
     serde_json::to_string(&Line {
         file: file.to_owned(),
@@ -216,25 +220,28 @@ mod tests {
     }
 
     fn kept(texts: &[(&str, u64, &str)]) -> Kept {
-        let text = |(name, seconds, text): &(&str, u64, &str)| {
-            (
-                PathBuf::from(name),
-                Text {
-                    at: at(*seconds),
-                    text: (*text).to_owned(),
-                },
-            )
-        };
         Kept {
             identity: Some((3, 4)),
-            texts: texts.iter().map(text).collect(),
+            texts: texts
+                .iter()
+                .map(|(name, seconds, text)| {
+                    (
+                        PathBuf::from(name),
+                        Text {
+                            at: at(*seconds),
+                            text: (*text).to_owned(),
+                        },
+                    )
+                })
+                .collect(),
         }
     }
 
     #[test]
     fn a_noted_version_is_restored_for_the_same_directory_and_user_alone() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let path = dir.path().join("last-good");
+        let root = Path::new("/etc/x");
         let (mut book, first) = LastGood::open(&path, root);
         assert_eq!(first, Kept::default());
         book.replace(&kept(&[
@@ -273,7 +280,8 @@ mod tests {
     #[test]
     fn it_is_bounded() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let path = dir.path().join("last-good");
+        let root = Path::new("/etc/x");
         let (mut book, _) = LastGood::open(&path, root);
         book.most = 10;
         book.replace(&kept(&[("a.yaml", 1, "12345678")]))
@@ -292,7 +300,8 @@ mod tests {
     #[test]
     fn it_is_written_anew_when_most_of_it_is_out_of_date() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, root) = (dir.path().join("last-good"), Path::new("/etc/x"));
+        let path = dir.path().join("last-good");
+        let root = Path::new("/etc/x");
         let (mut book, _) = LastGood::open(&path, root);
         book.replace(&kept(&[])).expect("written");
         let text = "x".repeat(6 << 20);

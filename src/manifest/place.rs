@@ -14,7 +14,9 @@ struct Entry<'a> {
 /// it that is found, where it is not.
 pub(super) fn line_of(text: &str, field: &str) -> usize {
     let entries = entries(text);
-    let (mut line, mut end, mut rest) = (0, usize::MAX, field);
+    let mut line = 0;
+    let mut end = usize::MAX;
+    let mut rest = field;
     let mut scope = &entries[..];
     // The braces around a JSON document.
     if scope.first().is_some_and(|entry| entry.name.is_none()) && !rest.starts_with('[') {
@@ -24,11 +26,13 @@ pub(super) fn line_of(text: &str, field: &str) -> usize {
         let Entry { column, name, .. } = scope[at];
         let children = &scope[at + 1..];
         // The items of a list may stand in the same column as its name.
-        let is_child = |entry: &&Entry<'_>| {
-            entry.column > column
-                || name.is_some() && entry.name.is_none() && entry.column == column
-        };
-        let count = children.iter().take_while(is_child).count();
+        let count = children
+            .iter()
+            .take_while(|entry| {
+                entry.column > column
+                    || name.is_some() && entry.name.is_none() && entry.column == column
+            })
+            .count();
         line = scope[at].line;
         end = children.get(count).map_or(end, |next| next.line);
         (scope, rest) = (&children[..count], after);
@@ -75,7 +79,9 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
     let mut all = Vec::new();
     for (line, text) in text.lines().enumerate() {
         let mut rest = text.trim_start();
-        let column = |rest: &str| text.len() - rest.len();
+        fn column(rest: &str, text: &str) -> usize {
+            text.len() - rest.len()
+        }
         if rest.starts_with('#') {
             continue;
         }
@@ -85,7 +91,7 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: None,
             });
             rest = item.trim_start();
@@ -93,14 +99,14 @@ fn entries(text: &str) -> Vec<Entry<'_>> {
         if rest.starts_with('{') && text.trim_start() == rest {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: None,
             });
         }
         if let Some(name) = name(rest) {
             all.push(Entry {
                 line,
-                column: column(rest),
+                column: column(rest, text),
                 name: Some(name),
             });
         }

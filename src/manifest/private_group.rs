@@ -34,11 +34,6 @@ fn has_only(group_id: u32, user_id: u32, passwd: &str, group: &str) -> bool {
         .filter_map(members)
         .filter(|(id, _)| *id == group_id)
         .peekable();
-    let is_owner = |name: &&str| {
-        users
-            .iter()
-            .any(|(known, id, _)| known == name && *id == user_id)
-    };
     let is_known = groups.peek().is_some();
     let mut primary = users
         .iter()
@@ -52,14 +47,21 @@ fn has_only(group_id: u32, user_id: u32, passwd: &str, group: &str) -> bool {
             members
                 .split(',')
                 .filter(|name| !name.is_empty())
-                .all(|name| is_owner(&name))
+                .all(|name| is_owner(name, &users, user_id))
         })
+}
+
+fn is_owner(name: &str, users: &[(&str, u32, u32)], user_id: u32) -> bool {
+    users
+        .iter()
+        .any(|(known, id, _)| *known == name && *id == user_id)
 }
 
 /// Reads name, user ID and primary group ID of a line of `/etc/passwd`.
 fn user(line: &str) -> Option<(&str, u32, u32)> {
     let mut fields = line.split(':');
-    let (name, _) = (fields.next()?, fields.next()?);
+    let name = fields.next()?;
+    let _ = fields.next()?;
     Some((
         name,
         fields.next()?.parse().ok()?,

@@ -129,12 +129,9 @@ impl Reader {
         let is_away = !is_there || files.is_empty();
         for (file, text) in std::mem::take(&mut kept.texts) {
             let path = this.root.join(&file);
-            let is_unread = || {
-                problems
-                    .iter()
-                    .any(|problem| path.starts_with(&*problem.path))
-            };
-            if is_away || is_unread() || files.contains(&path) && this.is_broken(&path, &text.text)
+            if is_away
+                || is_unread(&problems, &path)
+                || files.contains(&path) && this.is_broken(&path, &text.text)
             {
                 // Its errors were reported when it was written.
                 all.changes
@@ -164,20 +161,24 @@ impl Reader {
 
     /// Returns the files and directories whose last good content is served.
     pub(super) fn stale(&self) -> Vec<Stale> {
-        let is_served = |place: &Path| self.folder.files().any(|file| file.starts_with(place));
-        let unread = self.unread.iter().filter(|(place, _)| is_served(place));
-        let stale = |path: &Path, at| Stale {
-            path: path.to_owned(),
-            at,
-            why: self.folder.problem(path).cloned(),
-        };
-        let unread = unread.map(|(path, at)| stale(path, *at));
-        let is_below = |path: &Path| self.unread.keys().any(|place| path.starts_with(place));
+        let unread = self
+            .unread
+            .iter()
+            .filter(|(place, _)| is_served(place, &self.folder));
+        fn stale(path: &Path, at: SystemTime, folder: &Folder) -> Stale {
+            Stale {
+                path: path.to_owned(),
+                at,
+                why: folder.problem(path).cloned(),
+            }
+        }
+        let unread = unread.map(|(path, at)| stale(path, *at, &self.folder));
         let broken = self
             .broken
             .iter()
-            .filter(|path| self.folder.has(path) && !is_below(path));
-        let broken = broken.filter_map(|path| Some(stale(path, self.read.get(path)?.0)));
+            .filter(|path| self.folder.has(path) && !is_below(path, &self.unread));
+        let broken =
+            broken.filter_map(|path| Some(stale(path, self.read.get(path)?.0, &self.folder)));
         unread.chain(broken).collect()
     }
 
@@ -441,6 +442,20 @@ impl Reader {
     }
 }
 
+fn is_unread(problems: &[super::Problem], path: &Path) -> bool {
+    problems
+        .iter()
+        .any(|problem| path.starts_with(&*problem.path))
+}
+
+fn is_served(place: &Path, folder: &Folder) -> bool {
+    folder.files().any(|file| file.starts_with(place))
+}
+
+fn is_below(path: &Path, unread: &BTreeMap<PathBuf, SystemTime>) -> bool {
+    unread.keys().any(|place| path.starts_with(place))
+}
+
 fn unkept(error: &io::Error) -> String {
     format!("the last good state of manifests is not kept for the next start: {error}")
 }
@@ -523,11 +538,14 @@ mod tests {
     }
 
     fn told(outcome: Outcome) -> Vec<String> {
-        let change = |change: &ObjectChange| match change {
-            ObjectChange::Put(object) => format!("put {}", object.key().name.name),
-            ObjectChange::Delete(key) => format!("delete {}", key.name.name),
-        };
-        let mut told: Vec<String> = outcome.changes.iter().map(change).collect();
+        let mut told: Vec<String> = outcome
+            .changes
+            .iter()
+            .map(|change| match change {
+                ObjectChange::Put(object) => format!("put {}", object.key().name.name),
+                ObjectChange::Delete(key) => format!("delete {}", key.name.name),
+            })
+            .collect();
         told.sort();
         told.extend(outcome.problems.iter().map(ToString::to_string));
         told.extend(outcome.notes);
@@ -669,17 +687,19 @@ mod tests {
                 told.len() == 6 && told[4].contains("a.yaml:7") && told[5].contains("c.yaml:2"),
                 "{told:?}"
             );
-            let whole = |at: SystemTime| {
+            fn whole(at: SystemTime) -> u64 {
                 at.duration_since(SystemTime::UNIX_EPOCH)
                     .expect("later")
                     .as_secs()
-            };
+            }
             let stale: Vec<_> = reader
                 .stale()
                 .iter()
                 .map(|stale| (stale.path.clone(), whole(stale.at)))
                 .collect();
-            let at = |after: Duration| whole(site.after(after).time);
+            fn at(after: Duration, site: &Site) -> u64 {
+                whole(site.after(after).time)
+            }
             assert!(
                 reader.stale()[1].to_string().contains("c.yaml:2: "),
                 "{:?}",
@@ -688,8 +708,8 @@ mod tests {
             assert_eq!(
                 stale,
                 [
-                    (site.root().join("a.yaml"), at(Duration::ZERO)),
-                    (site.root().join("c.yaml"), at(100 * SECOND))
+                    (site.root().join("a.yaml"), at(Duration::ZERO, &site)),
+                    (site.root().join("c.yaml"), at(100 * SECOND, &site))
                 ]
             );
         }

@@ -130,8 +130,6 @@ impl Walk<'_> {
         if depth > MAX_DEPTH {
             return Err(format!("deeper than {MAX_DEPTH} directories"));
         }
-        // The directory may have been deleted meanwhile; it is examined again then.
-        let failed = |error| format!("cannot be read: {error}");
         let real = path.canonicalize().map_err(failed)?;
         if self.leads_back(path) || !self.visited.insert(real.clone()) {
             return Err(format!(
@@ -162,13 +160,19 @@ impl Walk<'_> {
 
     /// Returns whether a path is a link to a directory whose files are read at their own paths.
     fn leads_back(&self, path: &Path) -> bool {
-        let is_read = |target: PathBuf| {
-            target.is_dir()
-                && target.starts_with(&self.real_root)
-                && !hidden(&self.real_root, &target)
-        };
-        path != self.root && path.is_symlink() && path.canonicalize().is_ok_and(is_read)
+        path != self.root
+            && path.is_symlink()
+            && path.canonicalize().is_ok_and(|target| {
+                target.is_dir()
+                    && target.starts_with(&self.real_root)
+                    && !hidden(&self.real_root, &target)
+            })
     }
+}
+
+/// The directory may have been deleted meanwhile; it is examined again then.
+fn failed(error: std::io::Error) -> String {
+    format!("cannot be read: {error}")
 }
 
 /// Returns whether a path has the suffix of a manifest.
@@ -199,28 +203,19 @@ pub(super) fn read_text(
     safety: Safety,
 ) -> Option<(Parsed, Option<String>)> {
     let file = fs::File::open(path);
-    let refused = |reason| {
-        Some((
-            Parsed {
-                objects: Vec::new(),
-                problems: vec![problem(path, reason)],
-            },
-            None,
-        ))
-    };
     let file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
-        Err(error) => return refused(format!("cannot be read: {error}")),
+        Err(error) => return refused(format!("cannot be read: {error}"), path),
     };
     if let Err(reason) = trusted(root, path, safety) {
-        return refused(reason);
+        return refused(reason, path);
     }
     let mut bytes = Vec::new();
     match file.take(FILE_BYTES + 1).read_to_end(&mut bytes) {
-        Err(error) => refused(format!("cannot be read: {error}")),
+        Err(error) => refused(format!("cannot be read: {error}"), path),
         Ok(_) if bytes.len() as u64 > FILE_BYTES => {
-            refused(format!("is larger than {} MiB", FILE_BYTES >> 20))
+            refused(format!("is larger than {} MiB", FILE_BYTES >> 20), path)
         }
         Ok(_) => match String::from_utf8(bytes) {
             Ok(text) => {
@@ -228,9 +223,19 @@ pub(super) fn read_text(
                 let good = parsed.problems.is_empty().then_some(text);
                 Some((parsed, good))
             }
-            Err(_) => refused("is not UTF-8".to_owned()),
+            Err(_) => refused("is not UTF-8".to_owned(), path),
         },
     }
+}
+
+fn refused(reason: String, path: &Path) -> Option<(Parsed, Option<String>)> {
+    Some((
+        Parsed {
+            objects: Vec::new(),
+            problems: vec![problem(path, reason)],
+        },
+        None,
+    ))
 }
 
 fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
@@ -277,34 +282,34 @@ mod tests {
         fs::write(root.join("b/web.yaml"), "").expect("written");
         prepare(root);
         let (files, problems) = scan(root, &root.join(below), Safety::Off);
-        let relative = |text: String| {
+        fn relative(text: String, root: &Path) -> String {
             text.replace(&format!("{}/", root.display()), "")
                 .replace(&root.display().to_string(), ".")
-        };
+        }
         let files = files
             .iter()
-            .map(|file| relative(file.display().to_string()));
+            .map(|file| relative(file.display().to_string(), root));
         (
             files.collect(),
             problems
                 .iter()
-                .map(|problem| relative(problem.to_string()))
+                .map(|problem| relative(problem.to_string(), root))
                 .collect(),
         )
     }
 
     #[test]
     fn links_that_lead_back_are_told_once_and_not_followed() {
-        let link = |root: &Path| {
+        fn link(root: &Path) {
             symlink(".", root.join("a")).expect("linked");
             symlink("..", root.join("b/up")).expect("linked");
             symlink("b", root.join("c")).expect("linked");
-        };
+        }
         let (files, problems) = scanned(link, "");
         assert_eq!(files, ["b/web.yaml"]);
-        let told = |link: &str, to: &str| {
+        fn told(link: &str, to: &str) -> String {
             format!("{link}: is a link to {to}, whose files are read already: remove the link")
-        };
+        }
         assert_eq!(
             problems,
             [told("a", "."), told("b/up", "."), told("c", "b")]
@@ -319,13 +324,15 @@ mod tests {
         let outer = tempfile::tempdir().expect("a directory");
         fs::write(outer.path().join("outer.yaml"), "").expect("written");
         symlink(".", outer.path().join("self")).expect("linked");
-        let link = |root: &Path| {
-            fs::create_dir(root.join(".data")).expect("created");
-            fs::write(root.join(".data/inner.yaml"), "").expect("written");
-            symlink(".data", root.join("current")).expect("linked");
-            symlink(outer.path(), root.join("outer")).expect("linked");
-        };
-        let (files, problems) = scanned(link, "");
+        let (files, problems) = scanned(
+            |root| {
+                fs::create_dir(root.join(".data")).expect("created");
+                fs::write(root.join(".data/inner.yaml"), "").expect("written");
+                symlink(".data", root.join("current")).expect("linked");
+                symlink(outer.path(), root.join("outer")).expect("linked");
+            },
+            "",
+        );
         assert_eq!(
             files,
             ["b/web.yaml", "current/inner.yaml", "outer/outer.yaml"]
@@ -338,16 +345,16 @@ mod tests {
 
     #[test]
     fn a_link_that_leads_nowhere_is_told() {
-        let link = |root: &Path| {
+        fn link(root: &Path) {
             symlink("gone.yaml", root.join("a.yaml")).expect("linked");
             symlink("gone", root.join("dir")).expect("linked");
             symlink("gone.txt", root.join("a.txt")).expect("linked");
-        };
+        }
         let (files, problems) = scanned(link, "");
         assert_eq!(files, ["b/web.yaml"]);
-        let told = |link: &str, to: &str| {
+        fn told(link: &str, to: &str) -> String {
             format!("{link}: is a link to {to}, which does not exist: remove the link")
-        };
+        }
         assert_eq!(problems, [told("a.yaml", "gone.yaml"), told("dir", "gone")]);
     }
 }

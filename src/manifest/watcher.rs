@@ -139,7 +139,8 @@ impl Watched {
     /// Looks for the ways to these paths and watches them. Returns the paths that may have changed
     /// until they were watched, and the directories that cannot be watched.
     fn follow(&mut self, touched: &BTreeSet<PathBuf>) -> (BTreeSet<PathBuf>, Vec<Failure>) {
-        let (mut changed, mut failed) = (BTreeSet::new(), Vec::new());
+        let mut changed = BTreeSet::new();
+        let mut failed = Vec::new();
         let mut todo = touched.clone();
         // Directories that are exchanged all the time are looked at again later.
         for _ in 0..MAX_ROUNDS {
@@ -171,7 +172,9 @@ impl Watched {
                 }
                 Event::Directory(directory) => touched.extend(self.ways.of_directory(&directory)),
                 // Everything is read.
-                Event::Lost => drop(touched.insert(self.root.clone())),
+                Event::Lost => {
+                    touched.insert(self.root.clone());
+                }
             }
         }
     }

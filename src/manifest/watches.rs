@@ -69,8 +69,9 @@ impl Watches {
             | WatchFlags::DELETE_SELF
             | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        let (mut changed, mut by_path, mut failed) =
-            (Changed::default(), BTreeMap::new(), BTreeMap::new());
+        let mut changed = Changed::default();
+        let mut by_path = BTreeMap::new();
+        let mut failed = BTreeMap::new();
         for directory in directories {
             // The watch of a directory that is watched already is the same.
             match inotify::add_watch(&self.inotify, directory, wanted) {

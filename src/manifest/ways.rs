@@ -145,7 +145,8 @@ pub(super) fn passes_links(root: &Path, path: &Path) -> bool {
 pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
     let mut at = directory.to_owned();
     let mut rest = parts(rest);
-    let (mut entries, mut links) = (Vec::new(), 0);
+    let mut entries = Vec::new();
+    let mut links = 0;
     while let Some(part) = rest.pop() {
         if part == ".." {
             at.pop();
@@ -174,11 +175,13 @@ pub(super) fn passed(directory: &Path, rest: &Path) -> Vec<PathBuf> {
 
 /// The names in a path, the last one first.
 fn parts(path: &Path) -> Vec<OsString> {
-    let part = |part: Component<'_>| match part {
-        Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
-        Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
-    };
-    path.components().rev().filter_map(part).collect()
+    path.components()
+        .rev()
+        .filter_map(|part| match part {
+            Component::Normal(_) | Component::ParentDir => Some(part.as_os_str().to_owned()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => None,
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -195,21 +198,24 @@ mod tests {
         symlink("..v1", root.join("..data")).expect("linked");
         symlink("..data/sub/../a.yaml", root.join("a.yaml")).expect("linked");
         symlink(root.join("a.yaml"), root.join("b.yaml")).expect("linked");
-        let entries = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
+        fn entries(names: &[&str], root: &Path) -> Vec<PathBuf> {
+            names.iter().map(|name| root.join(name)).collect::<Vec<_>>()
+        }
         let through = ["a.yaml", "..data", "..v1", "..v1/sub", "..v1/a.yaml"];
         assert_eq!(
             passed(&root, Path::new("a.yaml")),
-            entries(&through),
+            entries(&through, &root),
             "a file that does not exist yet"
         );
         assert_eq!(
             passed(&root, Path::new("..v1/a.yaml")),
-            entries(&[]),
+            entries(&[], &root),
             "no link"
         );
         let by_absolute = passed(&root, Path::new("b.yaml"));
         assert!(
-            by_absolute.ends_with(&entries(&through)) && by_absolute[0] == root.join("b.yaml"),
+            by_absolute.ends_with(&entries(&through, &root))
+                && by_absolute[0] == root.join("b.yaml"),
             "{by_absolute:?}"
         );
         symlink("circle", root.join("circle")).expect("linked");
@@ -219,10 +225,12 @@ mod tests {
     #[test]
     fn a_change_concerns_the_paths_that_pass_it() {
         let mut ways = Ways::default();
-        let way = |directory: Option<&str>, entries: &[&str]| Way {
-            directory: directory.map(PathBuf::from),
-            entries: entries.iter().map(PathBuf::from).collect(),
-        };
+        fn way(directory: Option<&str>, entries: &[&str]) -> Way {
+            Way {
+                directory: directory.map(PathBuf::from),
+                entries: entries.iter().map(PathBuf::from).collect(),
+            }
+        }
         let all = [
             (PathBuf::from("/m"), way(Some("/m"), &[])),
             (
@@ -232,15 +240,15 @@ mod tests {
             (PathBuf::from("/m/sub"), way(Some("/o"), &["/m/sub", "/o"])),
         ];
         ways.replace(Path::new("/m"), all.into());
-        let directories = |ways: &Ways| {
+        fn directories(ways: &Ways) -> Vec<String> {
             ways.directories()
                 .map(|path| path.display().to_string())
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(directories(&ways), ["/", "/m", "/m/..v1", "/o"]);
-        let of = |ways: &Ways, directory: &str, name: &str| {
+        fn of(ways: &Ways, directory: &str, name: &str) -> Vec<PathBuf> {
             ways.of_entry(Path::new(directory), OsStr::new(name))
-        };
+        }
         assert_eq!(
             of(&ways, "/m", "..data"),
             [Path::new("/m/a"), Path::new("/m/..data")]

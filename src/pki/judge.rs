@@ -126,8 +126,11 @@ fn issuers(
     let named: Vec<usize> = (0..certificates.len())
         .filter(|position| certificates[*position].subject() == below.issuer())
         .collect();
-    let signed = |position: &usize| signed_by(below, &certificates[*position]) != Signature::Wrong;
-    let signers: Vec<usize> = named.iter().copied().filter(signed).collect();
+    let signers: Vec<usize> = named
+        .iter()
+        .copied()
+        .filter(|position| signed_by(below, &certificates[*position]) != Signature::Wrong)
+        .collect();
     if signers.is_empty() { named } else { signers }
 }
 
@@ -251,18 +254,20 @@ fn of_any(certificate: &X509Certificate<'_>, now: SystemTime) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     for extension in certificate.extensions() {
         let oid = dotted(extension.oid.as_bytes());
-        let name = || name_of(&oid).to_owned();
+        fn name(oid: &String) -> String {
+            name_of(oid).to_owned()
+        }
         if extension.critical && !KNOWN.contains(&oid.as_str()) {
-            found.push(Problem::Critical(name()));
+            found.push(Problem::Critical(name(&oid)));
         }
         if matches!(
             extension.parsed_extension(),
             ParsedExtension::ParseError { .. }
         ) {
-            found.push(Problem::Malformed(name()));
+            found.push(Problem::Malformed(name(&oid)));
         }
         if !seen.insert(extension.oid.as_bytes().to_vec()) {
-            found.push(Problem::Twice(name()));
+            found.push(Problem::Twice(name(&oid)));
         }
     }
     let validity = x509::validity(certificate);
@@ -319,26 +324,25 @@ fn refused_name(issuer: &X509Certificate<'_>, leaf: &X509Certificate<'_>) -> Opt
         });
         trees.collect()
     };
-    let (permitted, excluded) = (
-        domains(&constraints.permitted_subtrees),
-        domains(&constraints.excluded_subtrees),
-    );
+    let permitted = domains(&constraints.permitted_subtrees);
+    let excluded = domains(&constraints.excluded_subtrees);
     let mut names = alternative_names(leaf)
         .iter()
         .filter_map(|name| match name {
             GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
             _ => None,
         });
-    let is_within = |name: &str, domain: &String| {
-        domain.is_empty()
-            || name == domain
-            || name
-                .strip_suffix(domain.as_str())
-                .is_some_and(|rest| rest.ends_with('.'))
-    };
     names.find(|name| {
         let is_permitted =
             permitted.is_empty() || permitted.iter().any(|domain| is_within(name, domain));
         !is_permitted || excluded.iter().any(|domain| is_within(name, domain))
     })
+}
+
+fn is_within(name: &str, domain: &str) -> bool {
+    domain.is_empty()
+        || name == domain
+        || name
+            .strip_suffix(domain)
+            .is_some_and(|rest| rest.ends_with('.'))
 }

@@ -139,7 +139,6 @@ impl Part {
 
     /// The title for messages; that of an unknown part may be anything.
     pub(crate) fn shown(&self) -> String {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == ' ' || c == '.' || c == '#';
         let is_short = self.title.split(' ').all(|word| word.len() <= 12);
         if is_short && self.title.chars().all(is_plain) {
             self.title.clone()
@@ -147,6 +146,10 @@ impl Part {
             "(not shown)".to_owned()
         }
     }
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == ' ' || c == '.' || c == '#'
 }
 
 // The bytes may be a key.
@@ -408,13 +411,17 @@ fn check_outside(text: &str, start: usize, end: usize) -> Result<(), PemError> {
 /// True if a word is base64 of some length: letters of both cases and a digit, as no word and no
 /// fingerprint is.
 fn is_data(word: &str) -> bool {
-    let is_base64 = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'=');
-    let has = |kind: fn(&u8) -> bool| word.as_bytes().iter().any(kind);
     word.len() >= SHORTEST_DATA
-        && word.bytes().all(is_base64)
-        && has(u8::is_ascii_uppercase)
-        && has(u8::is_ascii_lowercase)
-        && (has(u8::is_ascii_digit) || word.starts_with("MI"))
+        && word
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/' | b'='))
+        && has(u8::is_ascii_uppercase, word)
+        && has(u8::is_ascii_lowercase, word)
+        && (has(u8::is_ascii_digit, word) || word.starts_with("MI"))
+}
+
+fn has(kind: fn(&u8) -> bool, word: &str) -> bool {
+    word.as_bytes().iter().any(kind)
 }
 
 fn line_of(text: &str, at: usize) -> usize {

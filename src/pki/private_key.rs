@@ -125,8 +125,8 @@ fn of_pkcs8(bytes: &[u8]) -> Result<PrivateKey, KeyError> {
 fn curve_of(mut parameters: Reader<'_>) -> Result<Curve, KeyError> {
     let mut written_out = parameters;
     if let Some(oid) = parameters.next(OID) {
-        let unserved = || Unserved::Algorithm(format!("ECDSA on {}", name_of(&dotted(oid))));
-        return Ok(Curve::of_oid(oid).ok_or_else(unserved)?);
+        return Ok(Curve::of_oid(oid)
+            .ok_or_else(|| Unserved::Algorithm(format!("ECDSA on {}", name_of(&dotted(oid)))))?);
     }
     let curve = written_out.inside(SEQUENCE).and_then(Curve::of_parameters);
     Ok(curve.ok_or_else(|| Unserved::Algorithm("ECDSA on a curve of its own".to_owned()))?)

@@ -59,10 +59,8 @@ impl PublicKey {
     /// # Errors
     /// When Envoy does not take it.
     pub fn of(info: &SubjectPublicKeyInfo<'_>) -> Result<Self, Unserved> {
-        let (algorithm, bits) = (
-            info.algorithm.algorithm.as_bytes(),
-            &info.subject_public_key.data,
-        );
+        let algorithm = info.algorithm.algorithm.as_bytes();
+        let bits = &info.subject_public_key.data;
         let name = name_of(&dotted(algorithm)).to_owned();
         let kind = match algorithm {
             RSA => rsa(bits).ok_or(Unserved::Damaged(name))?,
@@ -122,7 +120,8 @@ impl PublicKey {
 /// Modulus and exponent of an RSA key in the encoding of RFC 8017.
 pub(crate) fn rsa(bytes: &[u8]) -> Option<Kind> {
     let mut key = Reader::new(bytes).inside(der::SEQUENCE)?;
-    let (modulus, exponent) = (key.number()?.to_vec(), key.number()?.to_vec());
+    let modulus = key.number()?.to_vec();
+    let exponent = key.number()?.to_vec();
     Some(Kind::Rsa { modulus, exponent })
 }
 

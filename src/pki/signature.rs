@@ -27,7 +27,8 @@ pub fn signed_by(child: &X509Certificate<'_>, parent: &X509Certificate<'_>) -> S
     if child.issuer() != parent.subject() {
         return Signature::Wrong;
     }
-    let (signed, signature) = (child.tbs_certificate.as_ref(), &*child.signature_value.data);
+    let signed = child.tbs_certificate.as_ref();
+    let signature = &*child.signature_value.data;
     let key = &*parent.public_key().subject_public_key.data;
     let is_right = match scheme(child) {
         Some(Scheme::Ecdsa(hash)) => {

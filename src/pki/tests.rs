@@ -25,7 +25,9 @@ fn made(
     of_leaf: impl FnOnce(&mut CertificateParams),
     of_issuer: impl FnOnce(&mut CertificateParams),
 ) -> Made {
-    let (root_key, issuer_key, key) = (generated(), generated(), generated());
+    let root_key = generated();
+    let issuer_key = generated();
+    let key = generated();
     let root = Issuer::new(ca("root"), root_key);
     let mut issuer = ca("intermediate");
     of_issuer(&mut issuer);
@@ -36,7 +38,9 @@ fn made(
         .signed_by(&key, &Issuer::new(issuer, issuer_key))
         .expect("signs")
         .pem();
-    let unix = |text: String| text.replace("\r\n", "\n");
+    fn unix(text: String) -> String {
+        text.replace("\r\n", "\n")
+    }
     Made {
         leaf: unix(leaf),
         issuer: unix(issuer_pem),
@@ -138,7 +142,9 @@ fn usual_pem_is_read() {
 #[test]
 fn no_certificate_is_dropped_without_a_word() {
     let Made { leaf, issuer, .. } = plain();
-    let second = |text: String| read(&format!("{leaf}{text}")).expect_err("it is not read");
+    fn second(text: String, leaf: &str) -> String {
+        read(&format!("{leaf}{text}")).expect_err("it is not read")
+    }
     let line = leaf.lines().count() + 1;
     for (what, text, says) in [
         (
@@ -208,7 +214,7 @@ fn no_certificate_is_dropped_without_a_word() {
             "no X.509",
         ),
     ] {
-        let told = second(text);
+        let told = second(text, &leaf);
         assert!(told.contains(says), "{what}: {told}");
         let place = [
             format!("part 2 (line {line})"),
@@ -309,28 +315,34 @@ fn judged(made: &Made, now: SystemTime) -> Vec<Finding> {
 #[test]
 fn a_chain_is_judged() {
     let now = now();
-    let unknown = || CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0]);
-    let critical = || {
+    fn unknown() -> CustomExtension {
+        CustomExtension::from_oid_content(&[1, 2, 3, 4], vec![5, 0])
+    }
+    fn critical() -> CustomExtension {
         let mut extension = unknown();
         extension.set_criticality(true);
         extension
-    };
-    let staple =
-        || CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 24], vec![0x30, 3, 2, 1, 5]);
-    let first = |made: Made| {
-        judged(&made, now)
+    }
+    fn staple() -> CustomExtension {
+        CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 24], vec![0x30, 3, 2, 1, 5])
+    }
+    fn first(made: Made, now: &SystemTime) -> Option<(usize, Refuser, Problem)> {
+        judged(&made, *now)
             .into_iter()
             .next()
             .map(|found| (found.position, found.refuser, found.problem))
-    };
-    assert_eq!(first(plain()), None, "nothing is wrong with it");
+    }
+    assert_eq!(first(plain(), &now), None, "nothing is wrong with it");
     let usages = made(
         |leaf| leaf.key_usages = vec![KeyUsagePurpose::DigitalSignature],
         |_| (),
     );
-    assert_eq!(first(usages), None, "the usage that TLS needs");
+    assert_eq!(first(usages, &now), None, "the usage that TLS needs");
     assert_eq!(
-        first(made(|leaf| leaf.custom_extensions.push(unknown()), |_| ())),
+        first(
+            made(|leaf| leaf.custom_extensions.push(unknown()), |_| ()),
+            &now
+        ),
         None,
         "it is not critical"
     );
@@ -339,7 +351,7 @@ fn a_chain_is_judged() {
         |_| (),
     );
     assert_eq!(
-        first(usage),
+        first(usage, &now),
         Some((0, Refuser::Envoy, Problem::KeyUsage)),
         "keyUsage"
     );
@@ -348,31 +360,31 @@ fn a_chain_is_judged() {
         |_| (),
     );
     assert_eq!(
-        first(purpose),
+        first(purpose, &now),
         Some((0, Refuser::Clients, Problem::ExtendedKeyUsage)),
         "extKeyUsage"
     );
     let stapled = made(|leaf| leaf.custom_extensions.push(staple()), |_| ());
     assert_eq!(
-        first(stapled),
+        first(stapled, &now),
         Some((0, Refuser::Envoy, Problem::MustStaple)),
         "must-staple"
     );
     let of_leaf = made(|leaf| leaf.custom_extensions.push(critical()), |_| ());
     assert_eq!(
-        first(of_leaf),
+        first(of_leaf, &now),
         Some((0, Refuser::Clients, Problem::Critical("1.2.3.4".into()))),
         "critical in the leaf"
     );
     let of_issuer = made(|_| (), |issuer| issuer.custom_extensions.push(critical()));
     assert_eq!(
-        first(of_issuer),
+        first(of_issuer, &now),
         Some((1, Refuser::Clients, Problem::Critical("1.2.3.4".into()))),
         "and above it"
     );
     let no_ca = made(|_| (), |issuer| issuer.is_ca = IsCa::NoCa);
     assert_eq!(
-        first(no_ca),
+        first(no_ca, &now),
         Some((1, Refuser::Clients, Problem::NotCa)),
         "basicConstraints"
     );
@@ -381,13 +393,13 @@ fn a_chain_is_judged() {
         |issuer| issuer.key_usages = vec![KeyUsagePurpose::DigitalSignature],
     );
     assert_eq!(
-        first(no_signer),
+        first(no_signer, &now),
         Some((1, Refuser::Clients, Problem::NoCertSign)),
         "keyCertSign"
     );
     let nameless = made(|leaf| leaf.subject_alt_names.clear(), |_| ());
     assert_eq!(
-        first(nameless),
+        first(nameless, &now),
         Some((0, Refuser::Clients, Problem::NoNames)),
         "no subjectAltName"
     );
@@ -396,7 +408,10 @@ fn a_chain_is_judged() {
         |issuer| issuer.not_after = rcgen::date_time_ymd(2020, 1, 1),
     );
     assert!(
-        matches!(first(ended), Some((1, Refuser::Clients, Problem::Ended(_)))),
+        matches!(
+            first(ended, &now),
+            Some((1, Refuser::Clients, Problem::Ended(_)))
+        ),
         "an ended intermediate"
     );
     let coming = made(
@@ -405,7 +420,7 @@ fn a_chain_is_judged() {
     );
     assert!(
         matches!(
-            first(coming),
+            first(coming, &now),
             Some((0, Refuser::Clients, Problem::NotYet(_)))
         ),
         "not valid yet"
@@ -419,13 +434,16 @@ fn a_chain_is_judged() {
 
 #[test]
 fn a_signature_is_right_wrong_or_unchecked() {
-    let (one, other) = (plain(), plain());
+    let one = plain();
+    let other = plain();
     let der = |text: &str| {
         pki::certificates(text.as_bytes())
             .expect("a certificate")
             .remove(0)
     };
-    let (leaf, issuer, stranger) = (der(&one.leaf), der(&one.issuer), der(&other.issuer));
+    let leaf = der(&one.leaf);
+    let issuer = der(&one.issuer);
+    let stranger = der(&other.issuer);
     let signed = |by: &[u8]| {
         pki::signed_by(
             &pki::read(&leaf).expect("reads"),

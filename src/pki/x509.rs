@@ -50,11 +50,12 @@ pub struct Validity {
 
 /// The validity of a certificate.
 pub fn validity(certificate: &X509Certificate<'_>) -> Validity {
-    let at = |time: x509_parser::time::ASN1Time| {
-        UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
-    };
     Validity {
         from: at(certificate.validity().not_before),
         until: at(certificate.validity().not_after),
     }
+}
+
+fn at(time: x509_parser::time::ASN1Time) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(time.timestamp()).unwrap_or_default())
 }

@@ -99,12 +99,11 @@ impl StandaloneRuntime {
         changes: Vec<Change>,
         secrets: Vec<ObjectName>,
     ) -> Result<Events> {
-        let (claim_log, owners, known) = (
-            &mut self.claim_log,
-            &mut self.owners,
-            std::mem::take(&mut self.known),
-        );
-        let (port_probe, unserved) = (&mut self.port_probe, &mut self.unserved);
+        let claim_log = &mut self.claim_log;
+        let owners = &mut self.owners;
+        let known = std::mem::take(&mut self.known);
+        let port_probe = &mut self.port_probe;
+        let unserved = &mut self.unserved;
         let mut record = |outcome: &pipeline::Outcome| {
             // Before Envoy can have bound the ports.
             if let Some(port_probe) = port_probe {

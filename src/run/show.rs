@@ -16,7 +16,8 @@ impl StandaloneRuntime {
     pub(super) async fn show(&self) -> Result<bool> {
         let mut rows =
             vec![["HOST", "TENANTS", "CERTIFICATE", "UNTIL", "ANSWER"].map(str::to_owned)];
-        let (mut good, mut curl) = (true, None);
+        let mut good = true;
+        let mut curl = None;
         for host in self.live.engine().hosts() {
             let tls = host.protocol != Protocol::Http;
             let scheme = if tls { "https" } else { "http" };

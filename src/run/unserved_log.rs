@@ -26,9 +26,10 @@ impl UnservedLog {
         let mut news = Vec::new();
         for object in std::mem::take(&mut self.doubtful) {
             let now = pipeline.unserved(&object);
-            let before = match now.is_empty() {
-                true => self.logged.remove(&object),
-                false => self.logged.insert(object.clone(), now.clone()),
+            let before = if now.is_empty() {
+                self.logged.remove(&object)
+            } else {
+                self.logged.insert(object.clone(), now.clone())
             };
             let before = before.unwrap_or_default();
             let new = now.into_iter().filter(|why| !before.contains(why));
@@ -106,8 +107,14 @@ mod tests {
         let no_class = "gateway infra/edge: class gatewright does not exist (there is no GatewayClass of Gatewright)";
         assert_eq!(after(gateway(80)), [no_class]);
         assert_eq!(
-            (after(gateway(81)), after(route("edge"))),
-            (Vec::new(), Vec::new())
+            after(gateway(81)),
+            [""; 0],
+            "a known reason is not logged again"
+        );
+        assert_eq!(
+            after(route("edge")),
+            [""; 0],
+            "a served object is not logged"
         );
         let other = "gateway infra/edge: class gatewright has controllerName example.org/other: it is not served, which needs \
                      gatewright.io/gateway-controller";

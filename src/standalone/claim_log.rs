@@ -265,7 +265,8 @@ impl<E: Entry> ClaimLog<E> {
                     let _cut_off = file.set_len(self.length);
                 })
         };
-        let (path, count) = (self.path.display(), self.waiting.lines().count());
+        let path = self.path.display();
+        let count = self.waiting.lines().count();
         match write() {
             Ok(()) => {
                 self.length += self.waiting.len() as u64;
@@ -366,7 +367,8 @@ mod tests {
     #[test]
     fn records_that_cannot_be_written_wait_until_they_can() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, away) = (dir.path().join("claims"), dir.path().join("away"));
+        let path = dir.path().join("claims");
+        let away = dir.path().join("away");
         let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
         claim_log.append(&[(host("a.org"), Some(record("x", 1)))].into());
         fs::rename(&path, &away).expect("it is there");

@@ -65,7 +65,8 @@ impl Demo {
     pub async fn open(authority: &Authority) -> Result<Self, String> {
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let vault = tls(authority, "vault.alice.demo.localhost")?;
-        let (mut backends, mut ports) = (Vec::new(), Vec::new());
+        let mut backends = Vec::new();
+        let mut ports = Vec::new();
         let plain = BACKENDS
             .into_iter()
             .map(|(name, written)| (name, written, None));

@@ -46,7 +46,9 @@ impl PortProbe {
                 (ResourceKey::Frontend(_), Some(Resource::Frontend(frontend))) => {
                     new.extend(self.note(frontend))
                 }
-                (ResourceKey::Frontend(id), None) => drop(self.probed.remove(id)),
+                (ResourceKey::Frontend(id), None) => {
+                    self.probed.remove(id);
+                }
                 _ => {}
             }
         }
@@ -71,7 +73,8 @@ impl PortProbe {
     /// Notes the addresses of a frontend. Returns it with its port and its new addresses, if there
     /// are any.
     fn note(&mut self, frontend: &Frontend) -> Option<(FrontendId, u16, Vec<SocketAddr>)> {
-        let (id, port) = (&frontend.id, frontend.port);
+        let id = &frontend.id;
+        let port = frontend.port;
         if id.transport != Transport::Tcp {
             return None;
         }

@@ -72,8 +72,9 @@ impl PrivateDir {
     /// When there is no home directory.
     pub fn default_path(name: &str) -> Result<PathBuf, PrivateDirError> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
-        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
-        let base = state.or_else(home).ok_or(PrivateDirError::NoHome)?;
+        let base = state
+            .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state")))
+            .ok_or(PrivateDirError::NoHome)?;
         Ok(base.join("gatewright").join(name))
     }
 

@@ -380,10 +380,8 @@ impl Supervisor {
             .stderr(log)
             .process_group(0);
         let mut shell = shell.spawn()?;
-        let (mut stdin, stdout) = (
-            shell.stdin.take().expect("piped"),
-            shell.stdout.take().expect("piped"),
-        );
+        let mut stdin = shell.stdin.take().expect("piped");
+        let stdout = shell.stdout.take().expect("piped");
         let line = BufReader::new(stdout)
             .lines()
             .next_line()
@@ -440,7 +438,9 @@ impl Supervisor {
             .into_iter()
             .partition(|other| other.launch.base_id == process.launch.base_id);
         for other in &same {
-            let (new, old, patience) = (process.pid, other.pid, self.patience);
+            let new = process.pid;
+            let old = other.pid;
+            let patience = self.patience;
             info!(
                 event = PROCESS,
                 pid = new,

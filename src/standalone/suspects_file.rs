@@ -74,7 +74,8 @@ impl SuspectsFile {
                 changed = suspects.changed() => if changed.is_err() { return },
                 _ = stop.wait_for(|stop| *stop) => return,
             }
-            let (file, present) = (self.clone(), suspects.borrow_and_update().clone());
+            let file = self.clone();
+            let present = suspects.borrow_and_update().clone();
             let writing = blocking("file of refused parts", move || file.write(&present));
             if let Err(error) = writing.await.map_err(io::Error::from).flatten() {
                 warn_of_file(&self.0, error);

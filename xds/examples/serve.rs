@@ -18,7 +18,8 @@ async fn main() -> std::io::Result<()> {
 
     // The resources of this view: a listener that answers hello. Publishing again changes only what
     // differs.
-    let (cache, view) = (Cache::new(), View::new("edge"));
+    let cache = Cache::new();
+    let view = View::new("edge");
     let update = Update {
         upserts: vec![hello(port)],
         removals: vec![],

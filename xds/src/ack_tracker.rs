@@ -255,21 +255,16 @@ impl AckTracker {
                 }
             };
             let after: Vec<Rejection> = parts.into_iter().map(rejection).collect();
-            let before = match after.is_empty() {
-                true => entries.rejections.remove(&(id, kind, name)),
-                false => entries.rejections.insert((id, kind, name), after.clone()),
+            let before = if after.is_empty() {
+                entries.rejections.remove(&(id, kind, name))
+            } else {
+                entries.rejections.insert((id, kind, name), after.clone())
             };
             (before.unwrap_or_default(), after)
         };
-        let is_in =
-            |all: &[Rejection], one: &Rejection| all.iter().any(|other| other.part == one.part);
         for recovered in before.iter().filter(|one| !is_in(&after, one)) {
             self.notify(Some(Event::Recovered(recovered.clone())));
         }
-        // The rejection of a part stays the same while the rest of its resource changes.
-        let same = |a: &Rejection, b: &Rejection| {
-            a.part == b.part && a.text == b.text && (a.part.is_some() || a.version == b.version)
-        };
         let new: Vec<Rejection> = after
             .into_iter()
             .filter(|one| !before.iter().any(|other| same(one, other)))
@@ -347,4 +342,13 @@ impl AckTracker {
         };
         ids.into_iter().filter_map(state).collect()
     }
+}
+
+fn is_in(all: &[Rejection], one: &Rejection) -> bool {
+    all.iter().any(|other| other.part == one.part)
+}
+
+/// The rejection of a part stays the same while the rest of its resource changes.
+fn same(a: &Rejection, b: &Rejection) -> bool {
+    a.part == b.part && a.text == b.text && (a.part.is_some() || a.version == b.version)
 }

@@ -138,7 +138,8 @@ impl IdleSlots {
         if let Some(crowded) = crowded {
             slots.evict_oldest(crowded);
         }
-        let (number, evicted) = (slots.next, Arc::new(Notify::new()));
+        let number = slots.next;
+        let evicted = Arc::new(Notify::new());
         slots.next += 1;
         slots
             .by_source
@@ -247,7 +248,9 @@ mod tests {
 
     #[test]
     fn the_source_of_an_ipv6_address_is_its_network() {
-        let of = |text: &str| source(text.parse().expect("an address"));
+        fn of(text: &str) -> IpAddr {
+            source(text.parse().expect("an address"))
+        }
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

@@ -233,21 +233,6 @@ impl Cache {
             .values()
             .cloned()
             .collect();
-        let state = |view_store: Arc<ViewStore>| {
-            let (generation, resources) = {
-                let tables = view_store.read();
-                let counts = Kind::ALL
-                    .into_iter()
-                    .map(|kind| (kind.label(), tables.table(kind).len()));
-                (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
-            };
-            ViewState {
-                view: view_store.view.name().to_owned(),
-                generation,
-                resources,
-                streams: view_store.tracker.streams(),
-            }
-        };
         view_stores.into_iter().map(state).collect()
     }
 
@@ -273,20 +258,35 @@ impl Cache {
             .view_stores
             .write()
             .expect("no holder of this lock panics");
-        let tracker = || {
-            AckTracker::new(
-                view.clone(),
-                self.0.progressed.clone(),
-                self.0.events.clone(),
-            )
-        };
-        let new = || {
-            Arc::new(ViewStore::new(
-                view.clone(),
-                self.0.unknown.clone(),
-                tracker(),
-            ))
-        };
-        view_stores.entry(view.clone()).or_insert_with(new).clone()
+        view_stores
+            .entry(view.clone())
+            .or_insert_with(|| {
+                Arc::new(ViewStore::new(
+                    view.clone(),
+                    self.0.unknown.clone(),
+                    tracker(view, &self.0),
+                ))
+            })
+            .clone()
     }
+}
+
+fn state(view_store: Arc<ViewStore>) -> ViewState {
+    let (generation, resources) = {
+        let tables = view_store.read();
+        let counts = Kind::ALL
+            .into_iter()
+            .map(|kind| (kind.label(), tables.table(kind).len()));
+        (tables.generation, counts.filter(|(_, n)| *n > 0).collect())
+    };
+    ViewState {
+        view: view_store.view.name().to_owned(),
+        generation,
+        resources,
+        streams: view_store.tracker.streams(),
+    }
+}
+
+fn tracker(view: &View, inner: &Inner) -> AckTracker {
+    AckTracker::new(view.clone(), inner.progressed.clone(), inner.events.clone())
 }

@@ -210,10 +210,12 @@ mod tests {
     use envoy_types::pb::google::protobuf::Any;
 
     fn routes() -> RouteConfiguration {
-        let config = |url: &str| Any {
-            type_url: format!("type.googleapis.com/{url}"),
-            value: vec![1, 2, 3],
-        };
+        fn config(url: &str) -> Any {
+            Any {
+                type_url: format!("type.googleapis.com/{url}"),
+                value: vec![1, 2, 3],
+            }
+        }
         let filters =
             ["one", "two", "three"].map(|f| (format!("envoy.filters.http.{f}"), config(f)));
         let host = VirtualHost {
@@ -266,16 +268,17 @@ mod tests {
     #[test]
     fn a_list_that_looks_like_a_map_keeps_its_order() {
         use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
-        let add = |key: &str| HeaderValueOption {
-            header: Some(HeaderValue {
-                key: key.into(),
-                value: "v".into(),
-                ..Default::default()
-            }),
-            ..Default::default()
-        };
         let host = VirtualHost {
-            request_headers_to_add: ["b", "a", "c"].map(add).into(),
+            request_headers_to_add: ["b", "a", "c"]
+                .map(|key| HeaderValueOption {
+                    header: Some(HeaderValue {
+                        key: key.into(),
+                        value: "v".into(),
+                        ..Default::default()
+                    }),
+                    ..Default::default()
+                })
+                .into(),
             name: "h".into(),
             ..Default::default()
         };
@@ -286,11 +289,13 @@ mod tests {
 
     #[test]
     fn the_order_of_a_list_is_kept() {
-        let host = |name: &str| VirtualHost {
-            name: name.into(),
-            domains: vec!["b".into(), "a".into()],
-            ..Default::default()
-        };
+        fn host(name: &str) -> VirtualHost {
+            VirtualHost {
+                name: name.into(),
+                domains: vec!["b".into(), "a".into()],
+                ..Default::default()
+            }
+        }
         let message = RouteConfiguration {
             virtual_hosts: vec![host("z"), host("a")],
             ..Default::default()

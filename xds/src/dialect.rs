@@ -194,7 +194,8 @@ impl Dialect for Sotw {
         }
         let before = session.subscription(kind);
         let first = before.is_none();
-        let (mut subscribe, mut unsubscribe) = (Vec::new(), Vec::new());
+        let mut subscribe = Vec::new();
+        let mut unsubscribe = Vec::new();
         if let Some(before) = before {
             let wanted: HashSet<&str> = resource_names.iter().map(String::as_str).collect();
             // An empty list is a wildcard only as long as no name was ever requested.

@@ -78,7 +78,8 @@ pub(crate) fn without(
     suspects: &ByHost,
 ) -> Option<(Arc<Resource>, BTreeSet<String>)> {
     let mut content = Content::read(complete)?;
-    let (mut lacking, mut hosts) = (BTreeSet::new(), Vec::with_capacity(content.hosts.len()));
+    let mut lacking = BTreeSet::new();
+    let mut hosts = Vec::with_capacity(content.hosts.len());
     for mut host in std::mem::take(&mut content.hosts) {
         if let Some(parts) = suspects.get(&*host.name) {
             let count = host.routes.len();
@@ -169,9 +170,6 @@ impl Division {
                 hosts.push((host, false));
                 continue;
             };
-            let keeps = |route: &Option<usize>, part: &HeldPart| {
-                route.is_none() || part.remedy == Remedy::Keep
-            };
             if let Some(kept) = self.kept.get(&host.name)
                 && refused.iter().any(|(route, part)| keeps(route, part))
             {
@@ -231,13 +229,12 @@ impl Division {
             let Some(parts) = by_host.get(&*host.name) else {
                 continue;
             };
-            let mut add = |route, part| found.entry(at).or_default().insert(route, part);
             let frame = content::frame_digest(host);
             if let Some(part) = parts
                 .iter()
                 .find(|part| part.is_frame && part.digest == frame)
             {
-                add(None, *part);
+                found.entry(at).or_default().insert(None, *part);
             }
             let routes: HashMap<Digest, &HeldPart> = parts
                 .iter()
@@ -251,10 +248,14 @@ impl Division {
                 .filter(|_| !routes.is_empty())
             {
                 if let Some(part) = routes.get(&digest(route)) {
-                    add(Some(index), *part);
+                    found.entry(at).or_default().insert(Some(index), *part);
                 }
             }
         }
         found
     }
+}
+
+fn keeps(route: &Option<usize>, part: &HeldPart) -> bool {
+    route.is_none() || part.remedy == Remedy::Keep
 }

@@ -246,13 +246,15 @@ impl<D: Dialect> World<D> {
     /// Asserts the invariants that hold at any time.
     fn check(&self) {
         for sub in self.session.subscriptions() {
-            let (kind, limits) = (sub.kind, &self.limits);
+            let kind = sub.kind;
+            let limits = &self.limits;
             assert!(
                 sub.named.len() <= limits.names || self.ended,
                 "{kind}: {} names",
                 sub.named.len()
             );
-            let (count, memory) = (limits.on_demand_secrets, limits.on_demand_secret_memory);
+            let count = limits.on_demand_secrets;
+            let memory = limits.on_demand_secret_memory;
             assert!(
                 sub.on_demand.is_within(count, memory),
                 "{kind}: {} on-demand secrets",
@@ -437,7 +439,8 @@ fn converse<D: Dialect>(
             }
             5 => {
                 let kind = KINDS[choices.below(KINDS.len())];
-                let (name, value) = (NAMES[choices.below(6)], choices.byte());
+                let name = NAMES[choices.below(6)];
+                let value = choices.byte();
                 match value % 4 {
                     0 => world.publish(vec![], vec![(kind, name.to_owned())]),
                     value => world.publish(vec![resource(kind, name, value)], vec![]),
@@ -460,11 +463,11 @@ mod tests {
     /// The bytes of a request, possibly with a few changed.
     fn mutated_request() -> impl Strategy<Value = Vec<u8>> {
         let name = prop::sample::select(NAMES.to_vec()).prop_map(str::to_owned);
-        let names = || prop::collection::vec(name.clone(), 0..6);
+        let names = prop::collection::vec(name.clone(), 0..6);
         let held = prop::collection::hash_map(name.clone(), "[0-9a-f]{0,4}", 0..4);
         let kind = prop::sample::select(KINDS.to_vec());
         let bends = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
-        (kind, names(), names(), held, "[0-9]{0,3}", bends).prop_map(
+        (kind, names.clone(), names, held, "[0-9]{0,3}", bends).prop_map(
             |(kind, sub, unsub, held, nonce, bends)| {
                 let request = DeltaRequest {
                     type_url: kind.type_url().into(),

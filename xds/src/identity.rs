@@ -282,8 +282,9 @@ impl Authenticate for Certificates {
         };
         let leaf =
             leaf.ok_or_else(|| Denied::Unauthenticated("expected a client certificate".into()))?;
-        let unreadable = || Denied::Unauthenticated("the client certificate cannot be read".into());
-        let (names, expires) = names(leaf).ok_or_else(unreadable)?;
+        let (names, expires) = names(leaf).ok_or_else(|| {
+            Denied::Unauthenticated("the client certificate cannot be read".into())
+        })?;
         if expires <= SystemTime::now() {
             // It was valid when the connection was opened.
             return Err(Denied::Unauthenticated(
@@ -411,7 +412,8 @@ mod tests {
 
     /// Authenticates by a certificate valid for an hour that was issued `ago`.
     async fn asked_later(by: &Certificates, uri: &str, ago: Duration) -> Result<Grant, Denied> {
-        let (hour, now) = (Duration::from_secs(3600), SystemTime::now() - ago);
+        let hour = Duration::from_secs(3600);
+        let now = SystemTime::now() - ago;
         let authority = Authority::new("test", hour, now).expect("an authority");
         let shown = authority
             .issue_client(uri, hour, now)
@@ -446,7 +448,8 @@ mod tests {
     async fn an_instance_reads_the_view_of_its_identity_where_instances_are_accepted() {
         let views = Views::new();
         views.allow(FLEET, View::new("v"));
-        let (pod, other) = (format!("{FLEET}/pod/a"), "spiffe://test/other/pod/a");
+        let pod = format!("{FLEET}/pod/a");
+        let other = "spiffe://test/other/pod/a";
         let identities = Certificates::new(views.clone());
         let instances = Certificates::of_instances(views.clone(), instance);
         let both = Certificates::new(views.clone()).or_instances(instance);
@@ -466,7 +469,8 @@ mod tests {
                 .map(|grant| grant.instance.as_ref().map(|instance| &*instance.node));
             assert_eq!(found, expected, "{by:?}: {name}");
             if let Some(grant) = asked {
-                assert_eq!((&*grant.identity, grant.view.name()), (FLEET, "v"));
+                assert_eq!(&*grant.identity, FLEET, "the identity is that of the fleet");
+                assert_eq!(grant.view.name(), "v", "the view is that of the fleet");
                 assert!(by.still_granted(&grant));
             }
         }

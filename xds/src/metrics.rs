@@ -95,10 +95,8 @@ impl Collector for Metrics {
                 ConstCounter::new(value).encode(family.encode_family(&[("code", code)])?)?;
             }
         }
-        let (name, help) = (
-            "xds_closed_connections",
-            "Connections without a stream that were closed",
-        );
+        let name = "xds_closed_connections";
+        let help = "Connections without a stream that were closed";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (reason, value) in Closed::ALL.into_iter().zip(counts.closed) {
             ConstCounter::new(value)

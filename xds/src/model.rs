@@ -363,9 +363,10 @@ impl DeltaModel {
     /// without a request.
     fn follow_listeners(&mut self) {
         let listeners = self.held.get(&Kind::Listener).into_iter().flatten();
-        match listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
-            true => _ = self.scopes.get_or_insert_default(),
-            false => self.scopes = None,
+        if listeners.into_iter().any(|(_, (_, body))| is_scoped(body)) {
+            _ = self.scopes.get_or_insert_default()
+        } else {
+            self.scopes = None
         }
     }
 
@@ -418,15 +419,15 @@ impl DeltaModel {
                 .filter(|r| wants.wants(kind, &r.name) && !is_bad(&body(r)))
             {
                 held.insert(r.name.clone(), (r.version.clone(), body(r)));
-                scopes
-                    .iter_mut()
-                    .for_each(|scopes| drop(scopes.insert(r.name.clone(), body(r))));
+                scopes.iter_mut().for_each(|scopes| {
+                    scopes.insert(r.name.clone(), body(r));
+                });
             }
             for name in &response.removed_resources {
                 held.remove(name);
-                scopes
-                    .iter_mut()
-                    .for_each(|scopes| drop(scopes.remove(name)));
+                scopes.iter_mut().for_each(|scopes| {
+                    scopes.remove(name);
+                });
             }
         }
         self.follow_listeners();

@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn names_in_use_are_limited_and_unused_ones_do_not_count() {
-        let (mut budget, limits) = (NameBudget::default(), Limits::default());
+        let mut budget = NameBudget::default();
+        let limits = Limits::default();
         let mut kept = Vec::new();
         let refused = names(10_000, 4096).find_map(|name| {
             kept.push(budget.intern(&name));
@@ -142,7 +143,8 @@ mod tests {
 
     #[test]
     fn the_streams_of_a_client_have_a_limit_together_until_they_end() {
-        let (client, limits) = (Arc::<ClientNames>::default(), Limits::default());
+        let client = Arc::<ClientNames>::default();
+        let limits = Limits::default();
         let fill = || {
             let mut budget = NameBudget::of(client.clone());
             let kept: Vec<_> = names(7_000, 4096)
@@ -169,10 +171,12 @@ mod tests {
 
     #[test]
     fn names_of_two_hundred_thousand_hosts_fit_even_if_the_view_has_none_of_them() {
-        let (mut budget, limits) = (NameBudget::default(), Limits::default());
+        let mut budget = NameBudget::default();
+        let limits = Limits::default();
         let kept: Vec<_> = names(200_000, 32)
             .map(|name| budget.intern(&name))
             .collect();
-        assert_eq!((budget.check(&limits), kept.len()), (Ok(()), 200_000));
+        assert_eq!(budget.check(&limits), Ok(()), "the names fit");
+        assert_eq!(kept.len(), 200_000, "each is kept");
     }
 }

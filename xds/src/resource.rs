@@ -133,7 +133,8 @@ impl Resource {
         make: impl Fn() -> M + Send + Sync + 'static,
     ) -> Resource {
         let kept = Resource::new(name, &make());
-        let (kind, name) = (kept.kind, kept.name.clone());
+        let kind = kept.kind;
+        let name = kept.name.clone();
         kept.encoded_by(move || {
             Encoded::new(
                 kind,
@@ -215,12 +216,11 @@ impl Resource {
     /// resources may share them: they are kept, and joined each time the resource is sent.
     pub fn from_pieces(pieces: Vec<Arc<[u8]>>) -> Result<Resource, ResourceError> {
         let whole = Resource::from_bytes(&pieces.concat())?;
-        let again = move || {
+        Ok(whole.encoded_by(move || {
             Resource::from_bytes(&pieces.concat())
                 .expect("it was decoded before")
                 .encoded()
-        };
-        Ok(whole.encoded_by(again))
+        }))
     }
 
     /// Returns the resource as bytes, to be stored: the `Resource` message of the delta protocol.
@@ -390,10 +390,9 @@ mod tests {
         let url = Kind::Cluster.type_url();
         let read = Resource::from_any("c", &any(url, message.encode_to_vec())).expect("a cluster");
         let made = Resource::new("c", &message);
-        assert_eq!(
-            (read.kind(), read.version(), read.body()),
-            (made.kind(), made.version(), made.body())
-        );
+        assert_eq!(read.kind(), made.kind(), "the kind is the same");
+        assert_eq!(read.version(), made.version(), "the version is the same");
+        assert_eq!(read.body(), made.body(), "the body is the same");
         let wrong = Resource::from_any("c", &any(url, vec![0xff])).expect_err("no message");
         assert!(
             matches!(
@@ -419,22 +418,31 @@ mod tests {
             name: "host".into(),
             ..Default::default()
         };
-        let (made, kept) = (
-            Resource::made("host", message),
-            Resource::new("host", &message()),
+        let made = Resource::made("host", message);
+        let kept = Resource::new("host", &message());
+        assert_eq!(made.version(), kept.version(), "the version is the same");
+        assert_eq!(
+            made.encoded_len(),
+            kept.encoded_len(),
+            "the length is the same"
         );
         assert_eq!(
-            (made.version(), made.encoded_len()),
-            (kept.version(), kept.encoded_len())
+            made.delta_bytes(),
+            kept.delta_bytes(),
+            "the bytes of a delta response are the same"
         );
         assert_eq!(
-            (made.delta_bytes(), made.any_bytes(), made.body()),
-            (kept.delta_bytes(), kept.any_bytes(), kept.body())
+            made.any_bytes(),
+            kept.any_bytes(),
+            "those of the other form are the same"
         );
+        assert_eq!(made.body(), kept.body(), "the body is the same");
         let aliased = made.with_aliases(vec!["other".into()]);
+        assert_eq!(aliased.body(), kept.body(), "the body is the same");
         assert_eq!(
-            (aliased.body(), aliased.aliases()),
-            (kept.body(), &["other".to_owned()][..])
+            aliased.aliases(),
+            &["other".to_owned()][..],
+            "the alias is there"
         );
         assert_ne!(aliased.version(), kept.version());
     }
@@ -449,14 +457,15 @@ mod tests {
         let bytes = whole.to_bytes();
         let (first, second) = bytes.split_at(9);
         let joined = Resource::from_pieces(vec![first.into(), second.into()]).expect("a resource");
+        assert_eq!(joined.name(), whole.name(), "the name is the same");
+        assert_eq!(joined.kind(), whole.kind(), "the kind is the same");
         assert_eq!(
-            (joined.name(), joined.kind(), joined.aliases()),
-            (whole.name(), whole.kind(), whole.aliases())
+            joined.aliases(),
+            whole.aliases(),
+            "the aliases are the same"
         );
-        assert_eq!(
-            (joined.version(), joined.to_bytes()),
-            (whole.version(), bytes.clone())
-        );
+        assert_eq!(joined.version(), whole.version(), "the version is the same");
+        assert_eq!(joined.to_bytes(), bytes.clone(), "the bytes are the same");
         assert!(
             Resource::from_pieces(vec![second.into()]).is_err(),
             "a piece is missing"

@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn a_few_lines_are_written_and_the_others_are_counted() {
-        let (sample, now) = (Sample::default(), Instant::now());
+        let sample = Sample::default();
+        let now = Instant::now();
         let written = (0..1000).filter(|_| sample.take(now).is_some()).count();
         assert_eq!(written, MAX_LINES as usize);
         assert_eq!(sample.take(now + PERIOD), Some(1000 - u64::from(MAX_LINES)));

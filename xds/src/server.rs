@@ -258,7 +258,8 @@ async fn serve_tls_connection(
     settings: (Arc<ServerConfig>, ClientTrust),
     idle: IdleConnection,
 ) {
-    let (address, (config, trusted)) = (idle.address, settings);
+    let address = idle.address;
+    let (config, trusted) = settings;
     let handshake = tokio::select! {
         done = TlsAcceptor::from(config).accept(tcp) => done,
         why = idle.close_reason() => return idle.close(&shared.cache, why),

@@ -217,23 +217,20 @@ impl StreamQuota {
             ..
         }) = open.get(identity)
         {
-            let (own, limit) = (
-                instance.as_ref().and_then(|name| by_instance.get(name)),
-                limits.streams_per_instance,
-            );
+            let own = instance.as_ref().and_then(|name| by_instance.get(name));
+            let limit = limits.streams_per_instance;
             if let (Some(name), Some(count)) =
                 (&instance, own.copied().filter(|count| *count >= limit))
             {
                 return exhausted(count, format!(" of {name}"), limit);
             }
-            let (all, limit) = (by_address.values().sum(), limits.streams_per_identity);
+            let all = by_address.values().sum();
+            let limit = limits.streams_per_identity;
             if all >= limit {
                 return exhausted(all, String::new(), limit);
             }
-            let (count, limit) = (
-                by_address.get(&connection.address).copied(),
-                limits.streams_per_address,
-            );
+            let count = by_address.get(&connection.address).copied();
+            let limit = limits.streams_per_address;
             if let (Some(address), Some(count)) =
                 (connection.address, count.filter(|count| *count >= limit))
             {
@@ -492,7 +489,8 @@ mod tests {
             ..Limits::default()
         };
         let (taken, why) = take((1..4).map(|pod| format!("2001:db8::{pod}")), &limits);
-        assert_eq!((taken.len(), why), (6, None), "each pod has its own");
+        assert_eq!(taken.len(), 6, "each pod has its own");
+        assert_eq!(why, None, "each pod has its own");
         let (taken, why) = take((1..9).map(|pod| format!("2001:db8::{pod}")), &limits);
         assert_eq!(taken.len(), 7);
         assert!(
@@ -500,13 +498,11 @@ mod tests {
                 .contains("from 2001:db8::/64; at most 7")
         );
         let (taken, why) = take((1..9).map(|node| format!("2001:db8:0:{node}::1")), &limits);
-        assert_eq!(
-            (taken.len(), why),
-            (16, None),
-            "networks do not count for each other"
-        );
+        assert_eq!(taken.len(), 16, "networks do not count for each other");
+        assert_eq!(why, None, "networks do not count for each other");
         let (taken, why) = take((1..9).map(|pod| format!("192.0.2.{pod}")), &limits);
-        assert_eq!((taken.len(), why), (16, None), "nor do neighbours of IPv4");
+        assert_eq!(taken.len(), 16, "nor do neighbours of IPv4");
+        assert_eq!(why, None, "nor do neighbours of IPv4");
     }
 
     #[test]
@@ -545,13 +541,11 @@ mod tests {
 
     #[test]
     fn the_streams_of_an_instance_are_limited_over_all_addresses_and_apart_from_others() {
-        let (quota, limits) = (
-            Arc::new(StreamQuota::default()),
-            Limits {
-                streams_per_instance: 2,
-                ..Limits::default()
-            },
-        );
+        let quota = Arc::new(StreamQuota::default());
+        let limits = Limits {
+            streams_per_instance: 2,
+            ..Limits::default()
+        };
         let take = |instance, last| quota.acquire(&grant(instance), &connection(last), &limits);
         let held = [
             take(Some("a"), 1).expect("the first"),
@@ -570,8 +564,9 @@ mod tests {
             take(None, 1),
         ];
         assert!(others.iter().all(Result::is_ok), "those have their own");
-        let names =
-            |permit: &Result<StreamPermit, Status>| permit.as_ref().expect("granted").names.clone();
+        fn names(permit: &Result<StreamPermit, Status>) -> Arc<ClientNames> {
+            permit.as_ref().expect("granted").names.clone()
+        }
         assert!(
             Arc::ptr_eq(&held[0].names, &held[1].names),
             "its names count together"

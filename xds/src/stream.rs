@@ -202,10 +202,8 @@ impl<D: Dialect> Conversation<D> {
                     .answer(out.kind, &out.nonce.to_string(), None, &tables, now);
                 continue;
             }
-            let (resume, next) = (
-                self.request_rate.empty_until(now),
-                self.push_rate.empty_until(now),
-            );
+            let resume = self.request_rate.empty_until(now);
+            let next = self.push_rate.empty_until(now);
             self.timer.set(
                 [
                     self.expires,
@@ -284,7 +282,8 @@ impl<D: Dialect> Conversation<D> {
 
     fn write(&mut self, out: &Outgoing) -> Option<D::Response> {
         let response = self.dialect.write(out, self.session.considered())?;
-        let (mut sent, mut bytes) = (0, 0);
+        let mut sent = 0;
+        let mut bytes = 0;
         for resource in out.items.iter().filter_map(|i| i.resource()) {
             sent += 1;
             bytes += resource.encoded_len();

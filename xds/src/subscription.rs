@@ -228,18 +228,20 @@ impl Subscription {
         {
             return 0;
         }
-        let asked = |name: &Arc<str>| self.named.get(name).copied().unwrap_or_default();
+        fn asked(name: &Arc<str>, named: &HashMap<Arc<str>, u64>) -> u64 {
+            named.get(name).copied().unwrap_or_default()
+        }
         let mut by_age: Vec<(u64, Arc<str>)> = self
             .on_demand
             .names()
-            .map(|name| (asked(name), name.clone()))
+            .map(|name| (asked(name, &self.named), name.clone()))
             .collect();
         by_age.sort_unstable();
-        let few = |limit: usize| limit - limit / 16;
-        let (count, memory) = (
-            few(limits.on_demand_secrets),
-            few(limits.on_demand_secret_memory),
-        );
+        fn few(limit: usize) -> usize {
+            limit - limit / 16
+        }
+        let count = few(limits.on_demand_secrets);
+        let memory = few(limits.on_demand_secret_memory);
         let mut evicted = 0;
         for (_, name) in by_age {
             if self.on_demand.is_within(count, memory) {

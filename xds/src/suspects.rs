@@ -75,7 +75,9 @@ impl Suspects {
     }
 
     fn add(&mut self, key: (Kind, Arc<str>), parts: ByHost) {
-        let count = |of: &ByHost| of.values().map(BTreeSet::len).sum::<usize>();
+        fn count(of: &ByHost) -> usize {
+            of.values().map(BTreeSet::len).sum::<usize>()
+        }
         let all: usize = self.by_resource.values().map(count).sum();
         if !parts.is_empty() && all + count(&parts) <= MAX_PARTS {
             self.by_resource.insert(key, parts);
@@ -85,18 +87,20 @@ impl Suspects {
 
 impl From<Suspects> for Vec<Entry> {
     fn from(suspects: Suspects) -> Self {
-        let hex = |digest: &Digest| {
-            digest
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect::<String>()
-        };
         let of_resource = |((kind, name), hosts): ((Kind, Arc<str>), ByHost)| {
             hosts.into_iter().map(move |(virtual_host, parts)| Entry {
                 kind: kind.label().to_owned(),
                 name: name.clone(),
                 virtual_host,
-                parts: parts.iter().map(hex).collect(),
+                parts: parts
+                    .iter()
+                    .map(|digest| {
+                        digest
+                            .iter()
+                            .map(|byte| format!("{byte:02x}"))
+                            .collect::<String>()
+                    })
+                    .collect(),
             })
         };
         suspects

@@ -82,10 +82,12 @@ impl fmt::Debug for CertificateRequest {
 impl CertificateRequest {
     /// Makes a new key, and a request without a subject: the signer decides on it.
     pub fn new() -> Result<CertificateRequest, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Issue {
-            name: "a request".to_owned(),
-            why: e.to_string(),
-        };
+        fn fail(e: rcgen::Error) -> TlsError {
+            TlsError::Issue {
+                name: "a request".to_owned(),
+                why: e.to_string(),
+            }
+        }
         let key = KeyPair::generate().map_err(fail)?;
         let request = CertificateParams::default()
             .serialize_request(&key)
@@ -138,10 +140,12 @@ impl Authority {
 
     /// Loads the authority of an earlier [`Authority::pair`].
     pub fn load(pair: &Pair) -> Result<Authority, TlsError> {
-        let fail = |e: rcgen::Error| TlsError::Read {
-            what: "certificate authority",
-            why: e.to_string(),
-        };
+        fn fail(e: rcgen::Error) -> TlsError {
+            TlsError::Read {
+                what: "certificate authority",
+                why: e.to_string(),
+            }
+        }
         let key = KeyPair::from_pem(&pair.key).map_err(fail)?;
         let issuer = Issuer::from_ca_cert_pem(&pair.certificate, key).map_err(fail)?;
         Ok(Authority {
@@ -232,12 +236,11 @@ impl Authority {
             name: identity.to_owned(),
             why: e.to_string(),
         };
-        let read = |e: rcgen::Error| TlsError::Read {
-            what: "certificate request",
-            why: e.to_string(),
-        };
         let key = CertificateSigningRequestParams::from_pem(request)
-            .map_err(read)?
+            .map_err(|e| TlsError::Read {
+                what: "certificate request",
+                why: e.to_string(),
+            })?
             .public_key;
         let params = leaf(
             identity,
@@ -274,11 +277,13 @@ impl Authority {
 }
 
 fn uri(identity: &str) -> Result<SanType, TlsError> {
-    let fail = |e: rcgen::Error| TlsError::Issue {
-        name: identity.to_owned(),
-        why: e.to_string(),
-    };
-    identity.try_into().map(SanType::URI).map_err(fail)
+    identity
+        .try_into()
+        .map(SanType::URI)
+        .map_err(|e| TlsError::Issue {
+            name: identity.to_owned(),
+            why: e.to_string(),
+        })
 }
 
 fn leaf(
@@ -555,7 +560,9 @@ fn tls_settings(
     })?;
     let verifier = verifier(client_roots, clients, revoked)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let configure = |e: &dyn fmt::Display| TlsError::Configure(e.to_string());
+    fn configure(e: &dyn fmt::Display) -> TlsError {
+        TlsError::Configure(e.to_string())
+    }
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| configure(&e))?
@@ -582,10 +589,8 @@ mod tests {
     #[test]
     fn an_authority_recognises_its_own_valid_client_certificates() {
         let now = SystemTime::now();
-        let (one, two) = (
-            Authority::new("one", 2 * HOUR, now).unwrap(),
-            Authority::new("two", HOUR, now).unwrap(),
-        );
+        let one = Authority::new("one", 2 * HOUR, now).unwrap();
+        let two = Authority::new("two", HOUR, now).unwrap();
         let made = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         assert!(one.issued_client(&made.certificate, now));
         assert!(!two.issued_client(&made.certificate, now));
@@ -596,21 +601,21 @@ mod tests {
     #[tokio::test]
     async fn a_client_is_untrusted_once_it_chains_to_no_root() {
         let now = SystemTime::now();
-        let (one, two) = (
-            Authority::new("one", HOUR, now).unwrap(),
-            Authority::new("two", HOUR, now).unwrap(),
-        );
-        let server = |by: &Authority| by.issue_server(&["localhost".into()], HOUR, now).unwrap();
+        let one = Authority::new("one", HOUR, now).unwrap();
+        let two = Authority::new("two", HOUR, now).unwrap();
+        fn server(by: &Authority, now: &SystemTime) -> Pair {
+            by.issue_server(&["localhost".into()], HOUR, *now).unwrap()
+        }
         let client = one.issue_client("spiffe://test/a", HOUR, now).unwrap();
         let client = certificates("client", &client.certificate).unwrap();
-        let tls = ServerTls::mutual(&server(&one), one.certificate()).unwrap();
+        let tls = ServerTls::mutual(&server(&one, &now), one.certificate()).unwrap();
         let (_, trusted) = tls.begin();
         let lost = trusted.until_untrusted(&client);
         tokio::pin!(lost);
         let both = format!("{}{}", one.certificate(), two.certificate());
-        tls.rotate(&server(&two), &both).unwrap();
+        tls.rotate(&server(&two, &now), &both).unwrap();
         assert!(futures::poll!(&mut lost).is_pending(), "trusted still");
-        tls.rotate(&server(&two), two.certificate()).unwrap();
+        tls.rotate(&server(&two, &now), two.certificate()).unwrap();
         lost.await;
     }
 
@@ -629,10 +634,8 @@ mod tests {
         });
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
         let chains = [&one, &two].map(|pem| certificates("client", pem).unwrap());
-        let (lost, other) = (
-            tls.begin().1.until_untrusted(&chains[0]),
-            tls.begin().1.until_untrusted(&chains[1]),
-        );
+        let lost = tls.begin().1.until_untrusted(&chains[0]);
+        let other = tls.begin().1.until_untrusted(&chains[1]);
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
         let certificates = BTreeSet::from([Fingerprint::of_pem(&one).unwrap()]);
@@ -666,17 +669,13 @@ mod tests {
                 .unwrap();
             certificates("client", &signed).unwrap()
         };
-        let (a, renewed, b) = (
-            of("spiffe://test/pod/a"),
-            of("spiffe://test/pod/a"),
-            of("spiffe://test/pod/b"),
-        );
+        let a = of("spiffe://test/pod/a");
+        let renewed = of("spiffe://test/pod/a");
+        let b = of("spiffe://test/pod/b");
         assert_ne!(a, renewed);
         let tls = ServerTls::mutual(&shown, authority.certificate()).unwrap();
-        let (lost, other) = (
-            tls.begin().1.until_untrusted(&a),
-            tls.begin().1.until_untrusted(&b),
-        );
+        let lost = tls.begin().1.until_untrusted(&a);
+        let other = tls.begin().1.until_untrusted(&b);
         tokio::pin!(lost, other);
         assert!(futures::poll!(&mut lost).is_pending());
         tls.revoke(RevokedClients {
@@ -719,7 +718,8 @@ mod tests {
         });
         assert!(made.is_ok_and(|made| !authority.issued_client(&(made + &signed), now)));
         // A request that was modified, and a text that is no request.
-        let (first, second) = (CertificateRequest::new().unwrap(), "no request");
+        let first = CertificateRequest::new().unwrap();
+        let second = "no request";
         let mut lines: Vec<String> = first.request.lines().map(str::to_owned).collect();
         let middle = lines.len() / 2;
         lines[middle] = lines[middle].chars().rev().collect();

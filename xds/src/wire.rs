@@ -34,13 +34,12 @@ pub(crate) struct Node {
 impl Node {
     /// Returns the version that it reports, truncated.
     pub(crate) fn version(&self) -> Option<String> {
-        let words = || self.user_agent_version.chars().take(64).collect();
         let numbers = self
             .user_agent_build_version
             .as_ref()
             .and_then(|build| build.version.as_ref());
         let text: String = numbers.map_or_else(
-            words,
+            || self.user_agent_version.chars().take(64).collect(),
             |SemanticVersion {
                  major,
                  minor,
@@ -242,23 +241,21 @@ mod tests {
         };
         let theirs = pb::DeltaDiscoveryResponse::decode(ours.encode_to_vec().as_slice())
             .expect("wire-compatible");
+        assert_eq!(theirs.nonce.as_str(), "1", "the nonce is read");
+        assert_eq!(theirs.type_url.as_str(), "t/x", "the type is read");
         assert_eq!(
-            (
-                theirs.nonce.as_str(),
-                theirs.type_url.as_str(),
-                theirs.system_version_info.as_str()
-            ),
-            ("1", "t/x", "7")
+            theirs.system_version_info.as_str(),
+            "7",
+            "the version is read"
         );
         assert_eq!(theirs.removed_resources, ["gone"]);
         let r = &theirs.resources[0];
-        assert_eq!((r.name.as_str(), r.version.as_str()), ("n", "v1"));
+        assert_eq!(r.name.as_str(), "n", "the name is read");
+        assert_eq!(r.version.as_str(), "v1", "the version is read");
         assert_eq!(r.aliases, ["a"]);
         let any = r.resource.as_ref().expect("present");
-        assert_eq!(
-            (any.type_url.as_str(), any.value.as_slice()),
-            ("t/x", b"body".as_slice())
-        );
+        assert_eq!(any.type_url.as_str(), "t/x", "the type is read");
+        assert_eq!(any.value.as_slice(), b"body".as_slice(), "the body is read");
         let bare = envoy_types::pb::google::protobuf::Any::decode(resource.slice(any_at..))
             .expect("the tail is the Any");
         assert_eq!(&bare, any);
@@ -312,8 +309,14 @@ mod tests {
             Some("1.36.2")
         );
         assert_eq!(
-            (ours.subscribe, ours.unsubscribe),
-            (vec!["a".to_owned()], vec!["b".to_owned()])
+            ours.subscribe,
+            vec!["a".to_owned()],
+            "subscriptions are read"
+        );
+        assert_eq!(
+            ours.unsubscribe,
+            vec!["b".to_owned()],
+            "unsubscriptions are read"
         );
         assert_eq!(ours.initial_resource_versions["c"], "1");
         assert_eq!(
@@ -328,13 +331,12 @@ mod tests {
             ..Default::default()
         };
         let ours = SotwRequest::decode(theirs.encode_to_vec().as_slice()).expect("wire-compatible");
+        assert_eq!(ours.version_info.as_str(), "v", "the version is read");
         assert_eq!(
-            (
-                ours.version_info.as_str(),
-                ours.resource_names.as_slice(),
-                ours.response_nonce.as_str()
-            ),
-            ("v", ["a".to_owned()].as_slice(), "9")
+            ours.resource_names.as_slice(),
+            ["a".to_owned()].as_slice(),
+            "names are read"
         );
+        assert_eq!(ours.response_nonce.as_str(), "9", "the nonce is read");
     }
 }

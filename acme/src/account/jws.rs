@@ -138,9 +138,11 @@ mod tests {
                 Some("n"),
             )
             .expect("signs");
-        let text = |f: &str| jws[f].as_str().expect("a string").to_owned();
-        let signed = format!("{}.{}", text("protected"), text("payload"));
-        let signature = BASE64.decode(text("signature")).expect("base64url");
+        fn text(f: &str, jws: &Value) -> String {
+            jws[f].as_str().expect("a string").to_owned()
+        }
+        let signed = format!("{}.{}", text("protected", &jws), text("payload", &jws));
+        let signature = BASE64.decode(text("signature", &jws)).expect("base64url");
         ring::signature::UnparsedPublicKey::new(
             &ring::signature::ECDSA_P256_SHA256_FIXED,
             key.pair.public_key().as_ref(),

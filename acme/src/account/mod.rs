@@ -477,17 +477,17 @@ fn succeeded(answer: &Answer) -> Result<(), AccountError> {
         return Ok(());
     }
     let problem = problem(answer.status, &answer.body);
-    let text = |field: &str| {
+    fn text(field: &str, problem: &Value) -> String {
         problem[field]
             .as_str()
             .unwrap_or_default()
             .chars()
             .take(500)
             .collect::<String>()
-    };
+    }
     Err(AccountError::Refused {
-        kind: text("type"),
-        detail: text("detail"),
+        kind: text("type", &problem),
+        detail: text("detail", &problem),
         status: answer.status.as_u16(),
         retry_after: answer.exchange().retry_after,
         external: None,

@@ -161,7 +161,8 @@ pub(crate) fn dns_label(kind: ChallengeKind, name: &DnsName, account_url: &str) 
 /// Base32 in lower case without padding (RFC 4648, 6).
 fn base32(bytes: &[u8]) -> String {
     let mut text = String::new();
-    let (mut buffer, mut bits) = (0u32, 0);
+    let mut buffer = 0u32;
+    let mut bits = 0;
     for byte in bytes {
         buffer = (buffer << 8) | u32::from(*byte);
         bits += 8;

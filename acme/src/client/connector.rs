@@ -90,7 +90,9 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let (proxy, denied, limit) = (self.proxy.clone(), self.denied.clone(), self.limit);
+        let proxy = self.proxy.clone();
+        let denied = self.denied.clone();
+        let limit = self.limit;
         Box::pin(async move {
             tokio::time::timeout(limit, connect(&uri, proxy.as_ref(), &denied))
                 .await
@@ -127,9 +129,10 @@ async fn connect(
     };
     // A proxy resolves names itself and could find addresses that `denied` was not asked about: it
     // is given an address that passed.
-    let target = match denied.is_empty() {
-        true => target,
-        false => denied.look_up(&target).await?[0].to_string(),
+    let target = if denied.is_empty() {
+        target
+    } else {
+        denied.look_up(&target).await?[0].to_string()
     };
     let mut stream = TcpStream::connect(&proxy.address)
         .await

@@ -281,7 +281,8 @@ impl Resource {
                 None
             };
             if taken.is_none() && is_needed {
-                let (resource, expected) = (self.name, holds.to_string());
+                let resource = self.name;
+                let expected = holds.to_string();
                 return Err(Unreadable::Member {
                     resource,
                     member: name,
@@ -549,10 +550,8 @@ mod tests {
                 { "type": "dns-01", "url": "", "token": "t", "status": "processing" },
             ])
         );
-        assert_eq!(
-            (&read["wildcard"], &read["status"]),
-            (&json!(false), &json!("pending"))
-        );
+        assert_eq!(read["wildcard"], json!(false), "the answer is no wildcard");
+        assert_eq!(read["status"], json!("pending"), "its status is read");
     }
 
     #[test]
@@ -578,11 +577,9 @@ mod tests {
             ("", Value::Null, "status 403 Forbidden"),
         ] {
             let read = problem(status, body.as_bytes());
-            assert_eq!(
-                (&read["type"], &read["detail"], &read["status"]),
-                (&kind, &json!(detail), &json!(403)),
-                "{body}"
-            );
+            assert_eq!(read["type"], kind, "{body}");
+            assert_eq!(read["detail"], json!(detail), "{body}");
+            assert_eq!(read["status"], json!(403), "{body}");
             serde_json::from_value::<instant_acme::Problem>(read).expect(body);
         }
     }

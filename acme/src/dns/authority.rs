@@ -268,7 +268,8 @@ impl Authorities {
 
     async fn all(&self, name: &str) -> Result<Vec<String>, DnsError> {
         let at = absolute(name)?;
-        let (mut common, mut silent) = (None::<Vec<String>>, Vec::new());
+        let mut common = None::<Vec<String>>;
+        let mut silent = Vec::new();
         for (server, answer) in self.texts(&at).await? {
             match answer {
                 Ok(answer) => {
@@ -297,7 +298,9 @@ impl Authorities {
     async fn look(&self, record: &TxtRecord) -> Result<Seen, DnsError> {
         let name = absolute(&record.name)?;
         let answers = self.texts(&name).await?;
-        let (mut having, mut missing, mut silent) = (0, Vec::new(), Vec::new());
+        let mut having = 0;
+        let mut missing = Vec::new();
+        let mut silent = Vec::new();
         for (server, answer) in answers {
             match answer {
                 Ok(answer) if texts(&answer, &name).any(|text| text == record.value.as_bytes()) => {
@@ -478,13 +481,12 @@ fn referral(answer: &Message, zone: &Name, name: &Name) -> Option<Name> {
     if answer.authoritative || !answer.answers.is_empty() {
         return None;
     }
-    let below = |child: &Name| zone.zone_of(child) && child != zone && child.zone_of(name);
     answer
         .authorities
         .iter()
         .filter(|record| record.record_type() == RecordType::NS)
         .map(|record| record.name.to_lowercase())
-        .find(below)
+        .find(|child| zone.zone_of(child) && child != zone && child.zone_of(name))
 }
 
 fn server_names(records: &[hickory_proto::rr::Record], zone: &Name) -> Vec<Name> {

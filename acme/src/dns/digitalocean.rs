@@ -99,16 +99,15 @@ impl DigitalOcean {
                 return Err(self.refused(&record.name, &answer));
             }
             let listed: Listing = self.api.json(&answer)?;
-            let ours = |found: &Record| {
-                found.kind == "TXT"
-                    && found.name.eq_ignore_ascii_case(relative)
-                    && found.data == record.value
-            };
             ids.extend(
                 listed
                     .domain_records
                     .into_iter()
-                    .filter(ours)
+                    .filter(|found| {
+                        found.kind == "TXT"
+                            && found.name.eq_ignore_ascii_case(relative)
+                            && found.data == record.value
+                    })
                     .map(|found| found.id),
             );
             if listed.links.pages.is_none_or(|pages| pages.next.is_none()) {

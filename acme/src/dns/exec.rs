@@ -57,10 +57,6 @@ struct Ended {
 impl Exec {
     /// Checks the configuration; runs nothing yet.
     pub fn new(config: ExecConfig) -> Result<Self, DnsError> {
-        let wrong = |message: String| DnsError::Config {
-            provider: PROVIDER.to_owned(),
-            message,
-        };
         let program = config.program.display();
         if !config.program.is_absolute() {
             return Err(wrong(format!(
@@ -152,6 +148,13 @@ impl Exec {
             stdout: stdout?,
             stderr,
         })
+    }
+}
+
+fn wrong(message: String) -> DnsError {
+    DnsError::Config {
+        provider: PROVIDER.to_owned(),
+        message,
     }
 }
 

@@ -153,7 +153,10 @@ impl Http {
                 .map_err(|error| error.to_string())?
                 .with_root_certificates(roots)
                 .with_no_client_auth();
-        let client = |proxy| {
+        fn client(
+            proxy: Option<Proxy>,
+            tls: &ClientConfig,
+        ) -> Client<HttpsConnector<Connector>, Full<Bytes>> {
             let connector = HttpsConnectorBuilder::new()
                 .with_tls_config(tls.clone())
                 .https_or_http()
@@ -168,10 +171,10 @@ impl Http {
                 .pool_idle_timeout(Duration::from_secs(30))
                 .pool_max_idle_per_host(2)
                 .build(connector)
-        };
+        }
         Ok(Self {
-            outside: client(Proxy::from_env()),
-            local: client(None),
+            outside: client(Proxy::from_env(), &tls),
+            local: client(None, &tls),
             answer_limit: ANSWER_LIMIT,
         })
     }
@@ -283,15 +286,17 @@ mod tests {
             "https://proxy.example/cloudflare/zones"
         );
         assert_eq!(
-            (endpoint.authority(), endpoint.path()),
-            ("proxy.example", "/cloudflare")
+            endpoint.authority(),
+            "proxy.example",
+            "the authority is the proxy's"
         );
+        assert_eq!(endpoint.path(), "/cloudflare", "its path is kept");
     }
 
     #[test]
     fn retry_after_is_seconds_or_a_date_and_bounded() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
-        let after = |text: &str| {
+        fn after(text: &str, now: &SystemTime) -> Option<Duration> {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().expect("a header value"));
             Answer {
@@ -299,15 +304,15 @@ mod tests {
                 headers,
                 body: Bytes::new(),
             }
-            .retry_after(now)
-        };
-        assert_eq!(after("17"), Some(Duration::from_secs(17)));
+            .retry_after(*now)
+        }
+        assert_eq!(after("17", &now), Some(Duration::from_secs(17)));
         assert_eq!(
-            after("Sun, 06 Nov 1994 08:49:37 GMT"),
+            after("Sun, 06 Nov 1994 08:49:37 GMT", &now),
             Some(Duration::from_secs(7))
         );
-        assert_eq!(after("99999999"), Some(PATIENCE_LIMIT));
-        assert_eq!(after("soon"), None);
+        assert_eq!(after("99999999", &now), Some(PATIENCE_LIMIT));
+        assert_eq!(after("soon", &now), None);
     }
 
     #[test]

@@ -172,10 +172,8 @@ impl<'a> OrderAttempt<'a> {
 
     /// Starts to flush the persisted record to the disk, while requests to the CA go on.
     pub(super) fn start_flush(&mut self) {
-        let (storage, key) = (
-            self.issuer.storage.clone(),
-            self.issuer.order_key(&self.record.id),
-        );
+        let storage = self.issuer.storage.clone();
+        let key = self.issuer.order_key(&self.record.id);
         let flush = async move { storage.flush(&key).await };
         self.pending_flushes
             .spawn(flush.instrument(tracing::error_span!("flush of an order")));

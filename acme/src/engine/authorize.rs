@@ -147,13 +147,6 @@ async fn close_order(attempt: &mut OrderAttempt<'_>, found: &str) -> Failure {
 
 /// Makes the failure of a name that the CA offers no challenge for that is configured.
 fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKind]) -> Failure {
-    let listed = |kinds: &[ChallengeKind]| {
-        kinds
-            .iter()
-            .map(|kind| kind.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     let ours = listed(&attempt.issuer.config.solvers.kinds());
     let message = if offered.is_empty() {
         format!("the CA offers no challenge of a known type for {name}; configured are {ours}")
@@ -164,6 +157,14 @@ fn no_solver(attempt: &OrderAttempt<'_>, name: &DnsName, offered: &[ChallengeKin
         )
     };
     Failure::new(Class::Config, message).by(vec![name.to_string()])
+}
+
+fn listed(kinds: &[ChallengeKind]) -> String {
+    kinds
+        .iter()
+        .map(|kind| kind.as_str())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the open challenges, one for each name of the order that is not proven yet (RFC 8555,
@@ -289,7 +290,8 @@ async fn prepare_dns(
     open_challenges: &[OpenChallenge],
 ) -> Result<(), Failure> {
     use base64::prelude::{BASE64_URL_SAFE_NO_PAD, Engine};
-    let (mut records, mut hosts) = (Vec::new(), Vec::new());
+    let mut records = Vec::new();
+    let mut hosts = Vec::new();
     let by_dns = open_challenges
         .iter()
         .filter(|t| matches!(t.kind, ChallengeKind::Dns01 | ChallengeKind::DnsAccount01));
@@ -417,7 +419,8 @@ async fn set_ready(
     match open_challenges.len() - answered {
         0 => Ok(()),
         left => {
-            let (of, issuer) = (open_challenges.len(), &attempt.issuer.config.name);
+            let of = open_challenges.len();
+            let issuer = &attempt.issuer.config.name;
             Err(Failure::new(
                 Class::Bug,
                 format!("{issuer}: {left} of {of} challenges were presented and not answered"),

@@ -24,7 +24,8 @@ type RunConcurrently<F> =
 /// Returns the results, or the first failure. Names that failed with the same class are at fault
 /// together.
 pub(super) fn all<T>(results: Vec<Result<T, Failure>>) -> Result<Vec<T>, Failure> {
-    let (mut done, mut failed) = (Vec::with_capacity(results.len()), None::<Failure>);
+    let mut done = Vec::with_capacity(results.len());
+    let mut failed = None::<Failure>;
     for result in results {
         match (result, &mut failed) {
             (Ok(value), _) => done.push(value),

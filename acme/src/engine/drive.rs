@@ -88,7 +88,8 @@ impl OrderAttempt<'_> {
     /// Exchanges all requests with the CA up to the download, and persists the record in between.
     async fn process_order(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
-        let (validation, issuance) = (&self.issuer.validation, &self.issuer.issuance);
+        let validation = &self.issuer.validation;
+        let issuance = &self.issuer.issuance;
         let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
         let mut idle: Option<Polls> = None;
         loop {
@@ -97,7 +98,8 @@ impl OrderAttempt<'_> {
                     // If everything was proven already, the CA says so at once, and there is
                     // nothing to wait for.
                     let responded = authorize::authorize(self, &mut order).await?;
-                    let (mut polls, asked) = (validation.polls(), Instant::now());
+                    let mut polls = validation.polls();
+                    let asked = Instant::now();
                     let may_finalize = polls.is_immediate() && !order.state().finalize.is_empty();
                     if responded && may_finalize && self.handle.last().retry_after.is_none() {
                         // A CA this fast is not polled: the order is finalized at once, and the CA
@@ -230,7 +232,8 @@ impl OrderAttempt<'_> {
             return Ok(());
         }
         let now = self.request.now;
-        let (names, exempt) = (&self.record.names, self.request.exempt);
+        let names = &self.record.names;
+        let exempt = self.request.exempt;
         let admitted = self.issuer.with_budget(|budget| {
             budget.admits(names, exempt, Reserve::Emergency, now)?;
             budget.spend(names, exempt, now);
@@ -327,7 +330,8 @@ impl OrderAttempt<'_> {
     /// Returns the first alternate chain that is the preferred one and may be served. One that
     /// cannot be fetched is skipped.
     async fn alternate(&self, preferred: &str, urls: Vec<String>) -> Option<String> {
-        let (record, issuer) = (&self.record, &self.issuer.config.name);
+        let record = &self.record;
+        let issuer = &self.issuer.config.name;
         for url in urls {
             let fetched = match self.account.post_as_get(&url).await {
                 Ok(answer) if answer.status.is_success() => {
@@ -347,7 +351,9 @@ impl OrderAttempt<'_> {
                     continue;
                 }
             };
-            let (chain, key, now) = (fetched.clone(), record.key.clone(), Timestamp::now());
+            let chain = fetched.clone();
+            let key = record.key.clone();
+            let now = Timestamp::now();
             if leads_to(&fetched, preferred)
                 && IssuedCertificate::verified(chain, key, &record.names, issuer, now).is_ok()
             {

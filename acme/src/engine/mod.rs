@@ -250,7 +250,8 @@ impl AcmeIssuer {
         let profile = self.config.profile.as_ref().map(|p| p.name.as_str());
         let most = Limits::most_names(profile);
         if names.count() > most {
-            let (count, issuer) = (names.count(), &self.config.name);
+            let count = names.count();
+            let issuer = &self.config.name;
             let of = profile
                 .map(|p| format!("profile {p} of "))
                 .unwrap_or_default();
@@ -347,7 +348,6 @@ impl AcmeIssuer {
     pub async fn roll_over_key(&self) -> Result<(), Failure> {
         let _alone = self.rollover.write().await;
         let account = self.account().await?;
-        let failed = |e: AccountError| problem::of_account(&self.config.name, &e, Timestamp::now());
         match account.roll_over(&*self.storage, &self.config.name).await {
             Ok(account) => {
                 self.thumbprint
@@ -358,7 +358,7 @@ impl AcmeIssuer {
             Err(error) => {
                 // Which key the CA knows is found out when the account is opened again.
                 *self.account.lock().await = None;
-                Err(failed(error))
+                Err(failed(error, &self.config.name))
             }
         }
     }
@@ -438,6 +438,10 @@ impl AcmeIssuer {
         }
         Ok(())
     }
+}
+
+fn failed(e: AccountError, config_name: &str) -> Failure {
+    problem::of_account(config_name, &e, Timestamp::now())
 }
 
 #[async_trait]

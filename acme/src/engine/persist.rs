@@ -38,7 +38,9 @@ impl Binding {
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let issuer = parts.next()?.trim_end_matches('.').to_ascii_lowercase();
-        let (mut account, mut wildcard, mut until) = (None, false, None);
+        let mut account = None;
+        let mut wildcard = false;
+        let mut until = None;
         for (tag, value) in parts
             .filter(|part| !part.is_empty())
             .map(|part| part.split_once('=').unwrap_or((part, "")))
@@ -222,10 +224,11 @@ mod tests {
             ),
             ("ca.example".to_owned(), false, false),
         ] {
-            let covers = |wildcard| {
-                Binding::parse(&text).is_some_and(|found| found.covers(&wanted(wildcard), now))
-            };
-            assert_eq!((covers(false), covers(true)), (bare, wildcard), "{text}");
+            fn covers(wildcard: bool, text: &str, now: &Timestamp) -> bool {
+                Binding::parse(text).is_some_and(|found| found.covers(&wanted(wildcard), *now))
+            }
+            assert_eq!(covers(false, &text, &now), bare, "{text}");
+            assert_eq!(covers(true, &text, &now), wildcard, "{text}");
         }
     }
 

@@ -73,7 +73,8 @@ impl OrderAttempt<'_> {
 
     /// Takes back the count of a refused order: names that are not at fault may need it.
     async fn refund(&mut self) {
-        let (names, exempt) = (self.record.names.clone(), self.exempt());
+        let names = self.record.names.clone();
+        let exempt = self.exempt();
         self.issuer.with_budget(|b| b.refund(&names, exempt));
         self.record.charged = false;
         if let Err(error) = self.save().await {
@@ -104,7 +105,9 @@ impl OrderAttempt<'_> {
     }
 
     async fn refused(&self, error: &instant_acme::Error) -> Failure {
-        let (mut failure, names, now) = (self.failed(error), &self.record.names, Timestamp::now());
+        let mut failure = self.failed(error);
+        let names = &self.record.names;
+        let now = Timestamp::now();
         if failure.class == Class::HostFault && failure.culprits.is_empty() {
             // No host has been validated yet: the refusal concerns the account (RFC 8555, 7.3.6).
             failure = account_refused(failure);

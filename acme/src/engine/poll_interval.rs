@@ -112,7 +112,8 @@ mod tests {
         let takes = Duration::from_secs(2);
         let (first, _) = wait(&pace, takes);
         assert!(first > 5, "it was not known to be slow: {first} looks");
-        let (mut polls, mut late) = (0, Duration::ZERO);
+        let mut polls = 0;
+        let mut late = Duration::ZERO;
         for _ in 0..100 {
             let (n, found) = wait(&pace, takes);
             polls += n;

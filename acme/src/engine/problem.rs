@@ -103,15 +103,17 @@ pub(super) fn of_problem(
 
 /// Returns advice for the operator, to be appended to the message.
 pub(super) fn remedy(kind: &str, class: Class, detail: &str) -> &'static str {
-    let is = |text: &str| kind.ends_with(text);
+    fn is(text: &str, kind: &str) -> bool {
+        kind.ends_with(text)
+    }
     match class {
-        Class::Account if is(":accountDoesNotExist") => {
+        Class::Account if is(":accountDoesNotExist", kind) => {
             "; the CA has no such account: if it was set up anew, `gatewright certs new-account ISSUER` makes another one"
         }
-        Class::Account if is(":externalAccountRequired") => {
+        Class::Account if is(":externalAccountRequired", kind) => {
             "; it takes accounts with an external account binding only: configure its key id and key file"
         }
-        Class::Account if is(":userActionRequired") => {
+        Class::Account if is(":userActionRequired", kind) => {
             "; open the link that the CA gives and agree there, most likely to new terms of service"
         }
         Class::Account if detail.contains("deactivated") || detail.contains("revoked") => {
@@ -325,19 +327,10 @@ const CHALLENGES: &str = crate::challenge::http::PREFIX;
 /// Removes parts of a word that look like a token, a digest or a key authorization: 20 or more
 /// base64url characters in both cases, which no host name, number or word has.
 fn without_tokens(word: &str) -> String {
-    let is_token = |part: &str| {
-        part.len() >= 20
-            && part.bytes().any(|b| b.is_ascii_uppercase())
-            && part.bytes().any(|b| b.is_ascii_lowercase())
-    };
     let mut text = String::new();
     let mut rest = word;
     while !rest.is_empty() {
-        let end = |is: bool| {
-            rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is)
-                .unwrap_or(rest.len())
-        };
-        let (part, others) = rest.split_at(end(true));
+        let (part, others) = rest.split_at(end(true, rest));
         text.push_str(if is_token(part) { "…" } else { part });
         rest = others;
         let (between, others) = rest.split_at(
@@ -348,6 +341,17 @@ fn without_tokens(word: &str) -> String {
         rest = others;
     }
     text
+}
+
+fn is_token(part: &str) -> bool {
+    part.len() >= 20
+        && part.bytes().any(|b| b.is_ascii_uppercase())
+        && part.bytes().any(|b| b.is_ascii_lowercase())
+}
+
+fn end(is: bool, rest: &str) -> usize {
+    rest.find(|c: char| (c.is_ascii_alphanumeric() || matches!(c, '-' | '_')) != is)
+        .unwrap_or(rest.len())
 }
 
 #[cfg(test)]

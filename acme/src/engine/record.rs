@@ -50,7 +50,8 @@ pub(super) struct OrderRecord {
 impl OrderRecord {
     /// Returns the order as one that can be resumed, or None.
     fn underway(&self) -> Option<Underway> {
-        let (id, names) = (self.id.clone(), self.names.clone());
+        let id = self.id.clone();
+        let names = self.names.clone();
         (self.charged && !self.over).then(|| Underway {
             id,
             names,
@@ -109,8 +110,12 @@ pub(super) async fn write(issuer: &AcmeIssuer, record: &OrderRecord) -> Result<(
         .lock()
         .expect("nobody panics while holding it");
     match record.underway() {
-        Some(underway) => drop(all.insert(record.id.clone(), underway)),
-        None => drop(all.remove(&record.id)),
+        Some(underway) => {
+            all.insert(record.id.clone(), underway);
+        }
+        None => {
+            all.remove(&record.id);
+        }
     }
     Ok(())
 }

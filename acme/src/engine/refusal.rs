@@ -157,18 +157,10 @@ pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> 
         });
     let named: Vec<String> = named.collect();
     let Some(names) = names else { return named };
-    // A CA may name the base of a wildcard, as authorizations do.
-    let is =
-        |said: &str, name: &crate::names::DnsName| said == name.as_str() || said == name.base();
-    let found = |said: &[String]| -> Vec<String> {
-        names
-            .iter()
-            .filter(|name| said.iter().any(|word| is(word, name)))
-            .map(ToString::to_string)
-            .collect()
-    };
-    let culprits = match found(&named) {
-        none if none.is_empty() => found(&words(problem.detail.as_deref().unwrap_or_default())),
+    let culprits = match found(&named, names) {
+        none if none.is_empty() => {
+            found(&words(problem.detail.as_deref().unwrap_or_default()), names)
+        }
         some => some,
     };
     if culprits.len() < names.count() || names.count() == 1 {
@@ -176,6 +168,19 @@ pub(super) fn culprits(problem: &Problem, names: Option<&Names>) -> Vec<String> 
     } else {
         Vec::new()
     }
+}
+
+/// A CA may name the base of a wildcard, as authorizations do.
+fn is(said: &str, name: &crate::names::DnsName) -> bool {
+    said == name.as_str() || said == name.base()
+}
+
+fn found(said: &[String], names: &Names) -> Vec<String> {
+    names
+        .iter()
+        .filter(|name| said.iter().any(|word| is(word, name)))
+        .map(ToString::to_string)
+        .collect()
 }
 
 /// Returns the words of a text that may be names.
@@ -303,17 +308,14 @@ mod tests {
             ("status 429 Too Many Requests", Class::RateLimited, None),
             ("the moon is full", Class::RateLimited, None),
         ] {
-            assert_eq!(
-                (read(detail).0, super::scope(detail, &names())),
-                (class, scope),
-                "{detail}"
-            );
+            assert_eq!(read(detail).0, class, "{detail}");
+            assert_eq!(super::scope(detail, &names()), scope, "{detail}");
         }
     }
 
     #[test]
     fn names_are_found_in_subproblems_and_texts_as_whole_words() {
-        let problem = |detail: &str, subs: &[&str]| -> Problem {
+        fn problem(detail: &str, subs: &[&str]) -> Problem {
             let subs: Vec<_> = subs
                 .iter()
                 .map(|name| {
@@ -323,10 +325,10 @@ mod tests {
                 .collect();
             let json = serde_json::json!({ "detail": detail, "status": 400, "subproblems": subs });
             serde_json::from_value(json).expect("a problem")
-        };
-        let of = |detail: &str, subs: &[&str]| {
+        }
+        fn of(detail: &str, subs: &[&str]) -> String {
             culprits(&problem(detail, subs), Some(&names())).join(" ")
-        };
+        }
         assert_eq!(of("no", &["b.example.org"]), "b.example.org");
         assert_eq!(
             of("Cannot issue for \"x.a.example.com\": policy", &[]),
@@ -369,7 +371,9 @@ mod tests {
     #[test]
     fn refusals_of_orders_without_common_names_concern_the_account() {
         let now: Timestamp = "2026-11-21T00:00:00Z".parse().expect("a time");
-        let order = |text: &str| Names::parse(text.split(' ')).expect("names");
+        fn order(text: &str) -> Names {
+            Names::parse(text.split(' ')).expect("names")
+        }
         let mut suspicion = Suspicion::default();
         for _ in 0..9 {
             assert!(!suspicion.refused(&order("a.example b.example"), now));

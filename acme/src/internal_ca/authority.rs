@@ -36,7 +36,8 @@ impl Subtree {
 
     /// Returns true if the subtree contains this name.
     pub fn holds(&self, name: &DnsName) -> bool {
-        let (tree, base) = (self.0.as_str(), name.base());
+        let tree = self.0.as_str();
+        let base = name.base();
         base == tree
             || base
                 .strip_suffix(tree)

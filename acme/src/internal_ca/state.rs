@@ -58,12 +58,13 @@ pub(super) struct State {
 impl State {
     /// Parses the output of [`Self::record`]; `what` names the record in an error.
     pub(super) fn read(record: &[u8], what: impl FnOnce() -> String) -> Result<Self, CaError> {
-        let damaged = |e: serde_json::Error| StorageError::Damaged {
-            key: what(),
-            line: e.line(),
-            column: e.column(),
-        };
-        Ok(serde_json::from_slice(record).map_err(damaged)?)
+        Ok(
+            serde_json::from_slice(record).map_err(|e| StorageError::Damaged {
+                key: what(),
+                line: e.line(),
+                column: e.column(),
+            })?,
+        )
     }
 
     /// Serializes the state, including the keys.
@@ -331,10 +332,8 @@ impl StateFile {
         if old.as_ref() != Some(&new) {
             write_whole(&path, &new)?;
         }
-        let (roots, bundle) = (
-            self.directory.join("ca.crt"),
-            state.bundle(Timestamp::UNIX_EPOCH),
-        );
+        let roots = self.directory.join("ca.crt");
+        let bundle = state.bundle(Timestamp::UNIX_EPOCH);
         if !std::fs::read(&roots).is_ok_and(|held| held == bundle.as_bytes()) {
             write_whole(&roots, bundle.as_bytes())?;
         }

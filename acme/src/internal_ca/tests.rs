@@ -108,14 +108,14 @@ fn names_outside_the_constraints_are_refused_by_us_and_by_clients() {
 fn the_key_of_the_root_is_kept_nowhere() {
     let dir = tempfile::tempdir().expect("a directory");
     let ca = ca(&dir);
-    let is_kept = |ca: &InternalCa| {
+    fn is_kept(ca: &InternalCa) -> bool {
         let state: serde_json::Value = serde_json::from_slice(&ca.record()).expect("JSON");
         state["generations"]
             .as_array()
             .expect("generations")
             .iter()
             .any(|g| g.get("root_key").is_some())
-    };
+    }
     assert!(!is_kept(&ca));
     ca.roll_over(at(10)).expect("rolls over");
     assert!(!is_kept(&ca));
@@ -197,7 +197,9 @@ fn opening_again_gives_the_same_ca_and_its_files_are_private() {
         fs::read_to_string(again.bundle_path()).expect("there"),
         first
     );
-    let mode = |p: PathBuf| fs::metadata(p).expect("there").permissions().mode() & 0o777;
+    fn mode(p: PathBuf) -> u32 {
+        fs::metadata(p).expect("there").permissions().mode() & 0o777
+    }
     assert_eq!(mode(dir.path().join("ca")), 0o700);
     assert_eq!(mode(dir.path().join("ca/ca.json")), 0o600);
 }
@@ -295,11 +297,16 @@ fn a_ca_of_the_users_signs_and_a_wrong_one_is_refused() {
     client_trusts(&root, &leaf.chain_pem, "a.example.internal", at(1)).expect("trusted");
     // The leaf never outlives the CA.
     assert_eq!(leaf.not_after, at(50));
-    let open = |chain: &str, key| {
-        InternalCa::bring_your_own(config.clone(), chain, key, &root, at(0)).err()
-    };
+    fn open(
+        chain: &str,
+        key: PrivateKeyPem,
+        config: &InternalCaConfig,
+        root: &str,
+    ) -> Option<CaError> {
+        InternalCa::bring_your_own(config.clone(), chain, key, root, at(0)).err()
+    }
     assert!(
-        open(&chain, key)
+        open(&chain, key, &config, &root)
             .expect("refused")
             .to_string()
             .contains("does not belong")
@@ -308,7 +315,7 @@ fn a_ca_of_the_users_signs_and_a_wrong_one_is_refused() {
         .map(|_| leaf.chain_pem.clone())
         .expect("a chain");
     assert!(
-        open(&end_entity, leaf.key_pem.clone())
+        open(&end_entity, leaf.key_pem.clone(), &config, &root)
             .expect("refused")
             .to_string()
             .contains("no CA certificate")
@@ -335,8 +342,12 @@ fn leaves_live_from_an_hour_to_398_days() {
 
 #[test]
 fn a_ca_is_restored_from_an_external_record() {
-    let permit = || Constraints::permit(["example.internal"]).expect("constraints");
-    let config = || InternalCaConfig::new("internal", "/nowhere", permit());
+    fn permit() -> Constraints {
+        Constraints::permit(["example.internal"]).expect("constraints")
+    }
+    fn config() -> InternalCaConfig {
+        InternalCaConfig::new("internal", "/nowhere", permit())
+    }
     let first = InternalCa::of_record(config(), None, at(0)).expect("made");
     let record = first.record();
     let again = InternalCa::of_record(config(), Some(&record), at(1)).expect("opened");

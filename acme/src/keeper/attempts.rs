@@ -13,32 +13,20 @@ impl Keeper {
     /// certificates, and the others that shared the order go on at once without them; else it is
     /// recorded for all, which go on sharing.
     pub(super) async fn record_failure(&self, order: &Job, failure: &Failure, now: Timestamp) {
-        let at_fault = |w: &Wanted| {
-            w.names
-                .iter()
-                .any(|n| failure.culprits.iter().any(|c| c == n.as_str()))
-        };
-        let known = |w: &Wanted| {
-            self.read(|s| {
-                s.attempts
-                    .get(&w.id)
-                    .filter(|a| a.about == about(w))
-                    .cloned()
-            })
-        };
         let is_shared = order.serves.len() > 1;
-        let culprits: Vec<&Wanted> = order.serves.iter().filter(|w| at_fault(w)).collect();
-        // A transient failure of one name may be over in a second: a new order for the others would
-        // cost more.
-        let is_first = || culprits.iter().all(|w| known(w).is_none());
-        let is_the_orders =
-            culprits.is_empty() || (is_shared && failure.class == Class::Transient && is_first());
+        let culprits: Vec<&Wanted> = order
+            .serves
+            .iter()
+            .filter(|w| at_fault(w, &failure.culprits))
+            .collect();
+        let is_the_orders = culprits.is_empty()
+            || (is_shared && failure.class == Class::Transient && self.is_first(&culprits));
         for want in if is_the_orders {
             order.serves.iter().collect()
         } else {
             culprits
         } {
-            let previous = known(want);
+            let previous = self.known(want);
             let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
             // Wanted certificates that share an order wait equally long.
             let spread = uniform(
@@ -100,6 +88,27 @@ impl Keeper {
                 .collect()
         })
     }
+
+    fn known(&self, w: &Wanted) -> Option<Attempts> {
+        self.read(|s| {
+            s.attempts
+                .get(&w.id)
+                .filter(|a| a.about == about(w))
+                .cloned()
+        })
+    }
+
+    /// A transient failure of one name may be over in a second: a new order for the others would
+    /// cost more.
+    fn is_first(&self, culprits: &[&Wanted]) -> bool {
+        culprits.iter().all(|w| self.known(w).is_none())
+    }
+}
+
+fn at_fault(w: &Wanted, culprits: &[String]) -> bool {
+    w.names
+        .iter()
+        .any(|n| culprits.iter().any(|c| c == n.as_str()))
 }
 
 /// Returns the fingerprint of a wanted certificate, for [`Attempts::about`].

@@ -92,7 +92,9 @@ impl Keeper {
         self.storage.remove(key).await?;
         self.write(|state| match id {
             Some(id) => state.forget_failures(&id),
-            None => drop(state.unclaimed.remove(key.name())),
+            None => {
+                state.unclaimed.remove(key.name());
+            }
         });
         Ok(true)
     }
@@ -134,7 +136,8 @@ mod tests {
                 return Err(Failure::new(Class::Config, "it is bad"));
             }
             let made = self_signed(name, request.now).expect("made");
-            let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
+            let from = request.now;
+            let days = SignedDuration::from_hours(24 * 90);
             let ari_id = Some(format!("ari.{}", made.serial));
             Ok(IssuedCertificate {
                 issuer: "ca".to_owned(),
@@ -165,7 +168,7 @@ mod tests {
     }
 
     fn wanted(names: &[String]) -> Vec<Wanted> {
-        let want = |name: &String| {
+        fn want(name: &String) -> Wanted {
             let names = Names::parse([name]).expect("a name");
             Wanted {
                 id: CertificateId::of("t", &names),
@@ -177,7 +180,7 @@ mod tests {
                 renew_now: false,
                 hold: None,
             }
-        };
+        }
         names.iter().map(want).collect()
     }
 
@@ -206,9 +209,11 @@ mod tests {
             .chain((0..10).map(|i| format!("bad{i}.example.org")))
             .collect();
         let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
-        let day = |n: i64| start + SignedDuration::from_hours(24 * n);
-        keeper.pass(&wanted(&hosts), day(0)).await;
-        keeper.pass(&wanted(&hosts), day(0)).await;
+        fn day(n: i64, start: &Timestamp) -> Timestamp {
+            *start + SignedDuration::from_hours(24 * n)
+        }
+        keeper.pass(&wanted(&hosts), day(0, &start)).await;
+        keeper.pass(&wanted(&hosts), day(0, &start)).await;
         assert_eq!(count(&*storage).await, [30, 30, 10]);
 
         // Five of each stay. Ten of the others are deleted with their Secrets, as in a cluster.
@@ -217,7 +222,7 @@ mod tests {
             keeper.drop_adopted(&want.id);
         }
         for n in 1..=28 {
-            keeper.pass(&wanted(&stay), day(n)).await;
+            keeper.pass(&wanted(&stay), day(n, &start)).await;
             assert_eq!(
                 count(&*storage).await,
                 [30, 30, 10],
@@ -225,7 +230,7 @@ mod tests {
             );
         }
         let issued = ca.0.load(Ordering::Relaxed);
-        keeper.pass(&wanted(&stay), day(32)).await;
+        keeper.pass(&wanted(&stay), day(32, &start)).await;
         assert_eq!(
             count(&*storage).await,
             [30, 20, 5],
@@ -240,10 +245,10 @@ mod tests {
         // Long-expired certificates are removed altogether; a host that comes back would need a new
         // one in any case.
         for n in 33..=125 {
-            keeper.pass(&wanted(&stay), day(n)).await;
+            keeper.pass(&wanted(&stay), day(n, &start)).await;
         }
         // The last pass may have renewed one, whose window is requested in the next.
-        keeper.pass(&wanted(&stay), day(125)).await;
+        keeper.pass(&wanted(&stay), day(125, &start)).await;
         // Ten of the thirty certificates are not held by the keeper any more; their entries are not
         // ours to remove.
         assert_eq!(count(&*storage).await, [15, 5, 5]);
@@ -252,7 +257,7 @@ mod tests {
             assert!(
                 keeper
                     .held_as(id)
-                    .is_some_and(|held| held.certificate.not_after > day(125)),
+                    .is_some_and(|held| held.certificate.not_after > day(125, &start)),
                 "{host}"
             );
         }

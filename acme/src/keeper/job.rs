@@ -64,10 +64,9 @@ impl RunningJobs {
         let free = slots
             .checked_sub(self.tasks.len())
             .filter(|free| *free > 0)?;
-        let may = |job: &Job| {
+        let at = queue.iter().position(|job| {
             self.tenants.get(job.tenant()).copied().unwrap_or_default() < TENANT_SHARE * free
-        };
-        let at = queue.iter().position(may)?;
+        })?;
         queue.remove(at)
     }
 

@@ -4,7 +4,6 @@ use jiff::Timestamp;
 
 use super::pass::{Next, Outlook};
 use super::{Keeper, MAX_SLEEP};
-use crate::failure::Attempts;
 use crate::issuer::CertificateId;
 use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
 use crate::renewal::Window;
@@ -22,16 +21,15 @@ impl Keeper {
             (issuer.name().to_owned(), orders)
         });
         let underway = underway.collect();
-        self.read(|state| {
-            let most = |(id, attempts): (&CertificateId, &Attempts)| {
-                Some((id.clone(), attempts.share_at_most()?))
-            };
-            Progress {
-                underway,
-                share_at_most: state.attempts.iter().filter_map(most).collect(),
-                failed: state.attempts.keys().cloned().collect(),
-                obtained: state.obtained.clone(),
-            }
+        self.read(|state| Progress {
+            underway,
+            share_at_most: state
+                .attempts
+                .iter()
+                .filter_map(|(id, attempts)| Some((id.clone(), attempts.share_at_most()?)))
+                .collect(),
+            failed: state.attempts.keys().cloned().collect(),
+            obtained: state.obtained.clone(),
         })
     }
 
@@ -46,14 +44,17 @@ impl Keeper {
     ) -> Vec<Step<'a>> {
         let steps = plan_with(wanted, held, progress, budgets, now);
         self.read(|state| {
-            let failures = |id: &CertificateId| {
-                state
-                    .attempts
-                    .get(id)
-                    .map_or(0, |attempts| attempts.failures)
-            };
-            let asked = |id: &CertificateId| state.forced.get(id) == Some(&true);
-            state.breakers.hold(steps, failures, asked, now)
+            state.breakers.hold(
+                steps,
+                |id| {
+                    state
+                        .attempts
+                        .get(id)
+                        .map_or(0, |attempts| attempts.failures)
+                },
+                |id| state.forced.get(id) == Some(&true),
+                now,
+            )
         })
     }
 
@@ -69,28 +70,6 @@ impl Keeper {
     }
 
     pub(super) fn outlook(&self, steps: &[Step<'_>], now: Timestamp) -> Vec<Outlook> {
-        let attempts = |w: &Wanted| self.read(|s| s.attempts.get(&w.id).cloned());
-        let line = |w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp| Outlook {
-            id: w.id.clone(),
-            tenant: w.tenant.clone(),
-            names: w.names.clone(),
-            issuer: w.issuer.clone(),
-            expires,
-            next,
-            at,
-            refused: attempts(w).and_then(|a| a.refused),
-            last_error: attempts(w).map(|a| a.last.message),
-            notice: None,
-        };
-        let wait = |w: &Wanted, until: Timestamp, because: &str| match attempts(w) {
-            // The message after the next attempt need not be the same error.
-            Some(own) if own.not_before == until => Next::Retry(own.last.class),
-            Some(own) => {
-                let twice = format!(": {}", own.last.message);
-                Next::Wait(because.strip_suffix(&twice).unwrap_or(because).to_owned())
-            }
-            None => Next::Wait(because.to_owned()),
-        };
         let mut lines = Vec::with_capacity(steps.len());
         for step in steps {
             match step {
@@ -104,10 +83,9 @@ impl Keeper {
                         .replaces
                         .filter(|_| reason == Reason::Revoked)
                         .and_then(|h| self.notice(&h.id));
-                    let reported = |w: &&Wanted| line(w, expires, Next::Issue(reason), now);
                     lines.extend(order.serves.iter().map(|w| Outlook {
                         notice: notice.clone(),
-                        ..reported(w)
+                        ..self.line(w, expires, Next::Issue(reason), now)
                     }));
                 }
                 Step::Wait {
@@ -116,8 +94,8 @@ impl Keeper {
                     because,
                     served,
                 } => {
-                    let next = wait(wanted, *until, because);
-                    lines.push(line(wanted, served.map(|h| h.not_after), next, *until));
+                    let next = self.wait(wanted, *until, because);
+                    lines.push(self.line(wanted, served.map(|h| h.not_after), next, *until));
                 }
                 Step::Keep {
                     wanted,
@@ -127,7 +105,7 @@ impl Keeper {
                     let notice = self.notice(&held.id);
                     lines.push(Outlook {
                         notice,
-                        ..line(wanted, Some(held.not_after), Next::Renew, *until)
+                        ..self.line(wanted, Some(held.not_after), Next::Renew, *until)
                     });
                 }
                 Step::Retire(_) => {}
@@ -140,5 +118,36 @@ impl Keeper {
     /// Returns a notice about a certificate's renewal window, if there is one.
     pub(super) fn notice(&self, id: &CertificateId) -> Option<String> {
         self.read(|state| state.windows.get(id).and_then(Window::notice))
+    }
+
+    fn attempts(&self, w: &Wanted) -> Option<crate::failure::Attempts> {
+        self.read(|s| s.attempts.get(&w.id).cloned())
+    }
+
+    fn line(&self, w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp) -> Outlook {
+        Outlook {
+            id: w.id.clone(),
+            tenant: w.tenant.clone(),
+            names: w.names.clone(),
+            issuer: w.issuer.clone(),
+            expires,
+            next,
+            at,
+            refused: self.attempts(w).and_then(|a| a.refused),
+            last_error: self.attempts(w).map(|a| a.last.message),
+            notice: None,
+        }
+    }
+
+    fn wait(&self, w: &Wanted, until: Timestamp, because: &str) -> Next {
+        match self.attempts(w) {
+            // The message after the next attempt need not be the same error.
+            Some(own) if own.not_before == until => Next::Retry(own.last.class),
+            Some(own) => {
+                let twice = format!(": {}", own.last.message);
+                Next::Wait(because.strip_suffix(&twice).unwrap_or(because).to_owned())
+            }
+            None => Next::Wait(because.to_owned()),
+        }
     }
 }

@@ -95,13 +95,12 @@ impl Keeper {
             None => {}
         }
         let served = self.read(|state| {
-            let covers = |held: &&Arc<Stored>| {
-                held.tenant == want.tenant && held.certificate.names.cover(&want.names)
-            };
             let mut others = state
                 .held
                 .values()
-                .filter(covers)
+                .filter(|held| {
+                    held.tenant == want.tenant && held.certificate.names.cover(&want.names)
+                })
                 .map(|held| &held.certificate);
             others
                 .find(|held| held.serial != serial && held.not_after > now)
@@ -236,7 +235,8 @@ mod tests {
         async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let made = self_signed(request.names.first(), request.now).expect("made");
-            let (from, days) = (request.now, SignedDuration::from_hours(24 * 90));
+            let from = request.now;
+            let days = SignedDuration::from_hours(24 * 90);
             Ok(IssuedCertificate {
                 issuer: "ca".to_owned(),
                 not_before: from,
@@ -249,7 +249,8 @@ mod tests {
     fn want() -> Wanted {
         let names = Names::parse(["a.example"]).expect("a name");
         let id = CertificateId::of("t", &names);
-        let (tenant, issuer) = ("t".to_owned(), "ca".to_owned());
+        let tenant = "t".to_owned();
+        let issuer = "ca".to_owned();
         Wanted {
             id,
             tenant,
@@ -336,10 +337,8 @@ mod tests {
                     .as_ref()
                     .is_some_and(|text| text.contains("refuses") && text.contains("no"))
             );
-            assert_eq!(
-                (&line.next, line.refused.as_ref()),
-                (&Next::Retry(Class::Bug), Some(&second))
-            );
+            assert_eq!(line.next, Next::Retry(Class::Bug), "it is tried again");
+            assert_eq!(line.refused.as_ref(), Some(&second), "the refusal is kept");
             assert_eq!(
                 line.expires.map(|end| end > at(DUE)),
                 Some(true),
@@ -373,10 +372,8 @@ mod tests {
         }
         // One that Envoys take ends it, and a later refusal begins anew.
         let pass = keeper.pass(&[want()], now).await;
-        assert_eq!(
-            (pass.issued.len(), pass.outlook[0].last_error.as_ref()),
-            (1, None)
-        );
+        assert_eq!(pass.issued.len(), 1, "it is ordered again");
+        assert_eq!(pass.outlook[0].last_error.as_ref(), None, "nothing failed");
         let good = serial(&keeper);
         now += SignedDuration::from_hours(DUE);
         keeper.pass(&[want()], now).await;
@@ -403,12 +400,8 @@ mod tests {
         keeper.pass(&[want()], at(0)).await;
         assert_eq!(site.issued(), 1, "not at once");
         let pass = keeper.pass(&[want()], at(1)).await;
-        assert_eq!(
-            (pass.issued.len(), site.issued()),
-            (1, 2),
-            "{:?}",
-            pass.outlook
-        );
+        assert_eq!(pass.issued.len(), 1, "{:?}", pass.outlook);
+        assert_eq!(site.issued(), 2, "{:?}", pass.outlook);
         // The next one is refused too: the first one is no better.
         let second = serial(&keeper);
         keeper

@@ -74,8 +74,10 @@ impl Keeper {
                 wants.mark_unchanged();
                 let wanted = self.with_holds(wanted_certificates.read().values(), now);
                 busy.retain(|id, job| {
-                    let is_wanted = |id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok();
-                    let serves = job.serves.iter().any(is_wanted);
+                    let serves = job
+                        .serves
+                        .iter()
+                        .any(|id| wanted.binary_search_by(|want| want.id.cmp(id)).is_ok());
                     if !serves {
                         running.cancel(id);
                         unclaimed_orders.claim(&job.issuer, id);
@@ -83,7 +85,8 @@ impl Keeper {
                     serves
                 });
                 let held = self.held();
-                let (budgets, progress) = (self.budgets(), self.progress());
+                let budgets = self.budgets();
+                let progress = self.progress();
                 let steps = self.make_plan(&wanted, &held, &progress, &budgets, now);
                 let (expired, look_again) =
                     unclaimed_orders.take_expired(&progress, &wanted, &busy, start);
@@ -224,7 +227,6 @@ impl UnclaimedOrders {
             self.since.clear();
             return (Vec::new(), None);
         }
-        let key = |issuer: &str, id: &CertificateId| (issuer.to_owned(), id.clone());
         let unclaimed = progress.unclaimed(wanted).into_iter();
         let mut unclaimed: BTreeSet<_> = unclaimed
             .map(|(issuer, order)| key(issuer, &order.id))
@@ -259,18 +261,15 @@ impl UnclaimedOrders {
     }
 }
 
+fn key(issuer: &str, id: &CertificateId) -> (String, CertificateId) {
+    (issuer.to_owned(), id.clone())
+}
+
 /// Returns the certificates whose outlook differs; both lists are sorted by name. The time of the
 /// next step changes with every plan and is not compared.
 fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
-    let says = |line: &Outlook| {
-        (
-            line.next.clone(),
-            line.last_error.clone(),
-            line.refused.clone(),
-            line.notice.clone(),
-        )
-    };
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
+    let mut old = before.iter().peekable();
+    let mut new = after.iter().peekable();
     let mut all = Vec::new();
     loop {
         match (old.peek(), new.peek()) {
@@ -295,6 +294,15 @@ fn differences(before: &[Outlook], after: &[Outlook]) -> Vec<CertificateId> {
     }
 }
 
+fn says(line: &Outlook) -> (super::Next, Option<String>, Option<String>, Option<String>) {
+    (
+        line.next.clone(),
+        line.last_error.clone(),
+        line.refused.clone(),
+        line.notice.clone(),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,7 +314,8 @@ mod tests {
         let names = Names::parse([name]).expect("a name");
         let id = CertificateId::of("t", &names);
         let last_error = last_error.map(str::to_owned);
-        let (tenant, issuer) = ("t".to_owned(), "i".to_owned());
+        let tenant = "t".to_owned();
+        let issuer = "i".to_owned();
         Outlook {
             id,
             tenant,
@@ -323,14 +332,17 @@ mod tests {
 
     #[test]
     fn an_order_is_abandoned_once_it_is_no_longer_claimed() {
-        let want = |host: &str, issuer: &str| {
+        fn want(host: &str, issuer: &str) -> Wanted {
             let names = Names::parse([host]).expect("a name");
             let (id, tenant, issuer) = (
                 CertificateId::of("t", &names),
                 "t".to_owned(),
                 issuer.to_owned(),
             );
-            let (validity, may_share, renew_now, hold) = (None, true, false, None);
+            let validity = None;
+            let may_share = true;
+            let renew_now = false;
+            let hold = None;
             Wanted {
                 id,
                 tenant,
@@ -341,21 +353,25 @@ mod tests {
                 renew_now,
                 hold,
             }
-        };
-        let (a, b) = (want("a.example", "ca"), want("b.example", "ca"));
-        let order = |w: &Wanted| Underway {
-            id: w.id.clone(),
-            names: w.names.clone(),
-            placed: true,
-        };
+        }
+        let a = want("a.example", "ca");
+        let b = want("b.example", "ca");
+        fn order(w: &Wanted) -> Underway {
+            Underway {
+                id: w.id.clone(),
+                names: w.names.clone(),
+                placed: true,
+            }
+        }
         let orders = [&a, &b].map(|w| (w.id.clone(), order(w)));
         let underway = BTreeMap::from([("ca".to_owned(), BTreeMap::from(orders))]);
         let progress = Progress {
             underway,
             ..Progress::default()
         };
-        let (mut unclaimed_orders, start, none) =
-            (UnclaimedOrders::default(), Instant::now(), BTreeMap::new());
+        let mut unclaimed_orders = UnclaimedOrders::default();
+        let start = Instant::now();
+        let none = BTreeMap::new();
         let mut expired = |wanted: &[Wanted], seconds| {
             let (expired, again) = unclaimed_orders.take_expired(
                 &progress,
@@ -386,10 +402,10 @@ mod tests {
 
     #[test]
     fn only_changed_outlooks_are_reported() {
-        let sorted = |mut lines: Vec<Outlook>| {
+        fn sorted(mut lines: Vec<Outlook>) -> Vec<Outlook> {
             lines.sort_by(|a, b| a.id.cmp(&b.id));
             lines
-        };
+        }
         let before = sorted(vec![
             line("a.example", None),
             line("b.example", None),

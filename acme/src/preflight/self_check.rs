@@ -74,9 +74,10 @@ impl SelfCheck {
         let mut kept = self.take(address, connections).into_iter();
         let (first, answered) = probe.send(kept.next()).await;
         if let Err(error) = answered {
-            match error.is_server_failure() {
-                true => self.forget(address),
-                false => self.keep(address, first.into_iter().chain(kept)),
+            if error.is_server_failure() {
+                self.forget(address)
+            } else {
+                self.keep(address, first.into_iter().chain(kept))
             }
             return Err(error);
         }
@@ -149,7 +150,8 @@ impl Probe<'_> {
             .fill(&mut random)
             .expect("the operating system gives random bytes");
         let token = BASE64_URL_SAFE_NO_PAD.encode(random);
-        let (host, address) = (self.host.to_owned(), self.address);
+        let host = self.host.to_owned();
+        let address = self.address;
         let exchange = async {
             if let Some(mut kept) = kept
                 && let Ok(answer) = kept.exchange(&host, &token).await
@@ -403,7 +405,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_answer_of_a_stateless_responder_is_accepted_plain_or_chunked() {
-        let body = |path: &str| crate::challenge::http::answer(path, "thumb").expect("a token");
+        fn body(path: &str) -> String {
+            crate::challenge::http::answer(path, "thumb").expect("a token")
+        }
         check(move |p| format!("HTTP/1.1 200 OK\r\n\r\n{}", body(p)))
             .await
             .expect("plain");
@@ -456,10 +460,8 @@ mod tests {
 
     async fn server(is_dead: impl Fn(usize) -> bool + Send + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
-        let (address, connections) = (
-            listener.local_addr().expect("bound"),
-            Arc::<AtomicUsize>::default(),
-        );
+        let address = listener.local_addr().expect("bound");
+        let connections = Arc::<AtomicUsize>::default();
         let mut tasks = JoinSet::new();
         let count = connections.clone();
         tasks.spawn(async move {

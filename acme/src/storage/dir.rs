@@ -105,11 +105,8 @@ impl Directory {
 
     fn read_now(&self, key: &Key) -> Result<Option<Entry>, StorageError> {
         let path = self.file(key);
-        let unreadable = |why: String| StorageError::Unreadable {
-            path: path.display().to_string(),
-            why,
-        };
-        let Some((meta, bytes)) = FilePool::read(&path).map_err(|e| unreadable(e.to_string()))?
+        let Some((meta, bytes)) =
+            FilePool::read(&path).map_err(|e| unreadable(e.to_string(), &path))?
         else {
             return Ok(None);
         };
@@ -126,7 +123,10 @@ impl Directory {
             return Ok(None);
         }
         if meta.size() > LARGEST {
-            return Err(unreadable("it is larger than any entry of ours".to_owned()));
+            return Err(unreadable(
+                "it is larger than any entry of ours".to_owned(),
+                &path,
+            ));
         }
         Ok(Some(Entry {
             version: version_of(&bytes),
@@ -141,11 +141,10 @@ impl Directory {
             .journal
             .turn()
             .map_err(|e| failed("locking", &path, e))?;
-        let there = || Ok::<_, StorageError>(self.read_now(key)?.map(|e| e.version));
         let holds = match expect {
             Expect::Anything => true,
-            Expect::Absent => there()?.is_none(),
-            Expect::Version(v) => there()?.as_ref() == Some(v),
+            Expect::Absent => self.read_now(key)?.is_none(),
+            Expect::Version(v) => self.read_now(key)?.is_some_and(|e| e.version == *v),
         };
         if !holds {
             return Err(StorageError::Conflict {
@@ -168,6 +167,13 @@ impl Directory {
     }
 }
 
+fn unreadable(why: String, path: &Path) -> StorageError {
+    StorageError::Unreadable {
+        path: path.display().to_string(),
+        why,
+    }
+}
+
 /// The entries of a directory that is being opened.
 struct Entries<'a> {
     root: &'a Path,
@@ -182,7 +188,8 @@ impl Files for Entries<'_> {
     }
 
     fn restore(&self, key: &Key, content: Option<&[u8]>) -> io::Result<()> {
-        let (path, file_pool) = (file_of(self.root, key), &self.file_pool[&key.kind()]);
+        let path = file_of(self.root, key);
+        let file_pool = &self.file_pool[&key.kind()];
         match content {
             Some(bytes) => file_pool
                 .write(&path, bytes)
@@ -325,7 +332,8 @@ impl Storage for Directory {
     }
 
     async fn set_aside(&self, key: &Key) -> Result<Option<String>, StorageError> {
-        let (path, folder) = (self.file(key), self.root.join(ASIDE));
+        let path = self.file(key);
+        let folder = self.root.join(ASIDE);
         private_folder(&folder)?;
         let now = jiff::Timestamp::now().as_millisecond();
         let place = folder.join(format!("{}-{}.{now}", key.kind().as_str(), key.name()));
@@ -405,7 +413,9 @@ mod tests {
             .write(&key, b"secret", &Expect::Absent)
             .await
             .expect("writes");
-        let mode = |p: &Path| fs::metadata(p).expect("there").permissions().mode() & 0o777;
+        fn mode(p: &Path) -> u32 {
+            fs::metadata(p).expect("there").permissions().mode() & 0o777
+        }
         assert_eq!(mode(store.path()), 0o700);
         assert_eq!(mode(&store.path().join("certificates")), 0o700);
         assert_eq!(mode(&store.file(&key)), 0o600);
@@ -421,14 +431,14 @@ mod tests {
             .expect("writes");
         drop(store);
         let root = tmp.path().join("acme");
-        let content = || {
+        fn content(root: &Path) -> [Option<Vec<u8>>; 3] {
             let files = ["format", "journal", "accounts/a_40ca.example.json"]
                 .map(|name| fs::read(root.join(name)).ok());
             assert!(files[0].is_some() && files[1].is_some());
             files
-        };
+        }
         fs::write(root.join(format::FILE), "2\n").expect("written");
-        let before = content();
+        let before = content(&root);
         let refused = Directory::open(&root).expect_err("it is newer");
         assert!(
             matches!(
@@ -441,16 +451,14 @@ mod tests {
             ),
             "{refused}"
         );
-        assert_eq!(content(), before);
+        assert_eq!(content(&root), before);
     }
 
     #[tokio::test]
     async fn an_unreadable_entry_is_set_aside_also_after_a_restart() {
         let (tmp, store) = store();
-        let (key, folder) = (
-            Key::new(Kind::Certificate, "a.example"),
-            Key::new(Kind::Budget, "ca"),
-        );
+        let key = Key::new(Kind::Certificate, "a.example");
+        let folder = Key::new(Kind::Budget, "ca");
         store
             .write(&key, b"broken", &Expect::Absent)
             .await

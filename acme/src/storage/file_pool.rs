@@ -83,20 +83,7 @@ impl FilePool {
     /// Takes a lock if it is free: an empty file at that path, locked by its holder. An unlocked
     /// file was left by a process that died.
     pub(super) fn try_lock(self: &Arc<Self>, path: &Path) -> io::Result<Option<HeldLock>> {
-        let open = |path: &Path| {
-            OpenOptions::new()
-                .create(true)
-                .write(true)
-                .truncate(false)
-                .mode(0o600)
-                .open(path)
-        };
         loop {
-            let held = |file| HeldLock {
-                file: Some(file),
-                path: path.to_owned(),
-                file_pool: self.clone(),
-            };
             let (spare, file) = match self
                 .locked
                 .lock()
@@ -113,7 +100,7 @@ impl FilePool {
                 }
             };
             if renameat_with(CWD, &spare, CWD, path, RenameFlags::NOREPLACE).is_ok() {
-                return Ok(Some(held(file)));
+                return Ok(Some(held(file, path, self)));
             }
             drop(file);
             self.put(spare);
@@ -127,7 +114,7 @@ impl FilePool {
             if fs::metadata(path)
                 .is_ok_and(|there| file.metadata().is_ok_and(|ours| ours.ino() == there.ino()))
             {
-                return Ok(Some(held(file)));
+                return Ok(Some(held(file, path, self)));
             }
         }
     }
@@ -186,13 +173,6 @@ impl FilePool {
 
     /// Empties a file and keeps it for the next write.
     pub(super) fn keep(&self, spare: PathBuf) {
-        // A reader that opened the file before its replacement goes on reading: then it is removed
-        // instead.
-        let empty = |mut file: File| {
-            file.try_lock().is_ok()
-                && file.write_all(LEFT).is_ok()
-                && file.set_len(LEFT.len() as u64).is_ok()
-        };
         if OpenOptions::new().write(true).open(&spare).is_ok_and(empty) {
             self.put(spare);
         } else {
@@ -212,6 +192,31 @@ impl FilePool {
             let _ = fs::remove_file(spare);
         }
     }
+}
+
+fn open(path: &Path) -> Result<File, io::Error> {
+    OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(path)
+}
+
+fn held(file: File, path: &Path, this: &Arc<FilePool>) -> HeldLock {
+    HeldLock {
+        file: Some(file),
+        path: path.to_owned(),
+        file_pool: this.clone(),
+    }
+}
+
+/// A reader that opened the file before its replacement goes on reading: then it is removed
+/// instead.
+fn empty(mut file: File) -> bool {
+    file.try_lock().is_ok()
+        && file.write_all(LEFT).is_ok()
+        && file.set_len(LEFT.len() as u64).is_ok()
 }
 
 /// A lock that is held. The kernel releases it when the process dies.
@@ -281,7 +286,9 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file_pool = FilePool::of(dir.path().to_owned());
         let path = dir.path().join("a.json");
-        let content = |i: u8| vec![i; 5000];
+        fn content(i: u8) -> Vec<u8> {
+            vec![i; 5000]
+        }
         file_pool.write(&path, &content(0)).expect("written");
         std::thread::scope(|threads| {
             for _ in 0..3 {
@@ -307,10 +314,8 @@ mod tests {
     #[test]
     fn a_lock_has_one_holder_leaves_nothing_and_outlives_no_process() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (ours, others) = (
-            Arc::new(FilePool::of(dir.path().to_owned())),
-            Arc::new(FilePool::of(dir.path().to_owned())),
-        );
+        let ours = Arc::new(FilePool::of(dir.path().to_owned()));
+        let others = Arc::new(FilePool::of(dir.path().to_owned()));
         let path = dir.path().join("orders-a");
         // Left by a process that died.
         fs::write(&path, "").expect("written");

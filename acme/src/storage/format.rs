@@ -18,14 +18,13 @@ pub const FILE: &str = "format";
 /// When a newer version wrote the directory, or the file cannot be read.
 pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
     let path = directory.join(FILE);
-    let object = || path.display().to_string();
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(why) => {
             return Err(StorageError::Io {
                 doing: "reading",
-                object: object(),
+                object: object(&path),
                 why,
             });
         }
@@ -33,17 +32,21 @@ pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
     match text.trim().parse::<u32>() {
         Ok(format) if format <= known => Ok(()),
         Ok(format) => Err(StorageError::Newer {
-            object: object(),
+            object: object(&path),
             format,
             known,
         }),
         // A power failure may leave it empty: whoever wrote it had not written anything else yet.
         Err(_) if text.trim_matches('\0').trim().is_empty() => Ok(()),
         Err(_) => Err(StorageError::Unreadable {
-            path: object(),
+            path: object(&path),
             why: format!("expected a number, found {text:?}"),
         }),
     }
+}
+
+fn object(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// Checks a directory, and records the format that is written from now on.
@@ -52,7 +55,8 @@ pub fn check(directory: &Path, known: u32) -> Result<(), StorageError> {
 /// As [`check`], or when the file cannot be written.
 pub fn claim(directory: &Path, known: u32) -> Result<(), StorageError> {
     check(directory, known)?;
-    let (path, text) = (directory.join(FILE), format!("{known}\n"));
+    let path = directory.join(FILE);
+    let text = format!("{known}\n");
     match fs::read_to_string(&path) {
         Ok(there) if there == text => Ok(()),
         _ => write_whole(&path, text.as_bytes()),
@@ -66,7 +70,8 @@ mod tests {
     #[test]
     fn a_newer_format_is_refused_and_an_older_one_is_taken_over() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (path, file) = (dir.path(), dir.path().join(FILE));
+        let path = dir.path();
+        let file = dir.path().join(FILE);
         check(path, 1).expect("no file is format 1");
         assert!(!file.exists(), "a check writes nothing");
         for (there, known, written) in [

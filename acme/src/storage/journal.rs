@@ -110,9 +110,9 @@ impl Journal {
                 others.push((key, content, there));
             }
         }
-        let is_of_now =
-            |text: &Zeroizing<Vec<u8>>| text.is_empty() || text.starts_with(boot.as_bytes());
-        let restarted = !texts.iter().all(is_of_now);
+        let restarted = !texts
+            .iter()
+            .all(|text| text.is_empty() || text.starts_with(boot.as_bytes()));
         if restarted {
             for (key, content, _) in &others {
                 files.restore(key, *content)?;
@@ -303,7 +303,8 @@ impl Open {
             file.sync_all()?;
             File::open(root)?.sync_all()?;
         }
-        let (unsettled, replaced) = (HashMap::new(), Vec::new());
+        let unsettled = HashMap::new();
+        let replaced = Vec::new();
         Ok(Self {
             file: Arc::new(file),
             inode: meta.ino(),
@@ -317,7 +318,8 @@ impl Open {
 
     /// Continues in a new journal; all entries of the old one are on the disk.
     fn go_on_in(&mut self, new: Self) {
-        let (next, replaced) = (self.next, std::mem::take(&mut self.replaced));
+        let next = self.next;
+        let replaced = std::mem::take(&mut self.replaced);
         *self = Self {
             next,
             replaced,
@@ -370,8 +372,8 @@ fn checksum(bytes: &[u8]) -> [u8; 8] {
 }
 
 fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let (name, bytes) = (key.name().as_bytes(), content.unwrap_or_default());
-    let too_long = |_| io::Error::other("larger than any entry of ours");
+    let name = key.name().as_bytes();
+    let bytes = content.unwrap_or_default();
     let kind = Kind::ALL
         .iter()
         .position(|k| *k == key.kind())
@@ -387,6 +389,10 @@ fn entry(key: &Key, content: Option<&[u8]>) -> io::Result<Zeroizing<Vec<u8>>> {
     let sum = checksum(&entry[16..]);
     entry[8..16].copy_from_slice(&sum);
     Ok(entry)
+}
+
+fn too_long(_: std::num::TryFromIntError) -> io::Error {
+    io::Error::other("larger than any entry of ours")
 }
 
 /// An iterator over the complete entries of a journal.
@@ -463,12 +469,10 @@ mod tests {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
         let store = Directory::open(&root).expect("opens");
-        let (lost, damaged, old, removed) = (
-            order("lost"),
-            order("damaged"),
-            order("old"),
-            order("removed"),
-        );
+        let lost = order("lost");
+        let damaged = order("damaged");
+        let old = order("old");
+        let removed = order("removed");
         for key in [&lost, &damaged, &old, &removed] {
             store
                 .write(key, b"first", &Expect::Absent)
@@ -579,10 +583,8 @@ mod tests {
     async fn a_full_journal_is_done_away_with_and_others_go_on_in_the_new_one() {
         let tmp = tempfile::tempdir().expect("a directory");
         let root = tmp.path().join("acme");
-        let (ours, other) = (
-            Directory::open(&root).expect("opens"),
-            Directory::open(&root).expect("opens"),
-        );
+        let ours = Directory::open(&root).expect("opens");
+        let other = Directory::open(&root).expect("opens");
         let large = vec![b'x'; 3 << 20];
         for i in 0..4 {
             ours.write(&order(&format!("large{i}")), &large, &Expect::Absent)
@@ -636,17 +638,17 @@ mod tests {
             .write(&key, b"second content", &Expect::Anything)
             .await
             .expect("writes");
-        let all = || -> Vec<Vec<u8>> {
+        fn all(root: &Path) -> Vec<Vec<u8>> {
             fs::read_dir(root.join("orders"))
                 .expect("lists")
                 .flatten()
                 .map(|e| fs::read(e.path()).expect("there"))
                 .collect()
-        };
-        assert!(all().iter().any(|text| text == b"first content"));
+        }
+        assert!(all(&root).iter().any(|text| text == b"first content"));
         store.flush(&key).await.expect("settles");
         assert!(
-            !all().iter().any(|text| text == b"first content"),
+            !all(&root).iter().any(|text| text == b"first content"),
             "what was replaced is not kept"
         );
     }

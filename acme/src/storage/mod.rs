@@ -97,8 +97,11 @@ impl Key {
 
     /// Makes a key from the output of [`Self::name`]; `None` if no key has this name.
     pub fn named(kind: Kind, name: &str) -> Option<Self> {
-        let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
-        let is_name = !name.is_empty() && !name.starts_with('.') && name.bytes().all(fits);
+        let is_name = !name.is_empty()
+            && !name.starts_with('.')
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'));
         is_name.then(|| Self {
             kind,
             name: name.to_owned(),

@@ -261,14 +261,13 @@ async fn pass(
     } else {
         0
     });
-    let late = move |chunk| async move {
-        tokio::time::sleep(lag).await;
-        chunk
-    };
     let stream = body
         .into_data_stream()
         .map_err(std::io::Error::other)
-        .map(late)
+        .map(move |chunk| async move {
+            tokio::time::sleep(lag).await;
+            chunk
+        })
         .buffered(UNDERWAY);
     let step = weather.cut.load(Ordering::Relaxed);
     if !is_watch || step == 0 {
@@ -278,7 +277,8 @@ async fn pass(
         ));
     }
     let limit = 1 + step * weather.watches.fetch_add(1, Ordering::Relaxed);
-    let (mut left, cuts) = (limit, weather.cuts.clone());
+    let mut left = limit;
+    let cuts = weather.cuts.clone();
     let cut = stream.flat_map(move |chunk| {
         let mut parts: Vec<std::io::Result<Frame<Bytes>>> = Vec::new();
         match chunk {

@@ -14,10 +14,8 @@ use xds::{Cache, Resource, Server, UnixPeers, Update, View};
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let (socket, file) = (
-        args.next().context("SOCKET")?,
-        args.next().context("RESOURCES")?,
-    );
+    let socket = args.next().context("SOCKET")?;
+    let file = args.next().context("RESOURCES")?;
     let encoded = DeltaDiscoveryResponse::decode(std::fs::read(&file)?.as_slice())?;
     let upserts = encoded
         .resources
@@ -29,7 +27,8 @@ async fn main() -> Result<()> {
             )?)
         })
         .collect::<Result<_>>()?;
-    let (cache, view) = (Cache::new(), View::new("fleet"));
+    let cache = Cache::new();
+    let view = View::new("fleet");
     cache.publish(
         &view,
         Update {

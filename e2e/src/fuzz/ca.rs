@@ -89,10 +89,13 @@ fn mangled(answer: Response<Bytes>, chosen: &mut Chosen) -> Response<Bytes> {
         match chosen.below(6) {
             0 => parts.status = StatusCode::from_u16(*chosen.of(&STATUSES)).expect("a status"),
             1 => {
-                let (name, value) = (*chosen.of(&HEADERS), *chosen.of(&VALUES));
+                let name = *chosen.of(&HEADERS);
+                let value = *chosen.of(&VALUES);
                 parts.headers.insert(name, value.parse().expect("a value"));
             }
-            2 => drop(parts.headers.remove(*chosen.of(&HEADERS))),
+            2 => {
+                parts.headers.remove(*chosen.of(&HEADERS));
+            }
             3 => body = Bytes::from(chosen.some(200)),
             4 if !body.is_empty() => {
                 let mut bytes = body.to_vec();

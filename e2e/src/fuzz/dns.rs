@@ -260,7 +260,8 @@ pub(super) fn run(data: &[u8]) {
                 }
             }
             _ => {
-                let (host, method) = ("a.example.org", ChallengeKind::Http01);
+                let host = "a.example.org";
+                let method = ChallengeKind::Http01;
                 match Lookup::new(resolver).facts(host, method).await {
                     Ok(facts) => {
                         let ours = ["192.0.2.1".parse().expect("an address")];

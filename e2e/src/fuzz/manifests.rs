@@ -91,7 +91,8 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
         0 => bytes::mutate(&data, other, choice),
         1 => {
             let mut lines: Vec<&[u8]> = data.split_inclusive(|byte| *byte == b'\n').collect();
-            let (from, to) = (choice.below(lines.len()), choice.below(lines.len() + 1));
+            let from = choice.below(lines.len());
+            let to = choice.below(lines.len() + 1);
             if let Some(line) = lines.get(from).copied() {
                 lines.insert(to.min(lines.len()), line);
             }

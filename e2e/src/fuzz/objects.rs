@@ -191,7 +191,8 @@ pub fn kinds(data: &[u8]) -> BTreeSet<String> {
 
 /// Changes objects, puts and deletes some of them again, and has some of the other input's.
 pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> {
-    let (mut steps, others) = (lines(data), lines(other));
+    let mut steps = lines(data);
+    let others = lines(other);
     if steps.is_empty() {
         return other.to_vec();
     }
@@ -249,12 +250,13 @@ pub(super) fn mutate(data: &[u8], other: &[u8], choice: &mut Choice) -> Vec<u8> 
 /// It with fewer steps.
 pub(super) fn smaller(data: &[u8]) -> Vec<Vec<u8>> {
     let steps = lines(data);
-    let without = |at: usize| {
-        let mut fewer = steps.clone();
-        fewer.remove(at);
-        written(&fewer)
-    };
-    (0..steps.len()).map(without).collect()
+    (0..steps.len())
+        .map(|at| {
+            let mut fewer = steps.clone();
+            fewer.remove(at);
+            written(&fewer)
+        })
+        .collect()
 }
 
 /// Changes one place below `value`.
@@ -264,7 +266,9 @@ pub(super) fn change_one(value: &mut Value, donor: &Value, choice: &mut Choice) 
             let names: Vec<String> = fields.keys().cloned().collect();
             let name = choice.of(&names).clone();
             match choice.below(12) {
-                0 => drop(fields.remove(&name)),
+                0 => {
+                    fields.remove(&name);
+                }
                 1 => {
                     if let Some(given) = donor.get(&name).or_else(|| donor.get("spec")?.get(&name))
                     {
@@ -277,7 +281,9 @@ pub(super) fn change_one(value: &mut Value, donor: &Value, choice: &mut Choice) 
         Value::Array(items) if !items.is_empty() => {
             let at = choice.below(items.len());
             match choice.below(8) {
-                0 => drop(items.remove(at)),
+                0 => {
+                    items.remove(at);
+                }
                 1 => items.push(items[at].clone()),
                 2 if items.len() < 200 => items.extend(vec![items[at].clone(); 20]),
                 _ => change_one(&mut items[at], donor, choice),
@@ -383,8 +389,12 @@ impl Last {
 fn put<K: Ord, V>(all: &mut BTreeMap<K, V>, changes: BTreeMap<K, Option<V>>) {
     for (key, value) in changes {
         match value {
-            Some(value) => drop(all.insert(key, value)),
-            None => drop(all.remove(&key)),
+            Some(value) => {
+                all.insert(key, value);
+            }
+            None => {
+                all.remove(&key);
+            }
         }
     }
 }

@@ -120,7 +120,8 @@ impl Run {
             Run::Cases(_) => 0,
             Run::For(_, seed) => seed << 32,
         };
-        let (began, mut cases) = (Instant::now(), 0);
+        let began = Instant::now();
+        let mut cases = 0;
         let goes_on = |cases| match self {
             Run::Cases(most) => cases < most,
             Run::For(limit, _) => began.elapsed() < limit,

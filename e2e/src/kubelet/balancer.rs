@@ -84,7 +84,8 @@ impl Balancer {
                     .any(|port| (port.port, Transport::of(port)) == *at)
             });
             for port in ports {
-                let (number, transport) = (port.port, Transport::of(port));
+                let number = port.port;
+                let transport = Transport::of(port);
                 let own = slices.iter().filter(|slice| {
                     slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
                         && slice.namespace().as_ref() == Some(&key.0)

@@ -106,7 +106,8 @@ impl Logs {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind((host, 0)).await?;
         let port = listener.local_addr()?.port();
-        let (logs, measured) = (self.clone(), self.clone());
+        let logs = self.clone();
+        let measured = self.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let (acceptor, logs) = (acceptor.clone(), logs.clone());

@@ -40,7 +40,8 @@ impl Network {
         let part =
             u8::try_from((std::process::id() % 250 + before * 83) % 250 + 1).expect("at most 250");
         let node = hold()?;
-        let (pid, link) = (node.pid().to_string(), format!("gw{}", node.pid()));
+        let pid = node.pid().to_string();
+        let link = format!("gw{}", node.pid());
         run(
             "ip",
             &[
@@ -130,7 +131,8 @@ impl Network {
         ensure!((1..150).contains(&number), "no address is left for a pod");
         let address = Ipv4Addr::new(198, 19, self.part, number);
         let holder = hold()?;
-        let (pid, link) = (holder.pid().to_string(), format!("v{number}"));
+        let pid = holder.pid().to_string();
+        let link = format!("v{number}");
         inside(
             &self.node,
             &[
@@ -178,7 +180,8 @@ fn hold() -> Result<Process> {
         dir,
     )?;
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net"));
-    let (ours, deadline) = (namespace("self")?, Instant::now() + LIMIT);
+    let ours = namespace("self")?;
+    let deadline = Instant::now() + LIMIT;
     while namespace(&holder.pid().to_string())
         .ok()
         .is_none_or(|theirs| theirs == ours)

@@ -354,17 +354,12 @@ impl Running {
         };
         let port = match &get.port {
             IntOrString::Int(port) => Some(*port),
-            IntOrString::String(name) => {
-                let named = |port: &&k8s_openapi::api::core::v1::ContainerPort| {
-                    port.name.as_ref() == Some(name)
-                };
-                container
-                    .ports
-                    .iter()
-                    .flatten()
-                    .find(named)
-                    .map(|port| port.container_port)
-            }
+            IntOrString::String(name) => container
+                .ports
+                .iter()
+                .flatten()
+                .find(|port| port.name.as_ref() == Some(name))
+                .map(|port| port.container_port),
         };
         let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else {
             return false;
@@ -389,11 +384,15 @@ impl Running {
             })
             .collect();
         let address = self.network.address;
-        let phase = match self.finished.len() == spec.containers.len() {
-            true if self.finished.values().all(|is_good| *is_good) => "Succeeded",
-            true => "Failed",
-            false if runs => "Running",
-            false => "Pending",
+        let has_ended = self.finished.len() == spec.containers.len();
+        let phase = if has_ended && self.finished.values().all(|is_good| *is_good) {
+            "Succeeded"
+        } else if has_ended {
+            "Failed"
+        } else if runs {
+            "Running"
+        } else {
+            "Pending"
         };
         json!({"phase": phase, "hostIP": NODE_ADDRESS, "podIP": address,
             "podIPs": [{"ip": address}], "containerStatuses": containers,

@@ -68,11 +68,10 @@ impl Services {
         let slices = slices.list(&ListParams::default()).await?.items;
         let all = services.list(&ListParams::default()).await?.items;
         let is_there = |(namespace, name): &(String, String)| {
-            let same = |service: &Service| {
+            all.iter().any(|service| {
                 service.metadata.namespace.as_ref() == Some(namespace)
                     && service.metadata.name.as_ref() == Some(name)
-            };
-            all.iter().any(same)
+            })
         };
         let gone: Vec<_> = self
             .0
@@ -88,11 +87,13 @@ impl Services {
                 continue;
             };
             let key = (service.namespace().unwrap_or_default(), service.name_any());
-            let is_own = |slice: &&EndpointSlice| {
-                slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
-                    && slice.namespace().as_ref() == Some(&key.0)
-            };
-            let own: Vec<&EndpointSlice> = slices.iter().filter(is_own).collect();
+            let own: Vec<&EndpointSlice> = slices
+                .iter()
+                .filter(|slice| {
+                    slice.labels().get("kubernetes.io/service-name") == Some(&key.1)
+                        && slice.namespace().as_ref() == Some(&key.0)
+                })
+                .collect();
             if !self.0.contains_key(&key) {
                 self.0.insert(
                     key.clone(),
@@ -121,13 +122,15 @@ impl Services {
 
     /// Returns the lines of `/etc/hosts`.
     pub(super) fn hosts(&self) -> String {
-        let line = |((namespace, name), reached): (&(String, String), &Reached)| {
-            format!(
-                "{} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n",
-                reached.address
-            )
-        };
-        self.0.iter().map(line).collect()
+        self.0
+            .iter()
+            .map(|((namespace, name), reached)| {
+                format!(
+                    "{} {name}.{namespace}.svc {name}.{namespace}.svc.cluster.local\n",
+                    reached.address
+                )
+            })
+            .collect()
     }
 }
 

@@ -47,10 +47,8 @@ fn text(output: &Output) -> String {
 #[ignore = "needs Envoy"]
 fn the_built_in_example_is_served_without_a_network() -> Result<()> {
     let state = private()?;
-    let (dir, envoy) = (
-        state.path().display().to_string(),
-        e2e::envoy::binary()?.canonicalize()?,
-    );
+    let dir = state.path().display().to_string();
+    let envoy = e2e::envoy::binary()?.canonicalize()?;
     let args = [
         "standalone",
         "--once",
@@ -101,10 +99,12 @@ fn gateway(hosts: usize) -> String {
 #[test]
 #[ignore = "builds the program"]
 fn hundreds_of_hosts_get_certificates_without_a_network() -> Result<()> {
-    let (state, manifests) = (private()?, tempfile::tempdir()?);
+    let state = private()?;
+    let manifests = tempfile::tempdir()?;
     std::fs::write(manifests.path().join("gateways.yaml"), gateway(HOSTS))?;
     let path = |path: &Path| path.display().to_string();
-    let (dir, private) = (path(manifests.path()), path(state.path()));
+    let dir = path(manifests.path());
+    let private = path(state.path());
     let _running =
         Running(isolated(&["standalone", &dir, "--no-envoy", "--state-dir", &private])?.spawn()?);
     let until = Instant::now() + LIMIT;

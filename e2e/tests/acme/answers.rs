@@ -25,7 +25,8 @@ const HOST: &str = "a.example.com";
 /// Runs passes until the certificate is there, each at the time that the one before named; returns
 /// the failures on the way.
 async fn until_issued(keeper: &Arc<Keeper>, wanted: &[Wanted]) -> Result<Vec<String>> {
-    let (mut now, mut failures) = (Timestamp::now(), Vec::new());
+    let mut now = Timestamp::now();
+    let mut failures = Vec::new();
     for _ in 0..200 {
         let pass = keeper.pass(wanted, now).await;
         failures.extend(
@@ -72,7 +73,8 @@ fn harmless(
             })
         }));
         rig.ca.behave(|b| b.processing = (1, None));
-        let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
+        let keeper = rig.keeper().await?;
+        let wanted = [want(HOST)?];
         for round in 1..=2 {
             let failures = until_issued(&keeper, &wanted).await?;
             ensure!(failures.is_empty(), "{told}: {failures:?}");
@@ -219,8 +221,9 @@ impl DnsView for AnyZone {
 }
 
 fn by_dns(directory: &str) -> AcmeConfig {
-    let (provider, view, propagation_limit) =
-        (Arc::new(AnyZone), Arc::new(AnyZone), Duration::from_secs(1));
+    let provider = Arc::new(AnyZone);
+    let view = Arc::new(AnyZone);
+    let propagation_limit = Duration::from_secs(1);
     let dns = DnsSolver {
         provider,
         view,
@@ -452,7 +455,8 @@ fn a_replica_that_lags_costs_seconds_and_no_order() -> Result<()> {
                     if is_it { unknown(answer) } else { answer }
                 }));
                 // Another program takes the order up each time.
-                let (wanted, mut now) = ([want(HOST)?], Timestamp::now());
+                let wanted = [want(HOST)?];
+                let mut now = Timestamp::now();
                 let began = now;
                 loop {
                     let pass = rig.keeper().await?.pass(&wanted, now).await;
@@ -489,7 +493,9 @@ fn an_order_that_stays_lost_is_given_up_after_minutes_and_a_finalized_one_after_
                     answer
                 }
             }));
-            let (keeper, wanted, began) = (rig.keeper().await?, [want(HOST)?], Timestamp::now());
+            let keeper = rig.keeper().await?;
+            let wanted = [want(HOST)?];
+            let began = Timestamp::now();
             let mut now = began;
             while rig.ca.counts().asked < 2 {
                 ensure!(
@@ -633,7 +639,8 @@ fn a_certificate_with_the_host_www_added_is_used_and_one_with_another_name_is_no
     run(async {
         let rig = Rig::start().await?;
         rig.ca.behave(|b| b.added = vec![format!("www.{HOST}")]);
-        let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
+        let keeper = rig.keeper().await?;
+        let wanted = [want(HOST)?];
         for orders in 1..=2 {
             let failures = until_issued(&keeper, &wanted).await?;
             ensure!(
@@ -704,7 +711,8 @@ fn an_order_that_the_ca_does_not_show_is_no_fault_of_the_host() -> Result<()> {
                 *answer.status_mut() = StatusCode::FORBIDDEN;
                 answer
             }));
-            let (keeper, wanted) = (rig.keeper().await?, [want(HOST)?]);
+            let keeper = rig.keeper().await?;
+            let wanted = [want(HOST)?];
             let pass = keeper.pass(&wanted, Timestamp::now()).await;
             let failure = &pass.failed[0].1;
             ensure!(

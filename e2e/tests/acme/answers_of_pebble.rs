@@ -64,7 +64,8 @@ impl Site {
 
     /// Waits for the certificate, in real time, and returns the failures on the way.
     async fn issued(&self, keeper: &Arc<Keeper>, wanted: &[Wanted]) -> Result<Vec<String>> {
-        let (until, mut failures) = (Instant::now() + Duration::from_secs(120), Vec::new());
+        let until = Instant::now() + Duration::from_secs(120);
+        let mut failures = Vec::new();
         loop {
             let pass = keeper.pass(wanted, Timestamp::now()).await;
             failures.extend(pass.failed.iter().map(|(_, failure)| failure.to_string()));
@@ -82,7 +83,8 @@ impl Site {
     }
 
     fn has_issued(&self, orders: usize) -> Result<()> {
-        let (placed, issued) = (self.pebble.orders(), self.pebble.issued());
+        let placed = self.pebble.orders();
+        let issued = self.pebble.issued();
         ensure!(
             placed == orders && issued == orders,
             "{placed} orders, {issued} certificates"
@@ -295,7 +297,8 @@ fn oddities_at_random_cost_one_order_for_a_certificate() -> Result<()> {
                 Box::new(move |path, answer| oddities.mangle(path, answer)),
             )
             .await?;
-            let (wanted, mut now) = ([want(HOST)?], Timestamp::now());
+            let wanted = [want(HOST)?];
+            let mut now = Timestamp::now();
             let keeper = site.keeper(site.config()).await?;
             let mut failures = Vec::new();
             loop {

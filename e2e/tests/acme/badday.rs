@@ -144,8 +144,9 @@ fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_al
             detail: "no".to_owned(),
             ..Refusal::default()
         };
-        rig.ca
-            .behave(|b| drop(b.refusing.insert("h7.example.com".to_owned(), refusal)));
+        rig.ca.behave(|b| {
+            b.refusing.insert("h7.example.com".to_owned(), refusal);
+        });
         let mut now = Timestamp::now();
         for _ in 0..12 {
             let pass = keeper.pass(&wanted, now).await;
@@ -187,8 +188,9 @@ fn the_pause_of_one_name_holds_that_name_alone() -> Result<()> {
             detail,
             ..Refusal::default()
         };
-        rig.ca
-            .behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal)));
+        rig.ca.behave(|b| {
+            b.refusing.insert("a.example.com".to_owned(), refusal);
+        });
         let wanted = wants(["a.example.com", "b.example.com", "c.example.org"].map(str::to_owned))?;
         let now = Timestamp::now();
         let pass = keeper.pass(&wanted, now).await;
@@ -225,8 +227,9 @@ fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_fo
             retry_after: Some(seconds),
             ..Refusal::default()
         };
-        rig.ca
-            .behave(|b| drop(b.refusing.insert("a.example.com".to_owned(), refusal(3600))));
+        rig.ca.behave(|b| {
+            b.refusing.insert("a.example.com".to_owned(), refusal(3600));
+        });
         let now = Timestamp::now();
         let pass = keeper
             .pass(
@@ -286,8 +289,9 @@ fn a_refused_name_is_found_in_subproblems_and_the_others_go_on() -> Result<()> {
             subproblems: vec![bad.clone()],
             ..Refusal::default()
         };
-        rig.ca
-            .behave(|b| drop(b.refusing.insert(bad.clone(), refusal)));
+        rig.ca.behave(|b| {
+            b.refusing.insert(bad.clone(), refusal);
+        });
         let now = Timestamp::now();
         keeper.pass(&wanted, now).await;
         let pass = keeper.pass(&wanted, now).await;
@@ -324,7 +328,8 @@ impl Running {
         wanted_certificates.change(wanted.into_iter().map(|want| (want.id.clone(), Some(want))));
         let (told, report) = watch::channel(Arc::default());
         let (stopper, stop) = watch::channel(false);
-        let (working, list) = (keeper.clone(), wanted_certificates.clone());
+        let working = keeper.clone();
+        let list = wanted_certificates.clone();
         let task = tokio::spawn(async move { working.run(&list, told, stop).await });
         Self {
             keeper,

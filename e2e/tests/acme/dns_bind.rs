@@ -59,7 +59,8 @@ async fn every_sha2_key_adds_and_removes_exactly_one_value() -> Result<()> {
             provider.zone_of(&name).await?,
             format!("{}.test", hash.as_str())
         );
-        let (ours, foreign) = (record(&name, "ours"), record(&name, "foreign"));
+        let ours = record(&name, "ours");
+        let foreign = record(&name, "foreign");
         provider.present(&foreign).await?;
         assert!(!has(&bind, &ours).await?);
         provider.present(&ours).await?;

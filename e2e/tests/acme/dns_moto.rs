@@ -87,15 +87,14 @@ async fn values_come_and_go_one_by_one_in_the_public_zone() -> Result<()> {
 async fn foreign_records_around_ours_stay_over_several_pages() -> Result<()> {
     let moto = Moto::start().await?;
     let zone = moto.zone("example.com", false).await?;
-    let foreign = |i: usize| {
+    moto.change(&zone, &(0..150).map(|i| {
         format!(
             "<Change><Action>CREATE</Action><ResourceRecordSet><Name>{NAME}.</Name><Type>TXT</Type>\
              <SetIdentifier>foreign-{i:03}</SetIdentifier><MultiValueAnswer>true</MultiValueAnswer><TTL>60</TTL>\
              <ResourceRecords><ResourceRecord><Value>\"foreign-{i:03}\"</Value></ResourceRecord></ResourceRecords>\
              </ResourceRecordSet></Change>"
         )
-    };
-    moto.change(&zone, &(0..150).map(foreign).collect::<String>())
+    }).collect::<String>())
         .await?;
     let provider = provider(&moto, keys());
     // It sorts after the foreign ones, and is found although a page has a hundred.

@@ -191,10 +191,8 @@ async fn no_packet_goes_to_a_name_server_in_a_private_network() -> Result<()> {
     let zone = "@ NS ns1\nns1 A 127.0.0.1\n_acme-challenge NS ns9\nns9 A 127.0.0.9\nns9 AAAA ::ffff:127.0.0.9";
     let bind =
         Bind::start_behind(at(1), &[], &[BindZone::new("example.test").records(zone)]).await?;
-    let (packets, connections) = (
-        UdpSocket::bind(at(9)).await?,
-        TcpListener::bind(at(9)).await?,
-    );
+    let packets = UdpSocket::bind(at(9)).await?;
+    let connections = TcpListener::bind(at(9)).await?;
     let record = record("_acme-challenge.example.test");
     // The name server of the test itself is on loopback.
     let own = DeniedNetworks::private().allowing(["127.0.0.1/32".parse()?]);

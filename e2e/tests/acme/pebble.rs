@@ -421,7 +421,8 @@ fn an_account_that_was_deactivated_is_refused_for_good_and_the_next_one_is_new()
             ..Options::default()
         })
         .await?;
-        let (storage, key) = (rig.storage()?, Key::new(Kind::Account, "pebble"));
+        let storage = rig.storage()?;
+        let key = Key::new(Kind::Account, "pebble");
         let issuer = rig.issuer(rig.config()).await?;
         issuer.issue(&request(&["a.example.com"])?).await?;
         let url = issuer.account_url().await?;
@@ -510,10 +511,8 @@ fn a_machine_that_loses_its_power_gets_the_certificate_it_was_about_to_get() -> 
         for writes in 1..=4 {
             for after in [false, true] {
                 let folder = |name: &str| rig.tmp.path().join(format!("{name}-{writes}-{after}"));
-                let (cache, disk) = (
-                    Directory::open(folder("cache"))?,
-                    Directory::open(folder("disk"))?,
-                );
+                let cache = Directory::open(folder("cache"))?;
+                let disk = Directory::open(folder("disk"))?;
                 AcmeIssuer::open(
                     rig.config(),
                     Arc::new(Volatile {

@@ -101,7 +101,8 @@ fn no_name_of_an_order_waits_for_the_dns_of_another() -> Result<()> {
         let rig = Rig::start().await?;
         let mut config = config(&rig.ca.directory());
         let dns = Arc::new(Together::new());
-        let (provider, view) = (dns.clone(), dns);
+        let provider = dns.clone();
+        let view = dns;
         let propagation_limit = Duration::from_secs(1);
         let solver = DnsSolver {
             provider,

@@ -161,7 +161,8 @@ fn an_address_that_asked_too_often_is_silent_as_long_as_it_was_told_whoever_of_u
             };
             Ok::<_, anyhow::Error>(AcmeIssuer::open(config, rig.storage()?).await?)
         };
-        let (one, other) = (open("one").await?, open("other").await?);
+        let one = open("one").await?;
+        let other = open("other").await?;
         for issuer in [&one, &other] {
             issuer.account_url().await?;
         }
@@ -530,12 +531,10 @@ fn child() -> Result<()> {
     };
     let mut orders = orders.split('|');
     let mut next = || orders.next().context("four fields");
-    let (directory, dir, left, after) = (
-        next()?.to_owned(),
-        PathBuf::from(next()?),
-        next()?.parse()?,
-        next()? == "after",
-    );
+    let directory = next()?.to_owned();
+    let dir = PathBuf::from(next()?);
+    let left = next()?.parse()?;
+    let after = next()? == "after";
     run(async move {
         let inner = Directory::open(dir.join("acme"))?;
         let storage: Arc<dyn Storage> = Arc::new(Halting {
@@ -610,16 +609,17 @@ fn killed_at_every_write_there_is_one_order_one_certificate_no_lost_key_and_no_o
                 let ca = TestCa::start().await?;
                 let tmp = tempfile::tempdir()?;
                 std::fs::create_dir(tmp.path().join("dns"))?;
-                let (directory, dir) = (ca.directory(), tmp.path().to_owned());
-                let child = move || -> Result<bool> {
+                let directory = ca.directory();
+                let dir = tmp.path().to_owned();
+                halted |= tokio::task::spawn_blocking(move || -> Result<bool> {
                     let halted = run_child(&directory, &dir, left, after)?;
                     ensure!(
                         !run_child(&directory, &dir, 0, after)?,
                         "the second run has nobody to halt it"
                     );
                     Ok(halted)
-                };
-                halted |= tokio::task::spawn_blocking(child).await??;
+                })
+                .await??;
                 let at = format!("write {left} after={after}");
                 let counts = ca.counts();
                 ensure!(counts.accounts == 1, "{at}: {counts:?}");
@@ -661,7 +661,8 @@ fn a_ca_that_asks_for_a_proof_of_another_name_gets_none_and_the_order_is_given_u
             let records = tempfile::tempdir()?;
             let dns = Arc::new(FileDns(records.path().to_path_buf()));
             let mut config = config(&rig.ca.directory());
-            let (provider, view) = (dns.clone(), dns);
+            let provider = dns.clone();
+            let view = dns;
             let propagation_limit = Duration::from_secs(10);
             let solver = DnsSolver {
                 provider,

@@ -60,10 +60,8 @@ fn a_certificate_for_a_key_of_another_type_is_refused() -> Result<()> {
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let (held, new) = (
-            [want("a.example.com")?],
-            [want("a.example.com")?, want("b.example.com")?],
-        );
+        let held = [want("a.example.com")?];
+        let new = [want("a.example.com")?, want("b.example.com")?];
         keeper.pass(&held, Timestamp::now()).await;
         let before = serial(&keeper, &held[0])?;
         rig.ca.behave(|b| b.other_key = true);

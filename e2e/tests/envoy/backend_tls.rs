@@ -93,7 +93,8 @@ async fn world(port: u16, address: SocketAddr, more: Vec<Change>) -> Result<Worl
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_backend_is_asked_for_by_its_hostname_and_verified_by_names() -> Result<()> {
-    let (port, root) = (free_port()?, TestRoot::new("one")?);
+    let port = free_port()?;
+    let root = TestRoot::new("one")?;
     let backend = TlsBackend::start(&root.issue("web.internal", Some(URI))?, None).await?;
     let world = world(
         port,
@@ -109,10 +110,8 @@ async fn a_backend_is_asked_for_by_its_hostname_and_verified_by_names() -> Resul
         json!({"sni": "web.internal", "alpn": "http/1.1", "client": null})
     );
     // The hostname is the SNI; if names are given, only they are compared.
-    let (dns, uri) = (
-        json!({"type": "Hostname", "hostname": "web.internal"}),
-        json!({"type": "URI", "uri": URI}),
-    );
+    let dns = json!({"type": "Hostname", "hostname": "web.internal"});
+    let uri = json!({"type": "URI", "uri": URI});
     let others = json!([{"type": "Hostname", "hostname": "x.internal"}, {"type": "URI", "uri": "spiffe://example.org/x"}]);
     for (hostname, names, good) in [
         ("other.internal", Value::Null, false),
@@ -134,7 +133,9 @@ async fn a_backend_is_asked_for_by_its_hostname_and_verified_by_names() -> Resul
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn roots_rotate_and_what_cannot_be_verified_is_sent_nothing() -> Result<()> {
-    let (port, root, other) = (free_port()?, TestRoot::new("one")?, TestRoot::new("two")?);
+    let port = free_port()?;
+    let root = TestRoot::new("one")?;
+    let other = TestRoot::new("two")?;
     let backend = TlsBackend::start(&root.issue("web.internal", None)?, None).await?;
     let world = world(
         port,
@@ -173,11 +174,9 @@ async fn roots_rotate_and_what_cannot_be_verified_is_sent_nothing() -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_gateway_shows_its_certificate_and_another_one_at_once() -> Result<()> {
-    let (port, root, clients) = (
-        free_port()?,
-        TestRoot::new("one")?,
-        TestRoot::new("clients")?,
-    );
+    let port = free_port()?;
+    let root = TestRoot::new("one")?;
+    let clients = TestRoot::new("clients")?;
     let backend = TlsBackend::start(&root.issue("web.internal", None)?, Some(&clients)).await?;
     let world = world(
         port,
@@ -220,7 +219,8 @@ async fn a_gateway_shows_its_certificate_and_another_one_at_once() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_ended_edition_of_a_ca_hinders_no_backend_in_either_order() -> Result<()> {
-    let (port, root) = (free_port()?, TestRoot::new("one")?);
+    let port = free_port()?;
+    let root = TestRoot::new("one")?;
     let old = root.ended_edition("one")?;
     let backend = TlsBackend::start(&root.issue("web.internal", None)?, None).await?;
     let bundle = |text: String| {

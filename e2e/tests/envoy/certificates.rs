@@ -132,7 +132,8 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
     let mut wrong = Vec::new();
     for name in &names {
         let read = |kind: &str| fs::read_to_string(dir.path().join(format!("{name}.{kind}")));
-        let (chain, key) = (read("crt")?, read("key")?);
+        let chain = read("crt")?;
+        let key = read("key")?;
         let ours = parse_certificate(chain.as_bytes(), key.as_bytes());
         let envoys = refused(dir.path(), &chain, &key)?;
         match (&ours, &envoys) {
@@ -185,7 +186,8 @@ fn the_program_and_envoy_agree_on_keys_and_certificates() -> Result<()> {
 async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let echo = Echo::start("web").await?;
     let port = free_port()?;
-    let (root_key, issuer_key) = (rcgen::KeyPair::generate()?, rcgen::KeyPair::generate()?);
+    let root_key = rcgen::KeyPair::generate()?;
+    let issuer_key = rcgen::KeyPair::generate()?;
     let authority = |name: &str| {
         let mut params = rcgen::CertificateParams::default();
         params
@@ -216,7 +218,6 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     let listener = json!({"name": "a", "port": port, "protocol": "HTTPS", "hostname": "a.example.org",
         "tls": {"certificateRefs": [{"name": "server"}]}});
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    let glued = |leaf: &str, issuer: &str| format!("{}{issuer}", leaf.trim_end());
     let mut all = vec![
         class(),
         api(
@@ -229,7 +230,10 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
             "web",
             json!({"parentRefs": [{"name": "edge"}], "rules": rules}),
         ),
-        changes(&glued, &rcgen::PKCS_ECDSA_P256_SHA256)?,
+        changes(
+            &|leaf, issuer| format!("{}{issuer}", leaf.trim_end()),
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+        )?,
     ];
     all.extend(service("web", echo.address()));
     let world = World::start(all).await?;
@@ -243,14 +247,16 @@ async fn a_chain_without_a_line_end_between_is_served_whole() -> Result<()> {
     );
     // An Ed25519 key in PKCS #8 version 2, as ring and Go's newer encoders write it: Envoy reads
     // version 1 alone.
-    let odd = |leaf: &str, issuer: &str| {
-        format!(
-            "\u{feff}leaf:{leaf}{}",
-            issuer.replace("CERTIFICATE", "X509 CERTIFICATE")
-        )
-    };
     world
-        .settle(vec![changes(&odd, &rcgen::PKCS_ED25519)?])
+        .settle(vec![changes(
+            &|leaf, issuer| {
+                format!(
+                    "\u{feff}leaf:{leaf}{}",
+                    issuer.replace("CERTIFICATE", "X509 CERTIFICATE")
+                )
+            },
+            &rcgen::PKCS_ED25519,
+        )?])
         .await?;
     let answer = probe.send().await?;
     ensure!(

@@ -248,14 +248,13 @@ fn shared_class() -> Vec<Change> {
 async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_says_so() -> Result<()>
 {
     let echo = Echo::start("web").await?;
-    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
-    let (strict, own, lax, open, closed) = (
-        free_port()?,
-        free_port()?,
-        free_port()?,
-        free_port()?,
-        free_port()?,
-    );
+    let one = ClientCa::new("one")?;
+    let two = ClientCa::new("two")?;
+    let strict = free_port()?;
+    let own = free_port()?;
+    let lax = free_port()?;
+    let open = free_port()?;
+    let closed = free_port()?;
     let hosts = ["app.example.org", "*.wild.example.org"];
     let ports = [strict, own, lax, open, closed];
     let listeners: Vec<Value> = ports
@@ -325,7 +324,8 @@ async fn clients_without_a_valid_certificate_are_admitted_only_where_the_port_sa
 #[ignore = "needs Envoy"]
 async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -> Result<()> {
     let echo = Echo::start("web").await?;
-    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let one = ClientCa::new("one")?;
+    let two = ClientCa::new("two")?;
     let port = free_port()?;
     let listeners = json!([
         https("app", port, "app.example.org"),
@@ -344,7 +344,8 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
     ];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let (old, new) = (Some(one.client()?), Some(two.client()?));
+    let old = Some(one.client()?);
+    let new = Some(two.client()?);
     let hosts = ["app.example.org", "a.wild.example.org"];
     // A session of the old certificate, for each version.
     let mut before = Vec::new();
@@ -431,7 +432,8 @@ async fn roots_are_replaced_without_a_listener_and_without_a_connection_lost() -
 #[ignore = "needs Envoy"]
 async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
     let echo = Echo::start("web").await?;
-    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let one = ClientCa::new("one")?;
+    let two = ClientCa::new("two")?;
     let port = free_port()?;
     let strict = |map: &str| Some(json!({"default": validation(map, "AllowValidOnly")}));
     let all = ["one", "two", "closed", "open"];
@@ -542,7 +544,8 @@ async fn gateways_that_share_a_port_never_share_a_check() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn a_session_of_one_host_opens_no_other() -> Result<()> {
     let echo = Echo::start("web").await?;
-    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let one = ClientCa::new("one")?;
+    let two = ClientCa::new("two")?;
     let port = free_port()?;
     let strict = |map: &str| Some(json!({"default": validation(map, "AllowValidOnly")}));
     let all = ["one", "two", "open", "lax"];
@@ -595,11 +598,8 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
                 .with_context(|| world.envoy.log())?;
             // Sessions can be resumed here, so that the failures below are by the validation.
             let (kind, status) = client.ask_as(port, opened, opened).await?;
-            assert_eq!(
-                (kind, status),
-                (HandshakeKind::Resumed, 200),
-                "{opened} with {version:?}"
-            );
+            assert_eq!(kind, HandshakeKind::Resumed, "{opened} with {version:?}");
+            assert_eq!(status, 200, "{opened} with {version:?}");
             for other in ["x.two.example.org", "b.example.org"] {
                 let offered = client.sessions.counts().1;
                 let found = client.ask_as(port, other, other).await;
@@ -622,12 +622,11 @@ async fn a_session_of_one_host_opens_no_other() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn an_ended_edition_of_a_ca_hinders_nobody_in_either_order() -> Result<()> {
     let echo = Echo::start("web").await?;
-    let (ca, stranger, port) = (
-        ClientCa::new("clients")?,
-        ClientCa::new("strangers")?,
-        free_port()?,
-    );
-    let (old, host) = (ca.ended_edition()?, "app.example.org");
+    let ca = ClientCa::new("clients")?;
+    let stranger = ClientCa::new("strangers")?;
+    let port = free_port()?;
+    let old = ca.ended_edition()?;
+    let host = "app.example.org";
     let references = |names: &[&str]| {
         let all = names
             .iter()
@@ -652,10 +651,8 @@ async fn an_ended_edition_of_a_ca_hinders_nobody_in_either_order() -> Result<()>
     ];
     changes.extend(service("web", echo.address()));
     let world = World::start(changes).await?;
-    let (client, foreign) = (
-        Client::any(Some(ca.client()?))?,
-        Client::any(Some(stranger.client()?))?,
-    );
+    let client = Client::any(Some(ca.client()?))?;
+    let foreign = Client::any(Some(stranger.client()?))?;
     let settings = [
         ("the old one first", vec![]),
         (

@@ -70,13 +70,13 @@ fn service(name: &str, address: Option<SocketAddr>) -> [Value; 2] {
 
 impl Site {
     async fn start() -> Result<Self> {
-        let (port, echo) = (free_port()?, Echo::start("web").await?);
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let port = free_port()?;
+        let echo = Echo::start("web").await?;
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let (dir, private) = (
-            manifests.path().display().to_string(),
-            state.path().display().to_string(),
-        );
+        let dir = manifests.path().display().to_string();
+        let private = state.path().display().to_string();
         let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
         let channel = ["--gateway-api-channel", "experimental"];
         let program = Gatewright::start(
@@ -154,10 +154,8 @@ impl Site {
     }
 
     fn explain(&self, path: &str, more: &[&str]) -> Result<(bool, String)> {
-        let (private, url) = (
-            self.state.path().display().to_string(),
-            format!("http://{HOST}:{}{path}", self.port),
-        );
+        let private = self.state.path().display().to_string();
+        let url = format!("http://{HOST}:{}{path}", self.port);
         let output =
             Gatewright::run(&[&["explain", &url, "--state-dir", &private], more].concat())?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned()
@@ -181,7 +179,8 @@ fn guarded(path: &str, protocol: &str) -> Value {
 #[ignore = "needs Envoy"]
 async fn an_authorization_server_without_an_answer_is_named() -> Result<()> {
     let site = Site::start().await?;
-    let (good, rpc) = (AuthServer::start().await?, Grpc::start("guard").await?);
+    let good = AuthServer::start().await?;
+    let rpc = Grpc::start("guard").await?;
     let refusing = TcpListener::bind("127.0.0.1:0").await?.local_addr()?;
     let silent = TcpListener::bind("127.0.0.1:0").await?;
     for (path, protocol, guard, expected) in [

@@ -81,10 +81,8 @@ async fn a_full_disk_costs_no_request_and_holds_up_nobody() -> Result<()> {
 
 /// Waits until the neighbour's host answers.
 async fn redirected(port: u16) -> Result<()> {
-    let (address, deadline) = (
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        Instant::now() + LIMIT,
-    );
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let deadline = Instant::now() + LIMIT;
     loop {
         let answer = Probe::http(address, HOST).send().await;
         if answer.as_ref().is_ok_and(|answer| answer.status == 302) {

@@ -138,7 +138,8 @@ async fn calls_go_by_method_and_header_beside_http() -> Result<()> {
         String::from_utf8_lossy(&plain.body).contains("\"web\""),
         "what is not gRPC is the HTTPRoute's"
     );
-    assert_eq!((backends[0].calls(), backends[1].calls()), (1, 1));
+    assert_eq!(backends[0].calls(), 1, "the first backend has its call");
+    assert_eq!(backends[1].calls(), 1, "the second backend has its call");
 
     // A call without a matching route is unimplemented (gRPC status 12), and one with a missing
     // backend unavailable.
@@ -189,11 +190,14 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
         world.envoy.log()
     );
     assert_eq!(
-        (
-            said(&told, SENT).as_deref(),
-            said(&told, "x-edge").as_deref()
-        ),
-        (Some("rule"), Some("yes"))
+        said(&told, SENT).as_deref(),
+        Some("rule"),
+        "the filter of the rule applies"
+    );
+    assert_eq!(
+        said(&told, "x-edge").as_deref(),
+        Some("yes"),
+        "the header of the answer is set"
     );
     let deadline = Instant::now() + Duration::from_secs(30);
     while backends[1].calls() == 0 {
@@ -209,11 +213,14 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
     for _ in 0..10 {
         let told = limit(&channel).await??;
         assert_eq!(
-            (
-                said(&told, SERVED_BY).as_deref(),
-                said(&told, SENT).as_deref()
-            ),
-            (Some("two"), Some("share"))
+            said(&told, SERVED_BY).as_deref(),
+            Some("two"),
+            "the weighted backend answers"
+        );
+        assert_eq!(
+            said(&told, SENT).as_deref(),
+            Some("share"),
+            "the filter of the share applies"
         );
     }
     Ok(())

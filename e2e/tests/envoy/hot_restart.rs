@@ -64,8 +64,10 @@ fn envoy() -> Result<PathBuf> {
 impl Site {
     pub(super) async fn new() -> Result<Self> {
         let echo = Echo::start("web").await?;
-        let (http, https) = (free_port()?, free_port()?);
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let http = free_port()?;
+        let https = free_port()?;
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(
             manifests.path().join("base.yaml"),
@@ -91,10 +93,8 @@ impl Site {
     }
 
     fn start_with(&self, envoy: &Path, args: &[&str]) -> Result<Gatewright> {
-        let (dir, private) = (
-            self.manifests.path().display().to_string(),
-            self.state.path().display().to_string(),
-        );
+        let dir = self.manifests.path().display().to_string();
+        let private = self.state.path().display().to_string();
         let envoy = envoy.display().to_string();
         let all = [
             "standalone",
@@ -210,11 +210,14 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
     // Changes made before the next start reach Envoy, too.
     drop(program);
     assert_eq!(
-        (
-            site.status("early.example.org").await?,
-            site.status("new.example.org").await?
-        ),
-        (200, 404)
+        site.status("early.example.org").await?,
+        200,
+        "the old host is served still"
+    );
+    assert_eq!(
+        site.status("new.example.org").await?,
+        404,
+        "the new host is not known yet"
     );
     fs::remove_file(site.manifests.path().join("early.yaml"))?;
     fs::write(site.manifests.path().join("new.yaml"), route("new"))?;
@@ -222,11 +225,14 @@ async fn a_killed_program_leaves_envoy_serving_and_the_next_one_takes_it_over() 
     program.line(TOOK_OVER).await?;
     configured(&mut program).await?;
     assert_eq!(
-        (
-            site.status("early.example.org").await?,
-            site.status("new.example.org").await?
-        ),
-        (404, 200)
+        site.status("early.example.org").await?,
+        404,
+        "the deleted host is gone"
+    );
+    assert_eq!(
+        site.status("new.example.org").await?,
+        200,
+        "the new host is served"
     );
     load.more(ANSWERS).await?;
     assert_eq!(site.one().await?, pid);

@@ -37,10 +37,8 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
     let site = Site::new().await?;
     let (mut program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (
-        site.manifests.path(),
-        site.manifests.path().with_extension("away"),
-    );
+    let root = site.manifests.path();
+    let away = site.manifests.path().with_extension("away");
 
     // Moved away, and back with a change.
     fs::rename(root, &away)?;
@@ -60,9 +58,11 @@ async fn a_directory_that_vanishes_costs_no_request() -> Result<()> {
         .await?;
     load.more(ANSWERS).await?;
     assert_eq!(
-        (site.status("late.example.org").await?, stale(&site).await?),
-        (200, 0)
+        site.status("late.example.org").await?,
+        200,
+        "the host is served"
     );
+    assert_eq!(stale(&site).await?, 0, "nothing is stale");
     assert_eq!(admin(&site, "/readyz").await?, "ok\n");
 
     // A new directory in its place is watched as well.
@@ -90,10 +90,8 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
     let site = Site::new().await?;
     let (program, _, load) = site.serving().await?;
     load.more(ANSWERS).await?;
-    let (root, away) = (
-        site.manifests.path(),
-        site.manifests.path().with_extension("away"),
-    );
+    let root = site.manifests.path();
+    let away = site.manifests.path().with_extension("away");
 
     drop(program);
     for file in ["base.yaml", "web.yaml"] {
@@ -113,9 +111,11 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
             "{said}"
         );
         load.more(ANSWERS).await?;
+        assert_eq!(stale(&site).await?, 2, "both files are stale");
         assert_eq!(
-            (stale(&site).await?, site.status("early.example.org").await?),
-            (2, 200)
+            site.status("early.example.org").await?,
+            200,
+            "their last version is served"
         );
         let ready = admin(&site, "/readyz").await?;
         assert!(
@@ -145,9 +145,11 @@ async fn broken_or_missing_files_at_a_start_are_served_in_their_last_version() -
         .line("httproute default/late: 1 host changed, acked 1/1")
         .await?;
     load.more(ANSWERS).await?;
+    assert_eq!(stale(&site).await?, 0, "nothing is stale any more");
     assert_eq!(
-        (stale(&site).await?, site.status("late.example.org").await?),
-        (0, 200)
+        site.status("late.example.org").await?,
+        200,
+        "the mended host is served"
     );
     load.failures()?;
     drop(load);

@@ -104,13 +104,13 @@ fn rules() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (web, other) = (Echo::start("web").await?, Echo::start("other").await?);
-    let (first, second, grpc) = (
-        AuthServer::start().await?,
-        AuthServer::start().await?,
-        Grpc::start("grpc").await?,
-    );
+    let http = free_port()?;
+    let https = free_port()?;
+    let web = Echo::start("web").await?;
+    let other = Echo::start("other").await?;
+    let first = AuthServer::start().await?;
+    let second = AuthServer::start().await?;
+    let grpc = Grpc::start("grpc").await?;
     let down = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
     let mut changes = vec![
         class(),
@@ -198,11 +198,8 @@ async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for
         );
     }
     first.asked();
-    assert_eq!(
-        (web.requests(), other.requests()),
-        before,
-        "none of them reached a backend"
-    );
+    assert_eq!(web.requests(), before.0, "none of them reached a backend");
+    assert_eq!(other.requests(), before.1, "nor the other backend");
     assert!(
         second.asked().is_empty() && grpc.calls() == 0,
         "who is refused is refused by the first, and nobody else is asked"
@@ -217,19 +214,18 @@ async fn every_request_of_a_listener_is_asked_about_before_a_route_is_looked_for
         over_tls_to(WIDE),
     ] {
         let passed = said(&probe.clone().header("authorization", KEY).send().await?)?;
+        assert_eq!(passed["name"], json!("web"), "the backend answers");
         assert_eq!(
-            (&passed["name"], &passed["headers"]["x-user"]),
-            (&json!("web"), &json!(["alice"]))
+            passed["headers"]["x-user"],
+            json!(["alice"]),
+            "the user is passed on"
         );
         assert!(
             passed["headers"]["x-gw-route"].is_null() && passed["headers"]["x-gw-sni"].is_null(),
             "{passed}"
         );
-        assert_eq!(
-            (lines(&first).len(), lines(&second).len()),
-            (1, 1),
-            "each is asked once"
-        );
+        assert_eq!(lines(&first).len(), 1, "each is asked once");
+        assert_eq!(lines(&second).len(), 1, "each is asked once");
     }
     let own = to(http, GUARDED, "/own")
         .header("authorization", KEY)
@@ -310,8 +306,10 @@ fn sessions(name: &str) -> Change {
 #[ignore = "needs Envoy"]
 async fn filters_of_shares_run_only_for_the_route_that_the_servers_choose() -> Result<()> {
     let http = free_port()?;
-    let (web, other) = (Echo::start("web").await?, Echo::start("other").await?);
-    let (first, own) = (AuthServer::start().await?, AuthServer::start().await?);
+    let web = Echo::start("web").await?;
+    let other = Echo::start("other").await?;
+    let first = AuthServer::start().await?;
+    let own = AuthServer::start().await?;
     let mut changes = vec![
         class(),
         secret("app", "*.example.org")?,
@@ -414,8 +412,10 @@ async fn a_check_that_comes_back_as_a_request_is_a_loop() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn where_nobody_can_be_asked_nobody_passes_and_challenges_are_answered() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (web, auth) = (Echo::start("web").await?, AuthServer::start().await?);
+    let http = free_port()?;
+    let https = free_port()?;
+    let web = Echo::start("web").await?;
+    let auth = AuthServer::start().await?;
     let mut changes = vec![
         class(),
         secret("app", "*.example.org")?,
@@ -481,9 +481,11 @@ async fn where_nobody_can_be_asked_nobody_passes_and_challenges_are_answered() -
         }
         assert_eq!(web.requests(), before);
         let answered = challenge.send().await?;
+        assert_eq!(answered.status, 200, "the challenge is answered");
         assert_eq!(
-            (answered.status, &answered.body[..]),
-            (200, &b"token.thumb"[..])
+            &answered.body[..],
+            &b"token.thumb"[..],
+            "with its key authorization"
         );
         assert_eq!(
             to(http, OPEN, "/").send().await?.status,

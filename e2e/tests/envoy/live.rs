@@ -369,7 +369,8 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
 /// Makes TLS connections until it is stopped; returns their number, and the failures.
 fn knock(probe: Probe, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Vec<String>)> {
     tokio::spawn(async move {
-        let (mut tried, mut failed) = (0, Vec::new());
+        let mut tried = 0;
+        let mut failed = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             tried += 1;
             if let Err(failure) = probe.connect().await {
@@ -384,7 +385,8 @@ fn knock(probe: Probe, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Vec<String>)
 #[ignore = "needs Envoy"]
 async fn a_hostname_that_is_no_longer_terminated_takes_connections_all_the_time() -> Result<()> {
     let port = free_port()?;
-    let (web, host) = (Echo::start("web").await?, "app.example.org");
+    let web = Echo::start("web").await?;
+    let host = "app.example.org";
     let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
     let key =
         PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;

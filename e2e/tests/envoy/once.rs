@@ -33,7 +33,8 @@ fn route(kind: &str, name: &str, service: &str) -> Value {
 /// A Gateway whose host `own` has this certificate; `vault` is passed through, `clients` requires
 /// client certificates.
 fn site(own: &Pair, clients: &ClientCa, web: SocketAddr, vault: SocketAddr) -> Result<Vec<Value>> {
-    let (port, mutual) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let mutual = free_port()?;
     let internal_ca = json!({"options": {"gatewright.io/issuer": "internal-ca"}});
     let listener = |name: &str, protocol: &str, port: u16, tls: Value| json!({"name": name, "hostname": format!("{name}.example.org"), "protocol": protocol, "port": port, "tls": tls});
     let listeners = [
@@ -74,14 +75,13 @@ fn site(own: &Pair, clients: &ClientCa, web: SocketAddr, vault: SocketAddr) -> R
 
 /// Returns the exit status and the output of a check of these objects.
 fn check(objects: &[Value]) -> Result<(Option<i32>, String)> {
-    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let manifests = tempfile::tempdir()?;
+    let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     fs::write(manifests.path().join("site.json"), list.to_string())?;
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let output = Gatewright::run(&[
         "standalone",
@@ -108,11 +108,9 @@ fn line<'a>(text: &'a str, host: &str) -> Result<&'a str> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn hosts_that_clients_reach_pass_whatever_this_machine_trusts() -> Result<()> {
-    let (echo, corporate, clients) = (
-        Echo::start("web").await?,
-        TestRoot::new("corporate")?,
-        ClientCa::new("clients")?,
-    );
+    let echo = Echo::start("web").await?;
+    let corporate = TestRoot::new("corporate")?;
+    let clients = ClientCa::new("clients")?;
     let vault = TlsBackend::start(&corporate.issue("elsewhere.example.net", None)?, None).await?;
     let own = corporate.issue("own.example.org", None)?;
     let (code, text) = check(&site(&own, &clients, echo.address(), vault.address())?)?;
@@ -132,11 +130,9 @@ async fn hosts_that_clients_reach_pass_whatever_this_machine_trusts() -> Result<
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_certificate_for_another_hostname_does_not_pass() -> Result<()> {
-    let (echo, corporate, clients) = (
-        Echo::start("web").await?,
-        TestRoot::new("corporate")?,
-        ClientCa::new("clients")?,
-    );
+    let echo = Echo::start("web").await?;
+    let corporate = TestRoot::new("corporate")?;
+    let clients = ClientCa::new("clients")?;
     let vault = TlsBackend::start(&corporate.issue("elsewhere.example.net", None)?, None).await?;
     let own = corporate.issue("other.example.org", None)?;
     let (code, text) = check(&site(&own, &clients, echo.address(), vault.address())?)?;

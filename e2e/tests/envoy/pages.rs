@@ -16,13 +16,15 @@ fn issuer(name: &str) -> String {
 /// A directory with a Gateway for these hosts, each with the settings of its certificate, and with
 /// a route to a Service.
 fn site(hosts: &[(&str, String)]) -> String {
-    let listener = |(host, tls): &(&str, String)| {
-        let name = host.split('.').next().unwrap_or_default();
-        format!(
-            "  - {{name: {name}, protocol: HTTPS, port: 443, hostname: {host}, tls: {{{tls}}}}}"
-        )
-    };
-    let listeners: Vec<String> = hosts.iter().map(listener).collect();
+    let listeners: Vec<String> = hosts
+        .iter()
+        .map(|(host, tls)| {
+            let name = host.split('.').next().unwrap_or_default();
+            format!(
+                "  - {{name: {name}, protocol: HTTPS, port: 443, hostname: {host}, tls: {{{tls}}}}}"
+            )
+        })
+        .collect();
     let listeners = listeners.join("\n");
     format!(
         "umask 022

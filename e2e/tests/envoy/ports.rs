@@ -133,9 +133,10 @@ fn gateway(port: u16) -> Change {
 }
 
 fn route(kind: &str, name: &str, backends: &[(&str, u32)]) -> Change {
-    let backend =
-        |(name, weight): &(&str, u32)| json!({"name": name, "port": 53, "weight": weight});
-    let backends: Vec<Value> = backends.iter().map(backend).collect();
+    let backends: Vec<Value> = backends
+        .iter()
+        .map(|(name, weight)| json!({"name": name, "port": 53, "weight": weight}))
+        .collect();
     api(
         kind,
         name,
@@ -148,7 +149,8 @@ fn route(kind: &str, name: &str, backends: &[(&str, u32)]) -> Change {
 async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_live() -> Result<()>
 {
     let port = free_port()?;
-    let (tcp, udp) = (Named::tcp("over tcp").await?, Named::udp("over udp").await?);
+    let tcp = Named::tcp("over tcp").await?;
+    let udp = Named::udp("over udp").await?;
     let mut changes = vec![class(), gateway(port)];
     changes.extend([
         route("TCPRoute", "t", &[("dns", 1)]),
@@ -173,7 +175,8 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     let mut held = TcpStream::connect(at(port)).await?;
     let mut name = [0; 8];
     held.read_exact(&mut name).await?;
-    let (next_tcp, next_udp) = (Named::tcp("next tcp").await?, Named::udp("next udp").await?);
+    let next_tcp = Named::tcp("next tcp").await?;
+    let next_udp = Named::udp("next udp").await?;
     world
         .settle(service("dns", &[next_tcp.address], &[next_udp.address]))
         .await?;
@@ -187,8 +190,14 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     // Without endpoints, and without routes: closed and dropped.
     world.settle(service("dns", &[], &[])).await?;
     assert_eq!(
-        (connected(port).await?, answered(port, DROPPED).await?),
-        (None, None)
+        connected(port).await?,
+        None,
+        "no backend is reached over TCP"
+    );
+    assert_eq!(
+        answered(port, DROPPED).await?,
+        None,
+        "none is reached over UDP"
     );
     let gone = [
         ("TCPRoute", Kind::TCPRoute, "t"),
@@ -199,8 +208,14 @@ async fn tcp_and_udp_of_one_number_each_have_their_backend_and_endpoints_change_
     });
     world.settle(gone.to_vec()).await?;
     assert_eq!(
-        (connected(port).await?, answered(port, DROPPED).await?),
-        (None, None)
+        connected(port).await?,
+        None,
+        "no backend is reached over TCP"
+    );
+    assert_eq!(
+        answered(port, DROPPED).await?,
+        None,
+        "none is reached over UDP"
     );
     Ok(())
 }
@@ -234,11 +249,9 @@ fn close_to(counts: &Counts, expected: &[(Option<&str>, f64)]) -> Result<()> {
 async fn connections_are_divided_by_weight_and_the_share_of_what_is_not_there_is_closed()
 -> Result<()> {
     let port = free_port()?;
-    let (one, two, idle) = (
-        Named::tcp("one").await?,
-        Named::tcp("two").await?,
-        Named::tcp("idle").await?,
-    );
+    let one = Named::tcp("one").await?;
+    let two = Named::tcp("two").await?;
+    let idle = Named::tcp("idle").await?;
     let mut changes = vec![class(), gateway(port)];
     changes.push(route(
         "TCPRoute",
@@ -342,7 +355,8 @@ fn told(
 #[ignore = "needs Envoy"]
 async fn a_port_of_the_shared_fleet_is_the_first_namespaces_and_is_opened_by_the_class()
 -> Result<()> {
-    let (port, closed) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let closed = free_port()?;
     let put = |value: Value| Change::put(Object::parse(value).expect("an object"));
     let common = put(
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",

@@ -30,7 +30,8 @@ fn route(name: &str, hostnames: &[&str]) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn no_location_has_the_default_port_of_its_scheme() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
     let listeners = json!([
         {"name": "http", "port": http, "protocol": "HTTP"},
         {"name": "https", "port": https, "protocol": "HTTPS", "hostname": WILDCARD,

@@ -62,16 +62,15 @@ impl Standalone {
     async fn start_with(args: &[&str]) -> Result<Self> {
         let echo = Echo::start("web").await?;
         let port = free_port()?;
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(
             manifests.path().join("base.yaml"),
             base(port, echo.address()),
         )?;
-        let (dir, private) = (
-            manifests.path().display().to_string(),
-            state.path().display().to_string(),
-        );
+        let dir = manifests.path().display().to_string();
+        let private = state.path().display().to_string();
         let envoy = envoy()?;
         let usual = [
             "standalone",
@@ -139,20 +138,13 @@ async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
         serde_json::from_str::<serde_json::Value>(line).with_context(|| line.to_owned())
     };
     let (served, broken) = (parsed(&served)?, parsed(&broken)?);
-    assert_eq!(
-        (&served["event"], &served["level"]),
-        (&"Acknowledged".into(), &"INFO".into()),
-        "{served}"
-    );
-    assert_eq!(
-        (&served["namespace"], &served["hosts"], &served["envoys"]),
-        (&"default".into(), &1.into(), &1.into())
-    );
-    assert_eq!(
-        (&broken["event"], &broken["level"]),
-        (&"Condition".into(), &"WARN".into()),
-        "{broken}"
-    );
+    assert_eq!(served["event"], "Acknowledged", "{served}");
+    assert_eq!(served["level"], "INFO", "{served}");
+    assert_eq!(served["namespace"], "default", "the namespace is a field");
+    assert_eq!(served["hosts"], 1, "the number of hosts is a field");
+    assert_eq!(served["envoys"], 1, "the number of Envoys is a field");
+    assert_eq!(broken["event"], "Condition", "{broken}");
+    assert_eq!(broken["level"], "WARN", "{broken}");
     assert_eq!(broken["condition"], "ResolvedRefs");
     for line in site
         .program
@@ -397,11 +389,8 @@ async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
             .iter()
             .find(|c| c["type"] == "Programmed")
             .context("Programmed")?;
-        assert_eq!(
-            (&programmed["status"], &programmed["reason"]),
-            (&"False".into(), &"Invalid".into()),
-            "{text}"
-        );
+        assert_eq!(programmed["status"], "False", "{text}");
+        assert_eq!(programmed["reason"], "Invalid", "{text}");
         assert!(
             programmed["message"]
                 .as_str()
@@ -649,7 +638,8 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
 async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let echo = Echo::start("web").await?;
     let port = free_port()?;
-    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let manifests = tempfile::tempdir()?;
+    let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     fs::write(
         manifests.path().join("base.yaml"),
@@ -659,10 +649,8 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
         manifests.path().join("web.yaml"),
         route("web", "web.example.org", "web"),
     )?;
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut program =
         Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
     program.line("admin socket").await?;
@@ -691,13 +679,13 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Result<()> {
-    let (echo, port) = (Echo::start("web").await?, free_port()?);
-    let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let echo = Echo::start("web").await?;
+    let port = free_port()?;
+    let manifests = tempfile::tempdir()?;
+    let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut program = Gatewright::start(&[
         "standalone",
         &dir,
@@ -723,10 +711,8 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     let mut first = Standalone::start().await?;
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let (dir, private) = (
-        first.manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = first.manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let mut second = Gatewright::start(&[
         "standalone",
         &dir,
@@ -750,7 +736,8 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     second.line("httproute default/web").await?;
     first.program.line("httproute default/web").await?;
     let told = |program: &Gatewright| program.output().matches("another program listens").count();
-    assert_eq!((told(&first.program), told(&second)), (0, 1));
+    assert_eq!(told(&first.program), 0, "the first program has its port");
+    assert_eq!(told(&second), 1, "the second one reports the port");
     Ok(())
 }
 

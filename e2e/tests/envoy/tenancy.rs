@@ -84,8 +84,10 @@ fn family() -> String {
 
 impl Site {
     fn start(files: &[(&str, String)], options: &[&str]) -> Result<Self> {
-        let (http, https) = (free_port()?, free_port()?);
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let http = free_port()?;
+        let https = free_port()?;
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         fs::write(manifests.path().join("class.yaml"), CLASS)?;
         for (name, text) in files {
@@ -180,10 +182,8 @@ fn run(
     https: u16,
     options: &[String],
 ) -> Result<Gatewright> {
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let (http, https) = (http.to_string(), https.to_string());
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let mut args = vec![
@@ -209,12 +209,10 @@ async fn named(probe: &Probe) -> Result<String> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
-    let (owner, child, second, third) = (
-        Echo::start("owner").await?,
-        Echo::start("child").await?,
-        Echo::start("second").await?,
-        Echo::start("third").await?,
-    );
+    let owner = Echo::start("owner").await?;
+    let child = Echo::start("child").await?;
+    let second = Echo::start("second").await?;
+    let third = Echo::start("third").await?;
     let services = service("tenant-a", "web", &owner)
         + &service("tenant-a-b", "web", &child)
         + &service("tenant-a-c", "web", &second)
@@ -259,9 +257,11 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
         .context("a location")?
         .to_str()?
         .to_owned();
+    assert_eq!(plain.status, 301, "plain requests are redirected");
     assert_eq!(
-        (plain.status, location),
-        (301, format!("https://shop.a.example.org:{}/", site.https))
+        location,
+        format!("https://shop.a.example.org:{}/", site.https),
+        "to the port of HTTPS"
     );
 
     // Two others claim the owner's hostname, while clients request it without pause.
@@ -298,7 +298,8 @@ async fn an_heir_is_served_and_a_loser_never() -> Result<()> {
     stop.store(true, Ordering::SeqCst);
     let seen = asking.await?;
     assert_eq!(seen.keys().collect::<Vec<_>>(), ["owner"], "{seen:?}");
-    assert_eq!((second.requests(), third.requests()), (0, 0));
+    assert_eq!(second.requests(), 0, "the loser has no request");
+    assert_eq!(third.requests(), 0, "nor has the other one");
 
     let url = format!("https://shop.a.example.org:{}/", site.https);
     let (code, text) = site.ask(&["explain", &url])?;
@@ -407,9 +408,10 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
     let roots = site.roots()?;
     for n in 0..200 {
         let answer = site.probe(&host(n)).roots(roots.clone()).send().await?;
+        assert_eq!(answer.status, 200, "host {n}");
         assert_eq!(
-            (answer.status, answer.peer.context("TLS")?.dns_names),
-            (200, vec![host(n)]),
+            answer.peer.context("TLS")?.dns_names,
+            vec![host(n)],
             "host {n}"
         );
     }
@@ -514,7 +516,8 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn the_first_claimant_keeps_a_hostname_over_a_restart() -> Result<()> {
-    let (early, late) = (Echo::start("early").await?, Echo::start("late").await?);
+    let early = Echo::start("early").await?;
+    let late = Echo::start("late").await?;
     let host = "shop.a.example.org";
     let files = [
         ("family.yaml", family()),

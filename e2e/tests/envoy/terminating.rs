@@ -56,9 +56,10 @@ fn service(name: &str) -> Change {
 }
 
 fn route(kind: &str, section: &str, backends: &[(&str, u32)]) -> Change {
-    let backend =
-        |(name, weight): &(&str, u32)| json!({"name": name, "port": 80, "weight": weight});
-    let backends: Vec<Value> = backends.iter().map(backend).collect();
+    let backends: Vec<Value> = backends
+        .iter()
+        .map(|(name, weight)| json!({"name": name, "port": 80, "weight": weight}))
+        .collect();
     let mut spec = json!({"parentRefs": [{"name": "edge", "sectionName": section}], "rules": [{"backendRefs": backends}]});
     if !["TCPRoute", "UDPRoute"].contains(&kind) {
         spec["hostnames"] = json!([HOST]);
@@ -81,11 +82,9 @@ async fn by(port: u16) -> Result<(u16, String)> {
 #[ignore = "needs Envoy"]
 async fn ready_endpoints_come_first_and_those_that_serve_replace_them() -> Result<()> {
     let port = free_port()?;
-    let (one, two, other) = (
-        Echo::start("one").await?,
-        Echo::start("two").await?,
-        Echo::start("other").await?,
-    );
+    let one = Echo::start("one").await?;
+    let two = Echo::start("two").await?;
+    let other = Echo::start("other").await?;
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
     let world = World::start(vec![
         class(),
@@ -195,11 +194,9 @@ async fn first(port: u16, hello: &[u8]) -> Result<String> {
 #[ignore = "needs Envoy"]
 async fn every_kind_of_route_uses_them() -> Result<()> {
     let [http, tls, tcp, udp] = [free_port()?, free_port()?, free_port()?, free_port()?];
-    let (raw, rpc, web) = (
-        named("raw").await?,
-        Grpc::start("rpc").await?,
-        Echo::start("web").await?,
-    );
+    let raw = named("raw").await?;
+    let rpc = Grpc::start("rpc").await?;
+    let web = Echo::start("web").await?;
     let listeners = json!([{"name": "grpc", "port": http, "protocol": "HTTP"},
         {"name": "tls", "port": tls, "protocol": "TLS", "hostname": HOST, "tls": {"mode": "Terminate",
             "certificateRefs": [{"name": "app"}]}},
@@ -245,6 +242,7 @@ async fn every_kind_of_route_uses_them() -> Result<()> {
         .alpn(&[])
         .send()
         .await?;
-    assert_eq!((said.status, web.requests()), (200, 1));
+    assert_eq!(said.status, 200, "the backend that terminates is served");
+    assert_eq!(web.requests(), 1, "it had one request");
     Ok(())
 }

@@ -29,7 +29,8 @@ struct Site {
 
 impl Site {
     async fn start(server: WebSocketServer, more: Vec<Change>) -> Result<Self> {
-        let (http, https) = (free_port()?, free_port()?);
+        let http = free_port()?;
+        let https = free_port()?;
         let listeners = json!([
             {"name": "http", "port": http, "protocol": "HTTP"},
             {"name": "https", "port": https, "protocol": "HTTPS", "hostname": HOST,
@@ -187,7 +188,8 @@ async fn a_key_of_the_client_stays_and_http1_without_a_key_is_refused() -> Resul
 #[ignore = "needs Envoy and Chromium"]
 async fn a_browser_that_has_a_page_over_http2_opens_its_websocket_there() -> Result<()> {
     for mut site in [Site::plain().await?, Site::tls().await?] {
-        let (http, https) = (site.http, site.https);
+        let http = site.http;
+        let https = site.https;
         let mut is_over_http2 = false;
         // A browser whose HTTP/2 connection is not ready makes one of its own for the WebSocket,
         // with a key.

@@ -177,7 +177,8 @@ async fn is_expired_for_clients(site: &Site, port: u16, ca: &Ca) -> Result<Strin
 #[ignore = "needs Envoy"]
 async fn an_expired_certificate_stays_in_service_and_a_restart_changes_nothing() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let (port, ca) = (free_port()?, Ca::new()?);
+    let port = free_port()?;
+    let ca = Ca::new()?;
     site.save(
         "own-secret.yaml",
         &ca.secret("own", HOST, Duration::from_secs(20))?,
@@ -256,7 +257,8 @@ async fn an_expired_certificate_stays_in_service_and_a_restart_changes_nothing()
 #[ignore = "needs Envoy"]
 async fn a_certificate_that_ends_soon_is_seen_wherever_an_operator_looks() -> Result<()> {
     let mut site = Site::start(&[]).await?;
-    let (port, ca) = (free_port()?, Ca::new()?);
+    let port = free_port()?;
+    let ca = Ca::new()?;
     let listener = "gateway alice/own listener own";
     site.save("own-secret.yaml", &ca.secret("own", HOST, 90 * DAY)?)?;
     site.save("own.yaml", &gateway(port, HOST, HOST))?;
@@ -326,7 +328,8 @@ async fn a_certificate_that_ends_soon_is_seen_wherever_an_operator_looks() -> Re
 #[ignore = "needs Envoy"]
 async fn a_wildcard_certificate_counts_for_one_label() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let (port, ca) = (free_port()?, Ca::new()?);
+    let port = free_port()?;
+    let ca = Ca::new()?;
     let deep = "a.b.foo.example.net";
     site.save(
         "own-secret.yaml",

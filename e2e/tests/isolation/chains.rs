@@ -9,17 +9,20 @@ use crate::strict::strict;
 
 /// A ListenerSet of a namespace at the shared Gateway, with HTTPS listeners for these hostnames.
 fn listeners(site: &Site, namespace: &str, name: &str, hostnames: &[String]) -> String {
-    let one = |(index, hostname): (usize, &String)| {
-        format!(
-            "  - {{name: l{index}, hostname: \"{hostname}\", protocol: HTTPS, port: {}, \
-             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n",
-            site.https
-        )
-    };
     format!(
         "apiVersion: gateway.networking.k8s.io/v1\nkind: ListenerSet\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
          spec:\n  parentRef: {{name: edge, namespace: infra}}\n  listeners:\n{}---\n",
-        hostnames.iter().enumerate().map(one).collect::<String>()
+        hostnames
+            .iter()
+            .enumerate()
+            .map(|(index, hostname)| {
+                format!(
+                    "  - {{name: l{index}, hostname: \"{hostname}\", protocol: HTTPS, port: {}, \
+             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n",
+                    site.https
+                )
+            })
+            .collect::<String>()
     )
 }
 
@@ -46,7 +49,8 @@ fn wildcards(count: usize) -> Vec<String> {
 /// Alice adds a listener for a hostname of her own, which needs a new filter chain: it must be live
 /// in time.
 async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
-    let (name, host) = (format!("own-{step}"), format!("own-{step}.example.com"));
+    let name = format!("own-{step}");
+    let host = format!("own-{step}.example.com");
     let route = route("alice", &name, &host, crate::site::FORWARD).replace(
         "parentRefs: [{name: edge, namespace: infra}]",
         &format!(
@@ -57,7 +61,8 @@ async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
         &format!("{name}.yaml"),
         &(listeners(site, "alice", &name, std::slice::from_ref(&host)) + &route),
     )?;
-    let (began, probe) = (Instant::now(), site.tls(&host));
+    let began = Instant::now();
+    let probe = site.tls(&host);
     while !named(&probe).await.is_ok_and(|found| found == "alice") {
         ensure!(
             began.elapsed() < SOON,

@@ -108,8 +108,7 @@ fn conditions(index: usize) -> Value {
     let all: Vec<Value> = (0..16)
         .map(|index| json!({"name": format!("x-{index}"), "value": "v"}))
         .collect();
-    let one = |number: usize| json!({"path": {"value": format!("/{number}")}, "headers": all, "queryParams": all});
-    let matches: Vec<Value> = (0..16).map(one).collect();
+    let matches: Vec<Value> = (0..16).map(|number| json!({"path": {"value": format!("/{number}")}, "headers": all, "queryParams": all})).collect();
     route(
         "HTTPRoute",
         index,
@@ -173,12 +172,14 @@ fn clusters(index: usize) -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "mallory", "name": name(number)},
             "spec": {"ports": [{"port": 80}]}})
     };
-    let rule = |part: usize| {
-        let share = |number: usize| json!({"name": name(16 * part + number), "port": 80});
-        let shares: Vec<Value> = (0..16).map(share).collect();
-        json!({"matches": [{"path": {"value": format!("/{part}")}}], "backendRefs": shares})
-    };
-    let rules: Vec<Value> = (0..4).map(rule).collect();
+    let rules: Vec<Value> = (0..4)
+        .map(|part| {
+            let shares: Vec<Value> = (0..16)
+                .map(|number| json!({"name": name(16 * part + number), "port": 80}))
+                .collect();
+            json!({"matches": [{"path": {"value": format!("/{part}")}}], "backendRefs": shares})
+        })
+        .collect();
     let host = [format!("r{index}.example.com")];
     (0..64)
         .map(service)
@@ -198,11 +199,10 @@ fn passed(index: usize) -> Value {
 
 /// 64 listeners without certificates.
 fn listeners(index: usize) -> Value {
-    let listener = |number: usize| {
+    let listeners: Vec<Value> = (0..64).map(|number| {
         json!({"name": format!("l{number}"), "protocol": "HTTPS", "port": *HTTPS, "hostname": format!("a{number}.g{index}.example.com"),
             "tls": {"certificateRefs": [{"name": "none"}]}})
-    };
-    let listeners: Vec<Value> = (0..64).map(listener).collect();
+    }).collect();
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": "mallory", "name": format!("g{index}")},
         "spec": {"gatewayClassName": "ours", "listeners": listeners}})
 }
@@ -237,12 +237,11 @@ impl Site {
                 .find_map(|text| text.strip_prefix(&line)?.parse::<u64>().ok())
                 .unwrap_or(0)
         };
-        let part = |quota| {
-            read("namespace_quota_used", quota) * 1000 / read("namespace_quota", quota).max(1)
-        };
         let fullness = ["envoy_bytes", "program_bytes", "clusters", "filter_chains"]
             .into_iter()
-            .map(part)
+            .map(|quota| {
+                read("namespace_quota_used", quota) * 1000 / read("namespace_quota", quota).max(1)
+            })
             .max();
         let used = |quota| read("namespace_quota_used", quota);
         let is_quiet = text
@@ -265,7 +264,8 @@ impl Site {
     /// more.
     async fn settled(&self, before: u64) -> Result<Use> {
         let until = Instant::now() + LIMIT;
-        let (mut last, mut same) = (0, 0);
+        let mut last = 0;
+        let mut same = 0;
         loop {
             let (uses, is_quiet) = self.mallory_uses().await?;
             let now = self.envoy_resident()?;
@@ -290,7 +290,8 @@ impl Site {
     /// Mallory fills her namespace with batches; returns what the model says and what the processes
     /// grew.
     async fn filled(&self, of: &Filled, is_long: bool) -> Result<(Amount, Amount)> {
-        let (http, tls) = (free_port()?, free_port()?);
+        let http = free_port()?;
+        let tls = free_port()?;
         let own = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": "mallory", "name": "own"},
             "spec": {"gatewayClassName": "ours", "listeners": [{"name": "http", "protocol": "HTTP", "port": http},
                 {"name": "tls", "protocol": "TLS", "port": tls, "tls": {"mode": "Passthrough"}}]}});
@@ -392,8 +393,7 @@ async fn routes_that_multiply_shares_and_edits_harm_nobody() -> Result<()> {
     ensure!(text.contains("of an Envoy's memory"), "{text}");
     site.alice_is_unharmed(1).await?;
     // One listener without a hostname is as good as many: each has the matches of a route again.
-    let listener = |index: usize| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": site.http, "hostname": format!("l{index}.example.com")});
-    let wide: Vec<Value> = (0..64).map(listener).collect();
+    let wide: Vec<Value> = (0..64).map(|index| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": site.http, "hostname": format!("l{index}.example.com")})).collect();
     let own = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": "mallory", "name": "own"},
         "spec": {"gatewayClassName": "ours", "listeners": wide}});
     let mut rule = edits();

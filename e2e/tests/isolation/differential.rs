@@ -157,10 +157,7 @@ fn filter() -> BoxedStrategy<Value> {
             "allowHeaders": [header], "maxAge": age}})
     });
     let auth = (text(), name(), name(), 0..100_000i64, any::<bool>()).prop_map(|(path, sent, set, body, http)| {
-        let (protocol, settings) = match http {
-            true => ("HTTP", json!({"path": path, "allowedHeaders": [sent], "allowedResponseHeaders": [set]})),
-            false => ("GRPC", json!({"allowedHeaders": [sent]})),
-        };
+        let (protocol, settings) = if http { ("HTTP", json!({"path": path, "allowedHeaders": [sent], "allowedResponseHeaders": [set]})) } else { ("GRPC", json!({"allowedHeaders": [sent]})) };
         json!({"type": "ExternalAuth", "externalAuth": {"protocol": protocol, protocol.to_lowercase(): settings,
             "backendRef": {"name": "web", "port": 80}, "forwardBody": {"maxSize": body}}})
     });

@@ -48,10 +48,8 @@ pub(crate) fn status(answer: &str) -> Option<u16> {
 async fn asked(site: &Site, path: &str, headers: &str) -> Result<Value> {
     let answer = get(site, path, headers).await?;
     ensure!(status(&answer) == Some(200), "{path}: {answer}");
-    let (start, end) = (
-        answer.find('{').context("JSON")?,
-        answer.rfind('}').context("JSON")?,
-    );
+    let start = answer.find('{').context("JSON")?;
+    let end = answer.rfind('}').context("JSON")?;
     Ok(serde_json::from_str(&answer[start..=end])?)
 }
 
@@ -207,8 +205,10 @@ async fn identity(site: &Site, more: &str) -> Result<Vec<&'static str>> {
         asked["headers"]["x-forwarded-proto"] == json!(["http"]),
         "{asked}"
     );
-    let reached = |name: &&str| asked["headers"].get(name.to_ascii_lowercase()).is_some();
-    Ok(IDENTITY.into_iter().filter(reached).collect())
+    Ok(IDENTITY
+        .into_iter()
+        .filter(|name| asked["headers"].get(name.to_ascii_lowercase()).is_some())
+        .collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,8 @@ struct Forwarder {
 impl Forwarder {
     async fn to(target: SocketAddr) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-        let (address, connections) = (listener.local_addr()?, Arc::new(AtomicUsize::new(0)));
+        let address = listener.local_addr()?;
+        let connections = Arc::new(AtomicUsize::new(0));
         let count = connections.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((mut from, _)) = listener.accept().await {

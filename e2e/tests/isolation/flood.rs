@@ -60,10 +60,8 @@ async fn send(
     stop: Arc<AtomicBool>,
 ) -> Result<()> {
     let (mut hello, at) = client_hello()?;
-    let (mut open, mut state) = (
-        VecDeque::with_capacity(OPEN),
-        seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-    );
+    let mut open = VecDeque::with_capacity(OPEN);
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     // A sender that is late catches up, so that the rate is reached on a busy machine as well.
     let mut pace = interval(Duration::from_secs(1) * SENDERS as u32 / RATE as u32);
     pace.set_missed_tick_behavior(MissedTickBehavior::Burst);
@@ -143,10 +141,8 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
     let before = connections(&site).await?;
     ensure!(before == 1, "{before} connections before the flood");
 
-    let (sent, stop) = (
-        Arc::new(AtomicUsize::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let sent = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let mut senders = JoinSet::new();
     for seed in 0..SENDERS {
         senders.spawn(send(address, seed as u64 + 1, sent.clone(), stop.clone()));
@@ -172,7 +168,8 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
     }
     times.sort();
     // Two of them may be slow because of other load on the machine.
-    let (most, slowest) = (times[times.len() - 3], times[times.len() - 1]);
+    let most = times[times.len() - 3];
+    let slowest = times[times.len() - 1];
     ensure!(
         most < FIRST_HANDSHAKE,
         "first handshakes took {times:?}\n{}",

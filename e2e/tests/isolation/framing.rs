@@ -130,10 +130,8 @@ async fn on_one_connection_alices_answer_is_hers_whatever_mallory_says_of_length
         ("set", "Connection", "x"),
     ];
     for (index, (verb, name, value)) in cases.into_iter().enumerate() {
-        let (route, host) = (
-            format!("desync-{index}"),
-            format!("desync-{index}.example.org"),
-        );
+        let route = format!("desync-{index}");
+        let host = format!("desync-{index}.example.org");
         let filter = json!({"type": "ResponseHeaderModifier",
             "responseHeaderModifier": {verb: [{"name": name, "value": value}]}});
         let rules = json!([{"filters": [filter], "backendRefs": [{"name": "web", "port": 80}]}]);

@@ -15,11 +15,14 @@ use crate::told::manifest;
 /// A Gateway of a namespace with a listener for each host, with certificates of the internal CA,
 /// and a route to its own backend.
 fn gateway(namespace: &str, port: u16, hosts: &[&str]) -> String {
-    let listener = |(index, host): (usize, &&str)| {
-        json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
+    let listeners: Vec<Value> = hosts
+        .iter()
+        .enumerate()
+        .map(|(index, host)| {
+            json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
             "tls": {"options": {"gatewright.io/issuer": "internal-ca"}}})
-    };
-    let listeners: Vec<Value> = hosts.iter().enumerate().map(listener).collect();
+        })
+        .collect();
     let api = "gateway.networking.k8s.io/v1";
     manifest(&[
         json!({"apiVersion": api, "kind": "Gateway", "metadata": {"name": "own", "namespace": namespace},
@@ -34,11 +37,9 @@ async fn told(site: &Site, namespace: &str, words: &[&str]) -> Result<String> {
     let until = Instant::now() + LIMIT;
     loop {
         let statuses = site.statuses()?;
-        let its =
-            |item: &&Value| item["kind"] == "Gateway" && item["metadata"]["namespace"] == namespace;
         let text = statuses
             .iter()
-            .find(its)
+            .find(|item| item["kind"] == "Gateway" && item["metadata"]["namespace"] == namespace)
             .map(|item| item["status"]["listeners"].to_string())
             .unwrap_or_default();
         if words.iter().all(|word| text.contains(word)) {
@@ -76,7 +77,8 @@ async fn a_tenant_with_many_domains_takes_no_ca_from_others() -> Result<()> {
         "2",
     ];
     let site = Site::start(&limits).await?;
-    let (mallorys, alices) = (free_port()?, free_port()?);
+    let mallorys = free_port()?;
+    let alices = free_port()?;
     let many: Vec<String> = (0..20)
         .map(|number| format!("www.mallory-{number}.com"))
         .collect();

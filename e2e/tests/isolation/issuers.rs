@@ -69,7 +69,8 @@ fn listener_set(port: u16, host: &str, issuer: &str) -> String {
 impl House {
     /// Starts with alice's `alice.example.com` served with a certificate of Pebble's.
     async fn open(rules: &[&'static str]) -> Result<Self> {
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         let mut house = Self {
             pebble: Pebble::start(&Options::default()).await?,
@@ -117,15 +118,12 @@ impl House {
     fn start(&mut self) -> Result<()> {
         self.program = None;
         let text = |path: PathBuf| path.display().to_string();
-        let (dir, private) = (
-            text(self.manifests.path().into()),
-            text(self.state.path().into()),
-        );
-        let (ca, issuers) = (
-            text(self.state.path().join("pebble.pem")),
-            text(self.state.path().join("issuers.yaml")),
-        );
-        let (directory, port) = (self.pebble.directory(), self.pebble.http_port.to_string());
+        let dir = text(self.manifests.path().into());
+        let private = text(self.state.path().into());
+        let ca = text(self.state.path().join("pebble.pem"));
+        let issuers = text(self.state.path().join("issuers.yaml"));
+        let directory = self.pebble.directory();
+        let port = self.pebble.http_port.to_string();
         let envoy = text(e2e::envoy::binary()?.canonicalize()?);
         let mut args = vec![
             "standalone",
@@ -488,9 +486,11 @@ fn stuck_hosts() -> Vec<String> {
 /// Gateway and ListenerSets of mallory's for her hosts, 64 listeners each.
 fn crowd(port: u16, hosts: &[String]) -> String {
     let listeners = |hosts: &[String]| -> String {
-        let one =
-            |(index, host): (usize, &String)| listener(&format!("l{index}"), host, port, "other");
-        hosts.iter().enumerate().map(one).collect()
+        hosts
+            .iter()
+            .enumerate()
+            .map(|(index, host)| listener(&format!("l{index}"), host, port, "other"))
+            .collect()
     };
     let mut chunks = hosts.chunks(64);
     let mut text = format!(

@@ -71,11 +71,17 @@ async fn all_say(site: &Site, text: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let statuses = site.statuses()?;
-        let is_hers =
-            |item: &&Value| item["kind"] == "Gateway" && item["metadata"]["namespace"] == "mallory";
-        let hers: Vec<&Value> = statuses.iter().filter(is_hers).collect();
-        let says = |item: &&&Value| item["status"].to_string().contains(text);
-        if hers.len() == GATEWAYS && hers.iter().filter(says).count() == GATEWAYS {
+        let hers: Vec<&Value> = statuses
+            .iter()
+            .filter(|item| item["kind"] == "Gateway" && item["metadata"]["namespace"] == "mallory")
+            .collect();
+        if hers.len() == GATEWAYS
+            && hers
+                .iter()
+                .filter(|item| item["status"].to_string().contains(text))
+                .count()
+                == GATEWAYS
+        {
             return Ok(());
         }
         ensure!(Instant::now() < until, "not all say {text:?}: {hers:?}");

@@ -19,8 +19,7 @@ const MIB: u64 = 1 << 20;
 /// A route with so many matches by this expression, in path, header and query, and so many
 /// hostnames.
 fn bomb(text: &str, rules: usize, matches: usize, conditions: usize, hosts: usize) -> Value {
-    let condition = |index: usize| json!({"type": "RegularExpression", "name": format!("x-{index}"), "value": text});
-    let all: Vec<Value> = (0..conditions).map(condition).collect();
+    let all: Vec<Value> = (0..conditions).map(|index| json!({"type": "RegularExpression", "name": format!("x-{index}"), "value": text})).collect();
     let one = json!({"path": {"type": "RegularExpression", "value": format!("/{text}")},
         "headers": all, "queryParams": all});
     let rule = json!({"matches": vec![one; matches], "backendRefs": [{"name": "web", "port": 80}]});
@@ -38,12 +37,11 @@ fn watch_liveness(
     Arc<AtomicBool>,
     tokio::task::JoinHandle<Result<()>>,
 ) {
-    let (longest, stop) = (
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let longest = Arc::new(AtomicU64::new(0));
+    let stop = Arc::new(AtomicBool::new(false));
     let socket = site.state.path().join("admin.sock");
-    let (slowest, stopped) = (longest.clone(), stop.clone());
+    let slowest = longest.clone();
+    let stopped = stop.clone();
     let task = tokio::spawn(async move {
         while !stopped.load(Ordering::Relaxed) {
             let began = Instant::now();

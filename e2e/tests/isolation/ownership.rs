@@ -148,7 +148,8 @@ const SECURE: &str = "secure.alice.example";
 impl Shared {
     async fn start() -> Result<Self> {
         let site = Site::start(&[]).await?;
-        let (http, https) = (free_port()?, free_port()?);
+        let http = free_port()?;
+        let https = free_port()?;
         let listeners = [
             listener("http", "HTTP", http, EXACT),
             listener("https", "HTTPS", https, EXACT),
@@ -222,7 +223,9 @@ impl Shared {
 #[ignore = "needs Envoy"]
 async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()> {
     let mut shared = Shared::start().await?;
-    let (http, https, other) = (shared.http, shared.https, free_port()?);
+    let http = shared.http;
+    let https = shared.https;
+    let other = free_port()?;
     // It claims to be older than alice's Gateway, and exists before it claims her names.
     let mallory = |listeners: &[String]| gateway("mallory", "aaa", "common", 2001, listeners);
     let mine = listener("mine", "HTTPS", https, "mallory.example");
@@ -238,7 +241,9 @@ async fn no_gateway_takes_a_name_that_another_namespace_had_first() -> Result<()
     .await?;
 
     let lost = |name: &str| format!("{name} Accepted False HostnameConflict");
-    let (one, two, three) = (lost("one"), lost("two"), lost("three"));
+    let one = lost("one");
+    let two = lost("two");
+    let three = lost("three");
     for (step, listeners, wanted) in [
         // The same names, also where alice has none on the port.
         (
@@ -373,7 +378,8 @@ async fn no_gateway_takes_a_port_that_another_namespace_had_first() -> Result<()
 async fn no_listener_set_takes_a_name_that_another_namespace_had_first_at_the_gateway() -> Result<()>
 {
     let site = Site::start(&[]).await?;
-    let (http, other) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let other = free_port()?;
     let gateway = gateway(
         "infra",
         "extended",
@@ -469,7 +475,8 @@ async fn a_class_allows_namespaces_their_hostnames() -> Result<()> {
         &format!("fleet: Shared, allowedHostnames: {rules}"),
     );
     site.save("class.yaml", &class)?;
-    let (http, other) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let other = free_port()?;
     let own = |namespace: &str, host: &str| {
         gateway(
             namespace,

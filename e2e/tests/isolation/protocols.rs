@@ -11,10 +11,8 @@ const HOST: &str = "alice.example.org";
 /// The request as the backend received it, in an answer with status 200.
 fn seen(answer: &str) -> Result<Value> {
     ensure!(status(answer) == Some(200), "{answer}");
-    let (start, end) = (
-        answer.find('{').context("JSON")?,
-        answer.rfind('}').context("JSON")?,
-    );
+    let start = answer.find('{').context("JSON")?;
+    let end = answer.rfind('}').context("JSON")?;
     Ok(serde_json::from_str(&answer[start..=end])?)
 }
 
@@ -65,7 +63,8 @@ async fn http_1_0_with_a_host_is_served() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let (keep, last) = ("Connection: keep-alive\r\n", "GET /last HTTP/1.0\r\n");
+    let keep = "Connection: keep-alive\r\n";
+    let last = "GET /last HTTP/1.0\r\n";
     let answer = say(
         site.http,
         &format!("GET /a HTTP/1.0\r\nHost: {HOST}\r\n{keep}\r\n{last}Host: {HOST}\r\n\r\n"),

@@ -16,12 +16,15 @@ fn status(site: &Site, kind: &str, namespace: &str, name: &str) -> Result<Value>
     let (code, text) = site.ask(&["status", "-o", "json"])?;
     ensure!(text.starts_with('{'), "status ended with {code}: {text}");
     let list: Value = serde_json::from_str(&text)?;
-    let is = |o: &&Value| {
-        o["kind"] == kind
-            && o["metadata"]["namespace"] == namespace
-            && o["metadata"]["name"] == name
-    };
-    let found = list["items"].as_array().context("a list")?.iter().find(is);
+    let found = list["items"]
+        .as_array()
+        .context("a list")?
+        .iter()
+        .find(|o| {
+            o["kind"] == kind
+                && o["metadata"]["namespace"] == namespace
+                && o["metadata"]["name"] == name
+        });
     Ok(found.map_or(Value::Null, |object| object["status"].clone()))
 }
 
@@ -126,7 +129,8 @@ async fn a_refused_route_is_held_back_alone_on_shared_tables_also_over_a_restart
 
 /// Returns the first answer of a host over HTTP, once there is a listener.
 async fn first_answer(site: &Site, host: &str) -> Result<(u16, String)> {
-    let (probe, until) = (site.plain(host), Instant::now() + LIMIT);
+    let probe = site.plain(host);
+    let until = Instant::now() + LIMIT;
     loop {
         if let Ok(answer) = probe.send().await {
             return Ok((
@@ -150,7 +154,8 @@ async fn neighbours_of_refused_routes_are_served_from_the_first_answer_after_a_r
     let (_dir, envoy) = strict()?;
     let mut site = Site::start(&["--envoy", &envoy]).await?;
     let evil = |number: usize| {
-        let (name, host) = (format!("evil-{number}"), format!("m{number}.example.org"));
+        let name = format!("evil-{number}");
+        let host = format!("m{number}.example.org");
         route(
             "mallory",
             &name,

@@ -310,8 +310,7 @@ fn collect(value: &Value, found: &mut BTreeSet<String>) {
 
 /// Returns Envoy's error for a route table with all of these, if it refuses the table.
 fn refused(texts: &[&String]) -> Result<Option<String>> {
-    let route = |text: &&String| json!({"match": {"safe_regex": {"regex": text}}, "direct_response": {"status": 200}});
-    let routes: Vec<Value> = texts.iter().map(route).collect();
+    let routes: Vec<Value> = texts.iter().map(|text| json!({"match": {"safe_regex": {"regex": text}}, "direct_response": {"status": 200}})).collect();
     let manager = json!({
         "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
         "stat_prefix": "x",

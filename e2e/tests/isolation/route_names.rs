@@ -261,7 +261,8 @@ async fn the_listeners_owner_shares_hostnames_out() -> Result<()> {
     let probe = |port: u16, host: &str, path: &str| {
         Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host).path(path)
     };
-    let (one, all) = (free_port()?, free_port()?);
+    let one = free_port()?;
+    let all = free_port()?;
     let gateway = |name: &str, port: u16, host: &str, more: &str| {
         format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: {name}, namespace: infra}}\nspec:\n  \

@@ -40,7 +40,8 @@ async fn listener(site: &Site, port: u16) -> Result<Value> {
         .windows(4)
         .position(|bytes| bytes == b"\r\n\r\n")
         .context("an answer has headers")?;
-    let (mut rest, mut body) = (&answer[end + 4..], Vec::new());
+    let mut rest = &answer[end + 4..];
+    let mut body = Vec::new();
     // A chunked body (RFC 9112, 7.1).
     while let Some(at) = rest.windows(2).position(|bytes| bytes == b"\r\n") {
         let size = usize::from_str_radix(std::str::from_utf8(&rest[..at])?, 16)?;
@@ -80,7 +81,8 @@ async fn until_open(port: u16, open: bool) -> Result<()> {
 async fn a_gateway_with_a_neighbours_hostname_changes_nothing_at_the_neighbours_listener()
 -> Result<()> {
     let site = Site::start(&[]).await?;
-    let (alices, others) = (free_port()?, free_port()?);
+    let alices = free_port()?;
+    let others = free_port()?;
     let probe = Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, alices)), HOST);
     site.save("alice-own.yaml", &gateway("alice", alices))?;
     until_answered(&site, &probe, "alice").await?;

@@ -123,9 +123,12 @@ impl Site {
     }
 
     async fn start_in(turn: Turn, options: &[&str], files: Option<u32>) -> Result<Self> {
-        let (http, https) = (free_port()?, free_port()?);
-        let (alice, mallory) = (Echo::start("alice").await?, Echo::start("mallory").await?);
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let http = free_port()?;
+        let https = free_port()?;
+        let alice = Echo::start("alice").await?;
+        let mallory = Echo::start("mallory").await?;
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         let base = format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
@@ -270,7 +273,8 @@ impl Site {
 
     /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].
     pub(crate) async fn alice_is_unharmed(&self, step: usize) -> Result<()> {
-        let (name, host) = (format!("alice-{step}"), format!("alice-{step}.example.org"));
+        let name = format!("alice-{step}");
+        let host = format!("alice-{step}.example.org");
         self.save(
             &format!("{name}.yaml"),
             &route("alice", &name, &host, FORWARD),
@@ -345,10 +349,8 @@ fn run(
     options: &[String],
     files: Option<u32>,
 ) -> Result<Gatewright> {
-    let (dir, private) = (
-        manifests.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = manifests.path().display().to_string();
+    let private = state.path().display().to_string();
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let mut args = vec!["standalone", &dir, "--state-dir", &private];
     if !options.iter().any(|option| option == "--envoy") {

@@ -110,15 +110,18 @@ fn poison() -> Vec<Value> {
 async fn texts_that_envoy_refuses_are_told_to_their_author_and_to_nobody_else() -> Result<()> {
     let site = Site::start(&["--max-regexes-per-namespace", "1000"]).await?;
     let rules = poison();
-    let route = |(index, rules): (usize, &Value)| {
-        http_route(
-            "mallory",
-            &format!("poison-{index}"),
-            &[format!("poison-{index}.example.org")],
-            rules,
-        )
-    };
-    let documents: Vec<Value> = rules.iter().enumerate().map(route).collect();
+    let documents: Vec<Value> = rules
+        .iter()
+        .enumerate()
+        .map(|(index, rules)| {
+            http_route(
+                "mallory",
+                &format!("poison-{index}"),
+                &[format!("poison-{index}.example.org")],
+                rules,
+            )
+        })
+        .collect();
     site.save("mallory-poison.yaml", &manifest(&documents))?;
     for (index, rules) in rules.iter().enumerate() {
         let told = site

@@ -49,7 +49,8 @@ struct Tenants {
 impl Tenants {
     /// Starts with `app.alice.example` served by alice's backend.
     async fn start(options: &[&str]) -> Result<Self> {
-        let (http, https) = (free_port()?.to_string(), free_port()?);
+        let http = free_port()?.to_string();
+        let https = free_port()?;
         let port = https.to_string();
         let ports = ["--tenant-http-port", &http, "--tenant-https-port", &port];
         let site = Site::start(&[&ports, options].concat()).await?;
@@ -81,7 +82,8 @@ impl Tenants {
 #[ignore = "needs Envoy"]
 async fn a_namespace_without_a_label_publishes_nothing() -> Result<()> {
     let tenants = Tenants::start(&[]).await?;
-    let (site, host) = (&tenants.site, "m.alice.example");
+    let site = &tenants.site;
+    let host = "m.alice.example";
     site.save(
         "mallory-tenant.yaml",
         &(namespace("mallory", "") + &at("mallory", "m", host)),

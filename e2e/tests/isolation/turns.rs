@@ -42,9 +42,10 @@ async fn clusters(site: &Site) -> Result<Vec<(String, String)>> {
     let answer = String::from_utf8(answer)?;
     let body = answer.split_once("\r\n\r\n").context("a body")?.1;
     // The body may be chunked, with sizes between the lines.
-    let json: String = match answer.contains("transfer-encoding: chunked") {
-        true => unchunked(body)?,
-        false => body.to_owned(),
+    let json: String = if answer.contains("transfer-encoding: chunked") {
+        unchunked(body)?
+    } else {
+        body.to_owned()
     };
     let told: Value = serde_json::from_str(&json)?;
     let configs = told["configs"].as_array().context("configs")?;
@@ -78,11 +79,12 @@ fn unchunked(mut body: &str) -> Result<String> {
 async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> Result<()> {
     let site = Site::start_alone(&[]).await?;
     let all = |version: usize| -> String {
-        let one = |number: usize| {
-            let host = format!("m{number}-{version}.example.org");
-            beside("mallory", &format!("m{number}"), &host, &site.mallory)
-        };
-        (0..MANY).map(one).collect()
+        (0..MANY)
+            .map(|number| {
+                let host = format!("m{number}-{version}.example.org");
+                beside("mallory", &format!("m{number}"), &host, &site.mallory)
+            })
+            .collect()
     };
     site.save("mallory-many.yaml", &all(1))?;
     let until = Instant::now() + LIMIT;

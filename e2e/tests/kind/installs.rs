@@ -22,7 +22,8 @@ fn previous() -> Result<(String, String)> {
     let Some(folder) = std::env::var_os("PREVIOUS").filter(|folder| !folder.is_empty()) else {
         let image = "docker.io/library/gatewright";
         let tag = format!("{version}-previous");
-        let (now, then) = (format!("{image}:{version}"), format!("{image}:{tag}"));
+        let now = format!("{image}:{version}");
+        let then = format!("{image}:{tag}");
         for node in objects(&["nodes"])? {
             let node = node["metadata"]["name"].as_str().context("a name")?;
             run(
@@ -135,26 +136,30 @@ priorityclasses";
     let mut all = objects(&[kinds, "-n", NAMESPACE])?;
     all.extend(objects(&[cluster])?);
     all.extend(objects(&["configmaps", "-n", "kube-system"])?);
-    let name = |object: &Value| {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        name.contains("gatewright")
-            .then(|| format!("{kind} {name}"))
-    };
-    Ok(all.iter().filter_map(name).collect())
+    Ok(all
+        .iter()
+        .filter_map(|object| {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            name.contains("gatewright")
+                .then(|| format!("{kind} {name}"))
+        })
+        .collect())
 }
 
 /// The namespaces, names and UIDs of objects that the controller did not write.
 fn identities(objects: &[Value]) -> BTreeSet<String> {
-    let of = |object: &Value| {
-        let metadata = &object["metadata"];
-        let name = format!(
-            "{}/{} {}",
-            metadata["namespace"], metadata["name"], metadata["uid"]
-        );
-        metadata.get("ownerReferences").is_none().then_some(name)
-    };
-    objects.iter().filter_map(of).collect()
+    objects
+        .iter()
+        .filter_map(|object| {
+            let metadata = &object["metadata"];
+            let name = format!(
+                "{}/{} {}",
+                metadata["namespace"], metadata["name"], metadata["uid"]
+            );
+            metadata.get("ownerReferences").is_none().then_some(name)
+        })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -272,10 +277,8 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
         &["get", "values", "gatewright", "-n", NAMESPACE, "-o", "json"],
     )?;
     let dist = tempfile::Builder::new().prefix("airgap").tempdir()?;
-    let (folder, kept) = (
-        dist.path().display().to_string(),
-        dist.path().join("kept.json"),
-    );
+    let folder = dist.path().display().to_string();
+    let kept = dist.path().join("kept.json");
     std::fs::write(&kept, values)?;
     // Each step is for a place of its own: a checkout, every node, and whoever has kubectl.
     let page = root().join("docs/quickstart-airgap.md");

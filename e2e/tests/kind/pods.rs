@@ -44,11 +44,12 @@ async fn pods_are_restricted_and_the_cli_works_in_them() -> Result<()> {
             .filter_map(|container| container["restartCount"].as_u64())
             .sum();
         assert_eq!(
-            (pod["status"]["phase"].as_str(), restarts),
-            (Some("Running"), 0),
+            pod["status"]["phase"].as_str(),
+            Some("Running"),
             "{}",
             pod["metadata"]["name"]
         );
+        assert_eq!(restarts, 0, "{}", pod["metadata"]["name"]);
     }
     let refused = kubectl(&[
         "-n",
@@ -180,10 +181,8 @@ async fn an_envoy_that_the_kernel_ends_for_its_memory_serves_again() -> Result<(
     until_served(&shop()?).await?;
     let before = envoys()?;
     let (pod, others) = before.split_first().context("an Envoy")?;
-    let (name, node) = (
-        &pod["metadata"]["name"],
-        pod["spec"]["nodeName"].as_str().context("its node")?,
-    );
+    let name = &pod["metadata"]["name"];
+    let node = pod["spec"]["nodeName"].as_str().context("its node")?;
     let id = container(pod)?["containerID"]
         .as_str()
         .and_then(|id| id.rsplit('/').next())

@@ -63,10 +63,8 @@ async fn a_pod_gets_its_certificate_by_the_token_that_the_kubelet_replaced() -> 
         .find(|pod| pod["metadata"]["deletionTimestamp"].is_null())
         .context("an Envoy")?;
     let text = |value: &Value| value.as_str().map(str::to_owned).context("a text");
-    let (name, uid) = (
-        text(&pod["metadata"]["name"])?,
-        text(&pod["metadata"]["uid"])?,
-    );
+    let name = text(&pod["metadata"]["name"])?;
+    let uid = text(&pod["metadata"]["uid"])?;
     let node = text(&pod["spec"]["nodeName"])?;
     let inside = |script: &str, more: &[&str]| {
         run(

@@ -45,7 +45,8 @@ impl Traffic {
 }
 
 async fn one_by_one(probe: Probe, stopped: watch::Receiver<bool>) -> (usize, Vec<String>) {
-    let (mut count, mut failed) = (0, Vec::new());
+    let mut count = 0;
+    let mut failed = Vec::new();
     while !*stopped.borrow() {
         count += 1;
         match probe.send().await {
@@ -58,7 +59,9 @@ async fn one_by_one(probe: Probe, stopped: watch::Receiver<bool>) -> (usize, Vec
 }
 
 async fn over_one_connection(probe: Probe, stopped: watch::Receiver<bool>) -> (usize, Vec<String>) {
-    let (mut count, mut failed, mut held) = (0, Vec::new(), None::<Connection>);
+    let mut count = 0;
+    let mut failed = Vec::new();
+    let mut held = None::<Connection>;
     while !*stopped.borrow() {
         count += 1;
         if held.as_ref().is_none_or(Connection::is_closed) {

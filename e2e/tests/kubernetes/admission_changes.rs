@@ -247,14 +247,13 @@ async fn what_admission_makes_of_a_derived_object_is_told_and_corrected() -> Res
         if kind == "Gateway" {
             program(server, "Gateway", NS, "cozystack").await?;
         }
-        let is_well = |object: &Value| {
-            ready(object).is_some_and(|ready| {
-                let text = ready["message"].as_str().unwrap_or_default();
-                ready["status"] == "True" && !text.contains(told) && !text.contains(DENIED)
-            })
-        };
         cluster
-            .until(TENANT, "TenantGateway", NS, "cozystack", is_well)
+            .until(TENANT, "TenantGateway", NS, "cozystack", |object| {
+                ready(object).is_some_and(|ready| {
+                    let text = ready["message"].as_str().unwrap_or_default();
+                    ready["status"] == "True" && !text.contains(told) && !text.contains(DENIED)
+                })
+            })
             .await?;
     }
     // Defaults of the schema, and labels and annotations of others, are nobody's business.

@@ -368,12 +368,11 @@ async fn missing_right(cluster: &Cluster, controller: &mut Gatewright) -> Result
         "{line}"
     );
     // Its status reports it as well.
-    let told = |o: &Value| {
-        condition(&o["status"], "Programmed")
-            .is_some_and(|c| c["message"].to_string().contains("not allowed"))
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "poor", told)
+        .until(GATEWAY, "Gateway", "default", "poor", |o| {
+            condition(&o["status"], "Programmed")
+                .is_some_and(|c| c["message"].to_string().contains("not allowed"))
+        })
         .await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(

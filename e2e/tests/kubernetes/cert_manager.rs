@@ -240,10 +240,8 @@ async fn watch(server: &ApiServer, space: &str) -> Result<(JoinHandle<()>, Arc<M
     let routes = server.api(GATEWAY, "HTTPRoute", space).await?;
     let tenants = server.api(TENANT, "TenantGateway", space).await?;
     let said = Arc::new(Mutex::new(Said::new()));
-    let (of_routes, of_tenants) = (
-        watcher(routes.clone(), watcher::Config::default()),
-        watcher(tenants, watcher::Config::default()),
-    );
+    let of_routes = watcher(routes.clone(), watcher::Config::default());
+    let of_tenants = watcher(tenants, watcher::Config::default());
     let noted = said.clone();
     let watching = tokio::spawn(async move {
         let mut all = std::pin::pin!(futures::stream::select(
@@ -402,10 +400,8 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
             .filter(|w| w.resource == resource && w.object.contains(object) && w.code < 400)
             .count())
     };
-    let (routes, tenants) = (
-        writes("httproutes/status", "cm-acme-http-solver")?,
-        writes("tenantgateways/status", SPACE)?,
-    );
+    let routes = writes("httproutes/status", "cm-acme-http-solver")?;
+    let tenants = writes("tenantgateways/status", SPACE)?;
     assert!(
         routes <= 2 * solvers.len() && tenants <= 16,
         "{routes} statuses of {solvers:?}, {tenants} of the TenantGateway"

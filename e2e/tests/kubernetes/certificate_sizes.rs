@@ -67,22 +67,21 @@ async fn put_policies(cluster: &Cluster, bundle: &str) -> Result<()> {
 /// Waits until every policy says this of its references.
 async fn policies_say(cluster: &Cluster, status: &str, text: &str) -> Result<()> {
     for policy in 0..POLICIES {
-        let says = |object: &Value| {
-            let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs")
-                .cloned()
-                .unwrap_or_default();
-            condition["status"] == status
-                && condition["message"]
-                    .as_str()
-                    .is_some_and(|told| told.contains(text))
-        };
         cluster
             .until(
                 GATEWAY,
                 "BackendTLSPolicy",
                 "default",
                 &format!("p{policy}"),
-                says,
+                |object| {
+                    let condition = condition(&object["status"]["ancestors"][0], "ResolvedRefs")
+                        .cloned()
+                        .unwrap_or_default();
+                    condition["status"] == status
+                        && condition["message"]
+                            .as_str()
+                            .is_some_and(|told| told.contains(text))
+                },
             )
             .await?;
     }
@@ -232,7 +231,8 @@ async fn a_controller_starts_in_bounded_memory_beside_many_large_chains() -> Res
     let (_echo, address) = edge(&cluster).await?;
     let volume = LastGoodVolume::new()?;
     // A busy machine must not lose the Lease over a thousand records of owners.
-    let (file, kept) = (volume.file(), volume.arguments(&["--lease-seconds", "30"]));
+    let file = volume.file();
+    let kept = volume.arguments(&["--lease-seconds", "30"]);
     let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;

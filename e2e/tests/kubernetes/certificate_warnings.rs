@@ -50,13 +50,12 @@ fn warning(object: &Value) -> Option<&Value> {
 }
 
 fn says(object: &Value, reason: &str, text: &str) -> bool {
-    let is_it = |it: &Value| {
+    warning(object).is_some_and(|it| {
         it["reason"] == reason
             && it["message"]
                 .as_str()
                 .is_some_and(|said| said.contains(text))
-    };
-    warning(object).is_some_and(is_it)
+    })
 }
 
 #[tokio::test]
@@ -108,15 +107,15 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
         .await?;
 
     let is_served = |object: &Value| is_true(&object["status"], "Programmed");
-    let expires =
-        |object: &Value| says(object, "CertificateExpiring", "within 3 days") && is_served(object);
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", expires)
+        .until(GATEWAY, "Gateway", "default", "edge", |object| {
+            says(object, "CertificateExpiring", "within 3 days") && is_served(object)
+        })
         .await?;
-    let expires =
-        |object: &Value| says(object, "CertificateExpiring", "within 14 days") && is_served(object);
     cluster
-        .until(GATEWAY, "ListenerSet", "default", "set", expires)
+        .until(GATEWAY, "ListenerSet", "default", "set", |object| {
+            says(object, "CertificateExpiring", "within 14 days") && is_served(object)
+        })
         .await?;
     let wild = cluster
         .until(GATEWAY, "Gateway", "default", "wild", is_served)
@@ -125,13 +124,12 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
         warning(&wild).is_none(),
         "a certificate that lives long gives no finding: {wild:#}"
     );
-    let is_deep = |object: &Value| {
-        let told = condition(&object["status"]["parents"][0], WARNING)
-            .and_then(|it| it["message"].as_str());
-        told.is_some_and(|text| text.contains(" for a.b.example.net: it names *.example.net,"))
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", "default", "deep", is_deep)
+        .until(GATEWAY, "HTTPRoute", "default", "deep", |object| {
+            let told = condition(&object["status"]["parents"][0], WARNING)
+                .and_then(|it| it["message"].as_str());
+            told.is_some_and(|text| text.contains(" for a.b.example.net: it names *.example.net,"))
+        })
         .await?;
 
     // The steady state writes nothing: another Gateway comes, which is served after anything that
@@ -167,21 +165,22 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
     server
         .put(secret("soon", &["soon.example.org"], 90 * DAY)?)
         .await?;
-    let is_quiet = |object: &Value| warning(object).is_none() && is_served(object);
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", is_quiet)
+        .until(GATEWAY, "Gateway", "default", "edge", |object| {
+            warning(object).is_none() && is_served(object)
+        })
         .await?;
     // One that has expired stays in service and says so.
     server
         .put(secret("wild", &["*.example.net"], Duration::ZERO)?)
         .await?;
-    let has_expired = |object: &Value| {
-        let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs");
-        resolved
-            .is_some_and(|it| it["reason"] == "InvalidCertificateRef" && it["status"] == "False")
-    };
     let wild = cluster
-        .until(GATEWAY, "Gateway", "default", "wild", has_expired)
+        .until(GATEWAY, "Gateway", "default", "wild", |object| {
+            let resolved = condition(&object["status"]["listeners"][0], "ResolvedRefs");
+            resolved.is_some_and(|it| {
+                it["reason"] == "InvalidCertificateRef" && it["status"] == "False"
+            })
+        })
         .await?;
     ensure!(
         is_true(&wild["status"]["listeners"][0], "Programmed"),

@@ -182,7 +182,8 @@ impl Site {
         let replicas = [replica("one").await?, replica("two").await?];
         let link = Link::start(replicas[0].xds).await?;
         let roots = roots_of(&place.pebble.issuing_root(0).await?)?;
-        let (hosts, spoiled) = (BTreeMap::new(), (Value::Null, 0));
+        let hosts = BTreeMap::new();
+        let spoiled = (Value::Null, 0);
         let mut site = Self {
             place,
             replicas,
@@ -278,10 +279,8 @@ impl Site {
 
     /// Waits until a host is served with its certificate, by this version of its route.
     async fn until_served(&self, host: &str, version: Option<usize>) -> Result<()> {
-        let (probe, deadline) = (
-            Probe::https(self.https(), host).roots(self.roots.clone()),
-            Instant::now() + LIMIT,
-        );
+        let probe = Probe::https(self.https(), host).roots(self.roots.clone());
+        let deadline = Instant::now() + LIMIT;
         loop {
             let answer = probe.send().await;
             let told = |answer: &Answer| {
@@ -497,17 +496,17 @@ impl Site {
             Fault::Envoy => self.start_envoy().await?,
             Fault::GatewayDeleted | Fault::GatewayEdited => {
                 let (uid, generation) = &self.spoiled;
-                let mended = |o: &Value| {
-                    let meta = &o["metadata"];
-                    (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
-                        && o["spec"]["gatewayClassName"] == "gatewright"
-                        && condition(&o["status"], "Programmed").is_some_and(|c| {
-                            c["status"] == "True" && c["observedGeneration"] == meta["generation"]
-                        })
-                };
                 self.place
                     .cluster
-                    .until(GATEWAY, "Gateway", SPACE, "cozystack", mended)
+                    .until(GATEWAY, "Gateway", SPACE, "cozystack", |o| {
+                        let meta = &o["metadata"];
+                        (meta["uid"] != *uid || meta["generation"].as_i64() > Some(*generation))
+                            && o["spec"]["gatewayClassName"] == "gatewright"
+                            && condition(&o["status"], "Programmed").is_some_and(|c| {
+                                c["status"] == "True"
+                                    && c["observedGeneration"] == meta["generation"]
+                            })
+                    })
                     .await?;
                 self.start_traffic().await?;
             }

@@ -153,11 +153,14 @@ fn definitions_and_versions_are_those_of_the_program() -> Result<()> {
         .pop()
         .context("a chart")?;
     assert_eq!(
-        (
-            described["version"].as_str(),
-            described["appVersion"].as_str()
-        ),
-        (Some(version), Some(version))
+        described["version"].as_str(),
+        Some(version),
+        "the chart has the version of the program"
+    );
+    assert_eq!(
+        described["appVersion"].as_str(),
+        Some(version),
+        "and so has its application"
     );
     let index = documents(&read(&folder().join("kustomization.yaml"))?)?
         .pop()
@@ -311,8 +314,14 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     assert_eq!(pod["nodeSelector"], json!({"a": "x", "b": "y"}));
     let envoy = &pod["containers"][0];
     assert_eq!(
-        (&envoy["resources"]["limits"]["memory"], &envoy["ports"]),
-        (&json!("1Gi"), &Value::Null)
+        envoy["resources"]["limits"]["memory"],
+        json!("1Gi"),
+        "the limit of memory is set"
+    );
+    assert_eq!(
+        envoy["ports"],
+        Value::Null,
+        "pods have no ports of the host"
     );
     assert_eq!(pod["serviceAccountName"], "gatewright-envoy-dedicated");
     let tls = pod["volumes"]
@@ -334,12 +343,11 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
 fn isolated_envoys_are_made_of_the_template_of_the_others_and_only_where_that_is_said() -> Result<()>
 {
     let helm = Helm::new(None)?;
-    let of_them = |object: &Value| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        name.ends_with("-isolated")
-    };
     assert!(
-        !helm.template(&[])?.iter().any(of_them),
+        !helm.template(&[])?.iter().any(|object| {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            name.ends_with("-isolated")
+        }),
         "not unless it is asked for"
     );
     for (credentials, said) in [("Secret", "both"), ("Both", "both"), ("Pod", "pod")] {
@@ -419,11 +427,9 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
         let (args, controller) = arguments(named("Deployment", "gatewright-controller")?)?;
         let given = args.contains(&format!("--envoy-credentials={}", value.to_lowercase()));
         let how = controller.credentials.envoy_credentials;
-        assert_eq!(
-            (given, how.of_pods(), how.of_fleets()),
-            (own, own, value != "Pod"),
-            "{value}"
-        );
+        assert_eq!(given, own, "{value}");
+        assert_eq!(how.of_pods(), own, "{value}");
+        assert_eq!(how.of_fleets(), value != "Pod", "{value}");
         for (kind, name) in [
             ("DaemonSet", "gatewright-envoy"),
             ("Deployment", "gatewright-envoy-dedicated"),
@@ -431,11 +437,8 @@ fn pods_of_envoys_have_certificates_of_their_own_where_that_is_said() -> Result<
             let pod = &named(kind, name)?["spec"]["template"]["spec"];
             let volumes = pod["volumes"].as_array().context("volumes")?;
             let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name);
-            assert_eq!(
-                (volume("tls").is_some(), volume("identity").is_some()),
-                (!own, own),
-                "{value}: {name}"
-            );
+            assert_eq!(volume("tls").is_some(), !own, "{value}: {name}");
+            assert_eq!(volume("identity").is_some(), own, "{value}: {name}");
             let containers = ["initContainers", "containers"]
                 .map(|field| pod[field].as_array().cloned().unwrap_or_default());
             let asking: Vec<Value> = containers

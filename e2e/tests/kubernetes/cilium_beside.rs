@@ -83,14 +83,18 @@ async fn issue_all(server: &ApiServer, count: usize) -> Result<()> {
 /// then.
 async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
     let deadline = Instant::now() + Duration::from_secs(180);
-    let theirs = |request: &Request| {
-        is_write(request)
-            && !matches!(&*request.resource, "leases" | "events")
-            && (request.user == ACCOUNT || request.user == "cilium")
-    };
-    let (mut before, mut since) = (0, Instant::now());
+    let mut before = 0;
+    let mut since = Instant::now();
     loop {
-        let all: Vec<Request> = server.requests()?.into_iter().filter(theirs).collect();
+        let all: Vec<Request> = server
+            .requests()?
+            .into_iter()
+            .filter(|request| {
+                is_write(request)
+                    && !matches!(&*request.resource, "leases" | "events")
+                    && (request.user == ACCOUNT || request.user == "cilium")
+            })
+            .collect();
         if all.len() != before {
             (before, since) = (all.len(), Instant::now());
         } else if since.elapsed() > Duration::from_secs(5) {
@@ -112,11 +116,13 @@ async fn rest(server: &ApiServer) -> Result<Vec<Request>> {
 
 /// Returns the conditions of a route by a controller, at a parent of this kind.
 fn told(route: &Value, controller: &str, kind: &str) -> Option<Value> {
-    let is = |parent: &&Value| {
-        let of = parent["parentRef"]["kind"].as_str().unwrap_or("Gateway");
-        parent["controllerName"] == controller && of == kind
-    };
-    let entry = route["status"]["parents"].as_array()?.iter().find(is)?;
+    let entry = route["status"]["parents"]
+        .as_array()?
+        .iter()
+        .find(|parent| {
+            let of = parent["parentRef"]["kind"].as_str().unwrap_or("Gateway");
+            parent["controllerName"] == controller && of == kind
+        })?;
     Some(condition(entry, "Accepted")?["reason"].clone())
 }
 
@@ -159,29 +165,27 @@ async fn two_that_write_come_to_rest_and_say_the_same() -> Result<()> {
     cilium.give_address(server, "tenant-a", "cozystack").await?;
     issue_all(server, HOSTS + 2).await?;
 
-    let all_ready = |object: &Value| {
-        let ready = condition(&object["status"], "Ready");
-        ready.is_some_and(|ready| {
-            ready["message"] == format!("all {} listeners are ready", HOSTS + 3)
-        })
-    };
     let limit = Duration::from_secs(240);
     server
         .until(
             (TENANT, "TenantGateway", "tenant-a"),
             "cozystack",
             limit,
-            all_ready,
+            |object| {
+                let ready = condition(&object["status"], "Ready");
+                ready.is_some_and(|ready| {
+                    ready["message"] == format!("all {} listeners are ready", HOSTS + 3)
+                })
+            },
         )
         .await
         .with_context(|| cilium.log())?;
     rest(server).await?;
-    let lost = |route: &Value| {
-        told(route, CLAIMS, "Gateway") == Some(json!("HostnameConflict"))
-            && told(route, CONTROLLER, "Gateway") == Some(json!("NotAllowedByListeners"))
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-b", "thief", lost)
+        .until(GATEWAY, "HTTPRoute", "tenant-b", "thief", |route| {
+            told(route, CLAIMS, "Gateway") == Some(json!("HostnameConflict"))
+                && told(route, CONTROLLER, "Gateway") == Some(json!("NotAllowedByListeners"))
+        })
         .await?;
     let taken = |kind: &'static str| {
         move |route: &Value| {

@@ -48,14 +48,14 @@ async fn until(client: &Probe, let_in: bool) -> Result<()> {
 
 /// Waits until the listener has these reasons for its references.
 async fn told(cluster: &Cluster, resolved: &str, accepted: &str) -> Result<()> {
-    let says = |gateway: &Value| {
-        let listener = &gateway["status"]["listeners"][0];
-        let reason = |kind| condition(listener, kind).map(|condition| condition["reason"].clone());
-        reason("ResolvedRefs") == Some(resolved.into())
-            && reason("Accepted") == Some(accepted.into())
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", says)
+        .until(GATEWAY, "Gateway", "default", "edge", |gateway| {
+            let listener = &gateway["status"]["listeners"][0];
+            let reason =
+                |kind| condition(listener, kind).map(|condition| condition["reason"].clone());
+            reason("ResolvedRefs") == Some(resolved.into())
+                && reason("Accepted") == Some(accepted.into())
+        })
         .await
         .map(drop)
 }
@@ -70,7 +70,8 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (one, two) = (ClientCa::new("one")?, ClientCa::new("two")?);
+    let one = ClientCa::new("one")?;
+    let two = ClientCa::new("two")?;
     server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))
         .await?;
@@ -92,7 +93,8 @@ async fn roots_of_clients_come_from_config_maps_and_are_replaced_live() -> Resul
         ca.client()
             .map(|(certificate, key)| to().client(certificate, key))
     };
-    let (by_one, by_two) = (by(&one)?, by(&two)?);
+    let by_one = by(&one)?;
+    let by_two = by(&two)?;
     until(&by_one, false).await?;
 
     server.put(roots("default", &one.pem)).await?;

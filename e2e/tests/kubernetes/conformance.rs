@@ -92,11 +92,9 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let report = dir.path().join("report.yaml");
     let usable = kubelet.usable();
-    let (one, shows, written) = (
-        test.is_some(),
-        reports.is_some() || test.is_some(),
-        report.clone(),
-    );
+    let one = test.is_some();
+    let shows = reports.is_some() || test.is_some();
+    let written = report.clone();
     let said = tokio::task::spawn_blocking(move || {
         let run = Run {
             kubeconfig: &kubeconfig,

@@ -218,7 +218,8 @@ fn arguments_of_programs_match_their_manifests() -> Result<()> {
         .iter()
         .find(|service| service["metadata"]["name"] == "gatewright-xds")
         .context("a Service")?;
-    let (name, namespace) = (&xds["metadata"]["name"], &xds["metadata"]["namespace"]);
+    let name = &xds["metadata"]["name"];
+    let namespace = &xds["metadata"]["namespace"];
     let at = format!(
         "{}.{}.svc:{}",
         name.as_str().unwrap(),
@@ -273,10 +274,8 @@ fn every_manifest_is_in_a_kustomization_and_every_image_has_a_tag() -> Result<()
     ] {
         let index = std::fs::read_to_string(folder.join("kustomization.yaml"))?;
         for entry in std::fs::read_dir(&folder)? {
-            let (path, name) = (
-                entry.as_ref().unwrap().path(),
-                entry?.file_name().to_string_lossy().into_owned(),
-            );
+            let path = entry.as_ref().unwrap().path();
+            let name = entry?.file_name().to_string_lossy().into_owned();
             let listed = name == "kustomization.yaml" || index.contains(&format!("- {name}\n"));
             let manifest = path
                 .extension()

@@ -25,17 +25,16 @@ async fn history(server: &ApiServer, kind: &str, version: &str) -> Result<Vec<(S
         WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
         _ => None,
     });
-    let of = |object: kube::core::DynamicObject| {
-        let name = object.metadata.name.clone().unwrap_or_default();
-        ["Accepted", "Programmed"].map(|kind| {
-            (
-                name.clone(),
-                condition(&object.data["status"], kind).cloned(),
-            )
-        })
-    };
     Ok(objects
-        .flat_map(of)
+        .flat_map(|object| {
+            let name = object.metadata.name.clone().unwrap_or_default();
+            ["Accepted", "Programmed"].map(|kind| {
+                (
+                    name.clone(),
+                    condition(&object.data["status"], kind).cloned(),
+                )
+            })
+        })
         .filter_map(|(name, condition)| Some((name, condition?)))
         .collect())
 }
@@ -65,15 +64,16 @@ async fn a_new_gateway_is_pending_while_its_names_are_recorded() -> Result<()> {
         .list(&Default::default())
         .await?;
     let version = list.metadata.resource_version.context("a version")?;
-    let (named, bare, set) = (free_port()?, free_port()?, free_port()?);
+    let named = free_port()?;
+    let bare = free_port()?;
+    let set = free_port()?;
     let gateway = |name: &str, listeners: Value| {
         json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": name, "namespace": "default"},
             "spec": {"gatewayClassName": "gatewright", "allowedListeners": {"namespaces": {"from": "All"}},
                 "listeners": listeners}})
     };
     let hosts = |names: &[&str]| -> Value {
-        let one = |name: &&str| json!({"name": name, "protocol": "HTTP", "port": named, "hostname": format!("{name}.example.org")});
-        names.iter().map(one).collect()
+        names.iter().map(|name| json!({"name": name, "protocol": "HTTP", "port": named, "hostname": format!("{name}.example.org")})).collect()
     };
     let is_programmed = |o: &Value| {
         o["status"]["conditions"][0]["observedGeneration"] == o["metadata"]["generation"]
@@ -184,11 +184,10 @@ async fn a_class_stays_until_its_last_gateway_is_gone() -> Result<()> {
     gateways.delete("one", &DeleteParams::default()).await?;
     // One that came while the class was being deleted counts too.
     server.put(gateway("three", "gatewright")).await?;
-    let is_seen = |o: &Value| {
-        condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "three", is_seen)
+        .until(GATEWAY, "Gateway", "default", "three", |o| {
+            condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
+        })
         .await?;
     cluster.quiet().await?;
     let class = serde_json::to_value(classes.get("gatewright").await?)?;
@@ -240,11 +239,10 @@ async fn a_field_that_older_definitions_refused_is_written_once_they_are_newer()
     server.put(gateway).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
-    let is_seen = |o: &Value| {
-        condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
-    };
     let older = cluster
-        .until(GATEWAY, "Gateway", "default", "one", is_seen)
+        .until(GATEWAY, "Gateway", "default", "one", |o| {
+            condition(&o["status"], "Accepted").is_some_and(|c| c["observedGeneration"] == 1)
+        })
         .await?;
     assert!(
         older["status"]["attachedListenerSets"].is_null(),
@@ -317,12 +315,12 @@ async fn a_refusal_without_room_in_the_status_is_an_event() -> Result<()> {
     let events = server.api("events.k8s.io/v1", "Event", NS).await?;
     let count = async || {
         let all = events.list(&Default::default()).await?;
-        let is_of_it = |event: &&kube::core::DynamicObject| {
-            event.data["reason"] == "NoRoomInStatus" && event.data["regarding"]["name"] == "wide"
-        };
         anyhow::Ok(
             all.iter()
-                .filter(is_of_it)
+                .filter(|event| {
+                    event.data["reason"] == "NoRoomInStatus"
+                        && event.data["regarding"]["name"] == "wide"
+                })
                 .map(|event| event.data["note"].to_string())
                 .collect::<Vec<_>>(),
         )

@@ -41,9 +41,12 @@ async fn it_validates_authorizes_remembers_and_tells() -> Result<()> {
         .find(|r| r.user == "nobody" && r.resource == "secrets")
         .context("it was asked")?;
     assert_eq!(
-        (denied.verb.as_str(), denied.code, is_write(denied)),
-        ("list", 403, false)
+        denied.verb.as_str(),
+        "list",
+        "the refused request is the list"
     );
+    assert_eq!(denied.code, 403, "it is forbidden");
+    assert!(!is_write(denied), "it is no write");
     let kept = requests
         .iter()
         .filter(|r| r.object == "default/g" && is_write(r) && !r.uri.contains("dryRun"));

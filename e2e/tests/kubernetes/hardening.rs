@@ -323,8 +323,12 @@ async fn five_hundred_readers_of_metrics_and_as_many_idle_connections_delay_no_p
     }
     // A kubelet gives up after a second, and restarts after six failures in a row. The readers use
     // the processors of this machine too.
-    let late = |took: &Duration| *took >= Duration::from_secs(1);
-    assert!(!took.windows(6).any(|six| six.iter().all(late)), "{took:?}");
+    assert!(
+        !took
+            .windows(6)
+            .any(|six| six.iter().all(|took| *took >= Duration::from_secs(1))),
+        "{took:?}"
+    );
     took.sort();
     assert!(
         took[50] < Duration::from_millis(100),
@@ -377,7 +381,8 @@ async fn metrics_are_for_whom_the_api_server_allows_them() -> Result<()> {
             .and_then(|status| status.token)
             .context("a token")
     };
-    let (reader, other) = (token("prometheus").await?, token("other").await?);
+    let reader = token("prometheus").await?;
+    let other = token("other").await?;
     // A replica that is not the lease holder checks tokens as well.
     let mut one = cluster.controller("one")?;
     one.line("holding the lease").await?;
@@ -495,10 +500,8 @@ impl LastGoodVolume {
 
     /// The arguments of a controller with this volume, and further ones.
     pub(crate) fn arguments(&self, more: &[&str]) -> Vec<String> {
-        let (file, key) = (
-            self.file().display().to_string(),
-            self.key().display().to_string(),
-        );
+        let file = self.file().display().to_string();
+        let key = self.key().display().to_string();
         let own = ["--last-good", &file, "--last-good-key", &key];
         own.iter().chain(more).map(ToString::to_string).collect()
     }
@@ -553,7 +556,8 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     cluster.server.put(route("old", "old.example.org")).await?;
     brief(&cluster, Duration::from_secs(90)).await?;
     let volume = LastGoodVolume::new()?;
-    let (file, kept) = (volume.file(), volume.arguments(&[]));
+    let file = volume.file();
+    let kept = volume.arguments(&[]);
     let kept: Vec<&str> = kept.iter().map(String::as_str).collect();
     let mut controller = cluster.controller_with("one", &kept)?;
     controller.line("holding the lease").await?;
@@ -636,7 +640,8 @@ async fn a_controller_that_starts_without_an_api_server_serves_the_last_good_sta
     until_answers(address, "old.example.org", 404).await?;
     until_answers(address, HOST, 200).await?;
     let (code, told) = controller.probe("/readyz").await?;
-    assert_eq!((code, &*told), (200, "ok\n"));
+    assert_eq!(code, 200, "it is ready");
+    assert_eq!(&*told, "ok\n", "the answer says so");
     let deadline = Instant::now() + LIMIT;
     while !controller
         .probe("/metrics")

@@ -99,7 +99,8 @@ pub(super) fn tar(arguments: &[&str]) -> Result<Vec<u8>> {
 #[ignore = "needs a built gatewright and python3"]
 fn the_image_is_reproducible_and_has_nothing_but_the_program() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("image").tempdir()?;
-    let (one, two) = (dir.path().join("one.tar"), dir.path().join("two.tar"));
+    let one = dir.path().join("one.tar");
+    let two = dir.path().join("two.tar");
     let program = binary()?;
     let programs = [("linux/amd64", program.as_path())];
     let digest = build(&one, &programs, &["--with-libraries"])?;

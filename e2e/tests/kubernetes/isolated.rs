@@ -100,11 +100,10 @@ async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &E
 
 /// Waits until a Gateway is programmed, and returns its address.
 async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
-    let good = |o: &Value| {
-        is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
-    };
     let there = server
-        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, good)
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, |o| {
+            is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
+        })
         .await?;
     Ok(there["status"]["addresses"][0]["value"]
         .as_str()
@@ -114,13 +113,12 @@ async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr>
 
 /// Waits until a condition of a Gateway has this word.
 async fn until_said(server: &ApiServer, namespace: &str, kind: &str, word: &str) -> Result<Value> {
-    let said = |o: &Value| {
-        let text =
-            condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
-        text.is_some_and(|text| text.contains(word))
-    };
     server
-        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, said)
+        .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, |o| {
+            let text =
+                condition(&o["status"], kind).and_then(|condition| condition["message"].as_str());
+            text.is_some_and(|text| text.contains(word))
+        })
         .await
 }
 
@@ -163,9 +161,10 @@ async fn deployed() -> Result<(ApiServer, Kubelet)> {
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
     for object in with_component("isolated")? {
-        match object["kind"] == "CustomResourceDefinition" {
-            true => server.install_crds(&folder().join("crds")).await?,
-            false => drop(server.put(object).await?),
+        if object["kind"] == "CustomResourceDefinition" {
+            server.install_crds(&folder().join("crds")).await?
+        } else {
+            drop(server.put(object).await?)
         }
     }
     Ok((server, kubelet))
@@ -314,10 +313,8 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
         server.put(gateway(namespace, "isolated", None)).await?;
     }
     for namespace in ["bank", "coop"] {
-        let (address, host) = (
-            until_programmed(&server, namespace).await?,
-            format!("{namespace}.example.org"),
-        );
+        let address = until_programmed(&server, namespace).await?;
+        let host = format!("{namespace}.example.org");
         until_served(&Probe::http((address, 80).into(), &host), 200).await?;
         until_served(&Probe::https((address, 443).into(), &host), 200).await?;
         until_pods(&server, namespace, 1).await?;
@@ -425,11 +422,14 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     let deployments = server.api("apps/v1", "Deployment", NAMESPACE).await?;
     let there = deployments.get(&name_of("late")).await?;
     assert_eq!(
-        (
-            there.metadata.uid.clone(),
-            &there.data["spec"]["selector"]["matchLabels"]
-        ),
-        (uid, &json!({"a": "b"}))
+        there.metadata.uid.clone(),
+        uid,
+        "the foreign Deployment is the same object"
+    );
+    assert_eq!(
+        there.data["spec"]["selector"]["matchLabels"],
+        json!({"a": "b"}),
+        "its selector is unchanged"
     );
     assert_eq!(writes(&server, "late")?, [], "nothing is written beside it");
     deployments

@@ -76,21 +76,18 @@ async fn until_told(
     (namespace, name): (&str, &str),
     words: &[&str],
 ) -> Result<Value> {
-    let is_told = |object: &Value| {
-        let text = told(object)["conditions"].to_string();
-        words.iter().all(|word| text.contains(word))
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", namespace, name, is_told)
+        .until(GATEWAY, "HTTPRoute", namespace, name, |object| {
+            let text = told(object)["conditions"].to_string();
+            words.iter().all(|word| text.contains(word))
+        })
         .await
 }
 
 /// Alice adds a host: checks that it is served by her, and that her route has no other condition.
 async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<()> {
-    let (name, host) = (
-        format!("step-{step}"),
-        format!("step-{step}.alice.example.org"),
-    );
+    let name = format!("step-{step}");
+    let host = format!("step-{step}.alice.example.org");
     cluster
         .server
         .put(route("alice", &name, &host, &forward()))
@@ -102,11 +99,10 @@ async fn alice_is_unharmed(cluster: &Cluster, port: u16, step: usize) -> Result<
         sleep(Duration::from_millis(20)).await;
     }
     // Only a route with parts that Envoy refuses has the condition Programmed.
-    let good = |object: &Value| {
-        is_true(&told(object), "Accepted") && condition(&told(object), "Programmed").is_none()
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", "alice", &name, good)
+        .until(GATEWAY, "HTTPRoute", "alice", &name, |object| {
+            is_true(&told(object), "Accepted") && condition(&told(object), "Programmed").is_none()
+        })
         .await
         .map(drop)
 }
@@ -308,9 +304,10 @@ async fn limits_are_conditions_and_no_status_is_too_long() -> Result<()> {
     for name in ["many", "long"] {
         routes.delete(name, &Default::default()).await?;
     }
-    let accepted = |object: &Value| is_true(&self::told(object), "Accepted");
     cluster
-        .until(GATEWAY, "HTTPRoute", "mallory", "r3", accepted)
+        .until(GATEWAY, "HTTPRoute", "mallory", "r3", |object| {
+            is_true(&self::told(object), "Accepted")
+        })
         .await?;
     alice_is_unharmed(&cluster, port, 2).await?;
     assert_eq!(cluster.denied()?, []);
@@ -363,9 +360,10 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     for step in 1..4 {
         alice_is_unharmed(&cluster, port, step).await?;
     }
-    let programmed = |object: &Value| is_true(&object["status"], "Programmed");
     let gateway = cluster
-        .until(GATEWAY, "Gateway", "infra", "edge", programmed)
+        .until(GATEWAY, "Gateway", "infra", "edge", |object| {
+            is_true(&object["status"], "Programmed")
+        })
         .await?;
     let routes = server
         .api(GATEWAY, "HTTPRoute", "alice")

@@ -44,7 +44,8 @@ fn hostnames(object: &Value) -> BTreeSet<String> {
 
 /// Makes a namespace with its TenantGateway.
 async fn begin(server: &ApiServer, name: &str, mut spec: Value) -> Result<(String, String)> {
-    let (space, apex) = (format!("tenant-{name}"), format!("{name}.example.org"));
+    let space = format!("tenant-{name}");
+    let apex = format!("{name}.example.org");
     namespace(server, &space, &apex).await?;
     spec["apex"] = json!(apex);
     server.put(tenant(&space, spec)).await?;
@@ -103,14 +104,13 @@ async fn more_names_than_a_certificate_has(cluster: &Cluster) -> Result<()> {
         .buffer_unordered(8)
         .try_collect::<Vec<()>>()
         .await?;
-    let full = |o: &Value| o["spec"]["dnsNames"].as_array().map(Vec::len) == Some(100);
     cluster
         .until(
             CERT_MANAGER,
             "Certificate",
             &space,
             "cozystack-gateway-tls",
-            full,
+            |o| o["spec"]["dnsNames"].as_array().map(Vec::len) == Some(100),
         )
         .await?;
     until_ready(cluster, &space, "TooManyNames").await.map(drop)
@@ -124,15 +124,14 @@ async fn a_service_named_twice(cluster: &Cluster) -> Result<()> {
         json!({"tlsPassthroughServices": ["api", "api"]}),
     )
     .await?;
-    let once = |o: &Value| {
-        let listeners = o["spec"]["listeners"].as_array().into_iter().flatten();
-        listeners
-            .filter(|listener| listener["hostname"] == format!("api.{apex}"))
-            .count()
-            == 1
-    };
     cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", once)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            let listeners = o["spec"]["listeners"].as_array().into_iter().flatten();
+            listeners
+                .filter(|listener| listener["hostname"] == format!("api.{apex}"))
+                .count()
+                == 1
+        })
         .await
         .map(drop)
 }
@@ -216,9 +215,10 @@ async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
             "listener http takes HTTPRoutes of tenant-plain",
         ),
     ] {
-        let told = |o: &Value| reason(o) == Some(wanted) && message(o).contains(word);
         cluster
-            .until(GATEWAY, "HTTPRoute", space_of, name, told)
+            .until(GATEWAY, "HTTPRoute", space_of, name, |o| {
+                reason(o) == Some(wanted) && message(o).contains(word)
+            })
             .await?;
     }
     let only = |o: &Value| hostnames(o) == BTreeSet::from([host("both")]);
@@ -236,9 +236,10 @@ async fn plain_http_alone(cluster: &Cluster) -> Result<()> {
     routes
         .patch("section", &Default::default(), &Patch::Merge(&parents))
         .await?;
-    let both = |o: &Value| hostnames(o) == BTreeSet::from([host("both"), host("section")]);
     cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", both)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            hostnames(o) == BTreeSet::from([host("both"), host("section")])
+        })
         .await?;
     let parents = json!({"spec": {"parentRefs": [{"name": "cozystack", "sectionName": "http"}]}});
     routes
@@ -311,12 +312,11 @@ async fn stale_entries(cluster: &Cluster) -> Result<()> {
         routes
             .patch_status(name, &Default::default(), &Patch::Merge(&status))
             .await?;
-        let told = |o: &Value| {
-            reason(o) == Some("Accepted")
-                && claims(o)[0]["conditions"][0]["observedGeneration"] == 1
-        };
         cluster
-            .until(GATEWAY, "HTTPRoute", "tenant-stale-z", name, told)
+            .until(GATEWAY, "HTTPRoute", "tenant-stale-z", name, |o| {
+                reason(o) == Some("Accepted")
+                    && claims(o)[0]["conditions"][0]["observedGeneration"] == 1
+            })
             .await?;
     }
     let elsewhere = json!({"spec": {"parentRefs": [{"name": "elsewhere", "namespace": space}]}});
@@ -364,11 +364,11 @@ async fn namespaces_are_watched(cluster: &Cluster) -> Result<()> {
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cozy-late"}}))
         .await?;
-    let labelled = |o: &Value| {
-        o["metadata"]["labels"][OWNER] == *space && o["metadata"]["annotations"][ATTACHED] == *space
-    };
     cluster
-        .until("v1", "Namespace", "", "cozy-late", labelled)
+        .until("v1", "Namespace", "", "cozy-late", |o| {
+            o["metadata"]["labels"][OWNER] == *space
+                && o["metadata"]["annotations"][ATTACHED] == *space
+        })
         .await?;
     let names = |o: &Value, child: &str| {
         o["spec"]["dnsNames"]
@@ -424,11 +424,11 @@ async fn deletion(cluster: &Cluster) -> Result<()> {
     cluster
         .until(GATEWAY, "Gateway", &space, "cozystack", Value::is_null)
         .await?;
-    let bare = |o: &Value| {
-        o["metadata"]["labels"][OWNER].is_null() && o["metadata"]["annotations"][ATTACHED].is_null()
-    };
     cluster
-        .until("v1", "Namespace", "", "cozy-gone", bare)
+        .until("v1", "Namespace", "", "cozy-gone", |o| {
+            o["metadata"]["labels"][OWNER].is_null()
+                && o["metadata"]["annotations"][ATTACHED].is_null()
+        })
         .await?;
     cluster
         .until(GATEWAY, "HTTPRoute", "cozy-gone", "web", |o| {
@@ -480,13 +480,15 @@ async fn stale_generations(cluster: &Cluster) -> Result<()> {
     tenants
         .patch("cozystack", &Default::default(), &Patch::Merge(&edit))
         .await?;
-    let unready = |o: &Value| ready(o).is_some_and(|ready| ready["status"] == "False");
     cluster
-        .until(TENANT, "TenantGateway", &space, "cozystack", unready)
+        .until(TENANT, "TenantGateway", &space, "cozystack", |o| {
+            ready(o).is_some_and(|ready| ready["status"] == "False")
+        })
         .await?;
-    let with_service = |o: &Value| hostnames(o).contains(&format!("api.{apex}"));
     cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", with_service)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            hostnames(o).contains(&format!("api.{apex}"))
+        })
         .await?;
     program(server, "Gateway", &space, "cozystack").await?;
     until_ready(cluster, &space, "Reconciled").await.map(drop)
@@ -572,10 +574,10 @@ async fn a_host_more(cluster: &Cluster) -> Result<()> {
         unresolved(2).await?;
     }
     program(server, "Gateway", &space, "cozystack").await?;
-    let all =
-        |o: &Value| ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready");
     let there = cluster
-        .until(TENANT, "TenantGateway", &space, "cozystack", all)
+        .until(TENANT, "TenantGateway", &space, "cozystack", |o| {
+            ready(o).is_some_and(|ready| ready["message"] == "all 3 listeners are ready")
+        })
         .await?;
     assert_eq!(
         ready(&there).context("it has one")?["lastTransitionTime"],
@@ -603,9 +605,10 @@ async fn a_secret_that_is_brought(cluster: &Cluster) -> Result<()> {
         &["spec.wildcardSecretRef", &secret, "create it"],
     )
     .await?;
-    let written = |o: &Value| hostnames(o) == BTreeSet::from([apex.clone(), wild(&apex)]);
     cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", written)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            hostnames(o) == BTreeSet::from([apex.clone(), wild(&apex)])
+        })
         .await?;
     server
         .put(tls_secret(&space, "wildcard", &[&apex, &wild(&apex)])?)
@@ -641,9 +644,10 @@ async fn a_broken_switch(cluster: &Cluster) -> Result<()> {
     server
         .put(route(&space, "web", &space, &[&format!("web.{apex}")]))
         .await?;
-    let with_host = |o: &Value| hostnames(o).contains(&format!("web.{apex}"));
     let before = cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", with_host)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            hostnames(o).contains(&format!("web.{apex}"))
+        })
         .await?;
     // The API server would reject most errors; this one is found only when it is carried out.
     let annotations = json!({"metadata": {"annotations": {"gatewright.io/issuer": "magic"}}});
@@ -674,12 +678,11 @@ async fn a_broken_switch(cluster: &Cluster) -> Result<()> {
 /// cert-manager may run in any namespace.
 async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
     let (space, _) = begin(&cluster.server, "elsewhere", json!({})).await?;
-    let open = |o: &Value| {
-        let selector = &o["spec"]["listeners"][0]["allowedRoutes"]["namespaces"]["selector"];
-        selector["matchExpressions"][0]["values"] == json!([space, "elsewhere-cm"])
-    };
     cluster
-        .until(GATEWAY, "Gateway", &space, "cozystack", open)
+        .until(GATEWAY, "Gateway", &space, "cozystack", |o| {
+            let selector = &o["spec"]["listeners"][0]["allowedRoutes"]["namespaces"]["selector"];
+            selector["matchExpressions"][0]["values"] == json!([space, "elsewhere-cm"])
+        })
         .await
         .map(drop)
 }
@@ -688,7 +691,8 @@ async fn cert_manager_elsewhere(cluster: &Cluster) -> Result<()> {
 /// with the reason.
 async fn names_at_their_limits(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
-    let (space, apex) = ("tenant-long", "long.example.org");
+    let space = "tenant-long";
+    let apex = "long.example.org";
     namespace(server, space, apex).await?;
     let named = |name: &str| {
         let mut object = tenant(space, json!({"apex": apex}));

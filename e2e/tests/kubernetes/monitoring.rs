@@ -71,21 +71,19 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
     )
     .context("its Secret")?;
     assert_eq!(
-        (&secret["type"], &secret["metadata"]["namespace"]),
-        (
-            &json!("kubernetes.io/service-account-token"),
-            &json!(NAMESPACE)
-        )
+        secret["type"],
+        json!("kubernetes.io/service-account-token"),
+        "it is the token of a ServiceAccount"
+    );
+    assert_eq!(
+        secret["metadata"]["namespace"],
+        json!(NAMESPACE),
+        "in the namespace of the installation"
     );
     let account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
         .as_str()
         .context("whose")?;
     assert!(find(&all, "ServiceAccount", account).is_some());
-    let of_account = |binding: &&Value| {
-        binding["subjects"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
-    };
     let bindings: Vec<&Value> = all
         .iter()
         .filter(|object| {
@@ -94,7 +92,14 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
                 .is_some_and(|kind| kind.ends_with("Binding"))
         })
         .collect();
-    let bindings: Vec<&Value> = bindings.into_iter().filter(of_account).collect();
+    let bindings: Vec<&Value> = bindings
+        .into_iter()
+        .filter(|binding| {
+            binding["subjects"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|subject| subject["name"] == account))
+        })
+        .collect();
     assert_eq!(bindings.len(), 1, "{bindings:?}");
     let role = find(
         &all,

@@ -179,8 +179,14 @@ async fn other_namespaces_are_neither_read_nor_written_and_cannot_be() -> Result
         .await?;
     let resolved = told(&away, "ResolvedRefs").context("it was there")?;
     assert_eq!(
-        (&resolved["status"], &resolved["reason"]),
-        (&json!("False"), &json!("RefNotPermitted"))
+        resolved["status"],
+        json!("False"),
+        "the reference is not resolved"
+    );
+    assert_eq!(
+        resolved["reason"],
+        json!("RefNotPermitted"),
+        "because it is not permitted"
     );
     let text = resolved["message"].as_str().unwrap_or_default();
     assert!(

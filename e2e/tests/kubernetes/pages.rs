@@ -126,11 +126,13 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
         .iter()
         .all(|document| document.get("kind").is_some())
     {
-        let around = |part: &Value| match part["kind"].as_str() {
-            Some("Gateway") => gateway(&part["spec"]),
-            kind => object(GATEWAY, kind.unwrap_or_default(), part["spec"].clone()),
-        };
-        return Ok(documents.iter().map(around).collect());
+        return Ok(documents
+            .iter()
+            .map(|part| match part["kind"].as_str() {
+                Some("Gateway") => gateway(&part["spec"]),
+                kind => object(GATEWAY, kind.unwrap_or_default(), part["spec"].clone()),
+            })
+            .collect());
     }
     let [part] = &documents[..] else {
         anyhow::bail!("some of the documents have a kind")
@@ -197,15 +199,14 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
             pages.entry(is_experimental).or_default().push(page);
         }
     }
-    let (mut count, mut refused) = (0, Vec::new());
+    let mut count = 0;
+    let mut refused = Vec::new();
     for (is_experimental, pages) in pages {
         if is_experimental {
             server.install_experimental_gateway_api().await?;
             // The last bundle that has XListenerSets is an older one.
-            let (name, only) = (
-                "gateway.networking.x-k8s.io_xlistenersets.yaml",
-                tempfile::tempdir()?,
-            );
+            let name = "gateway.networking.x-k8s.io_xlistenersets.yaml";
+            let only = tempfile::tempdir()?;
             let older = root()?
                 .join(".tools/gateway-api-older/config/crd/experimental")
                 .join(name);

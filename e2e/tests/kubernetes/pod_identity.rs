@@ -58,7 +58,8 @@ impl World {
             let of = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "identities"});
             let subject = json!({"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "gatewright-controller"});
             let object = |kind: &str| json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata});
-            let (mut role, mut binding) = (object(kind), object(&format!("{kind}Binding")));
+            let mut role = object(kind);
+            let mut binding = object(&format!("{kind}Binding"));
             role["rules"] = json!([rule]);
             (binding["roleRef"], binding["subjects"]) = (of, json!([subject]));
             [role, binding]
@@ -261,7 +262,8 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     // A certificate is renewed, Envoy uses the new one without a restart, and gets changes all the
     // time.
     let deadline = Instant::now() + LIMIT;
-    let (mut number, mut credentials) = (0, BTreeSet::new());
+    let mut number = 0;
+    let mut credentials = BTreeSet::new();
     while credentials.len() < 3 {
         assert!(
             Instant::now() < deadline,
@@ -303,7 +305,8 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let own = connect(at, &roots, Some(&issue(&uri)?))
         .await
         .map_err(anyhow::Error::msg)?;
-    let (mut held, mut refused) = (Vec::new(), None);
+    let mut held = Vec::new();
+    let mut refused = None;
     for number in 0..8 {
         match DeltaClient::open_with(own.clone(), &number.to_string(), Kind::Listener).await {
             Ok(stream) => held.push(stream),
@@ -442,10 +445,8 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     let (mut two, at_two) = world.replica(1, "127.0.0.1:0")?;
     two.line("xDS at").await?;
     gateway(&world.cluster, free_port()?).await?;
-    let (mut a, b) = (
-        world.pod("envoy-a", at).await?,
-        world.pod("envoy-b", at).await?,
-    );
+    let mut a = world.pod("envoy-a", at).await?;
+    let b = world.pod("envoy-b", at).await?;
     let mut c = world.pod("envoy-c", at_two).await?;
     change_reaches(&world.cluster, &[&a.envoy, &b.envoy, &c.envoy], 0).await?;
     until_connected(&world.admin[0], &["envoy-a", "envoy-b"]).await?;

@@ -433,17 +433,19 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
             target(o).is_some()
         })
         .await?;
-    let behind = |o: &Value| o["endpoints"][0]["addresses"][0] == envoy.to_string();
     let slices = ("discovery.k8s.io/v1", "EndpointSlice", "default");
     server
-        .until(slices, "own-gatewright-v4", LIMIT, behind)
+        .until(slices, "own-gatewright-v4", LIMIT, |o| {
+            o["endpoints"][0]["addresses"][0] == envoy.to_string()
+        })
         .await?;
     let port = target(&made).context("a port")?;
     until_served(&Probe::http((envoy, port).into(), "own.example.org"), 200).await?;
     give_address(server, "default", "own-gatewright").await?;
-    let programmed = |o: &Value| is_true(&o["status"], "Programmed");
     server
-        .until((GATEWAY, "Gateway", "default"), "own", LIMIT, programmed)
+        .until((GATEWAY, "Gateway", "default"), "own", LIMIT, |o| {
+            is_true(&o["status"], "Programmed")
+        })
         .await?;
 
     // The controller itself issues for this one, which needs one more right.
@@ -472,13 +474,12 @@ async fn further(server: &ApiServer, kubelet: &Kubelet, envoy: IpAddr, echo: &Ec
     server
         .put(route("tenant-a", "cozystack", "web", "shop.a.example.net"))
         .await?;
-    let told = |o: &Value| o["data"]["ca.crt"].is_string();
     let maps = server
         .until(
             ("v1", "ConfigMap", NAMESPACE),
             "gatewright-internal-ca",
             LIMIT,
-            told,
+            |o| o["data"]["ca.crt"].is_string(),
         )
         .await?;
     let mut roots = rustls::RootCertStore::empty();
@@ -557,7 +558,8 @@ impl Traffic {
 }
 
 async fn reached(slices: &Api<DynamicObject>) -> Result<Vec<SocketAddr>> {
-    let (mut ready, mut serving) = (Vec::new(), Vec::new());
+    let mut ready = Vec::new();
+    let mut serving = Vec::new();
     let params = ListParams::default().labels("kubernetes.io/service-name=gatewright-envoy");
     for slice in slices.list(&params).await?.items {
         for endpoint in slice.data["endpoints"].as_array().into_iter().flatten() {
@@ -586,7 +588,8 @@ async fn one_by_one(
     leads_to: watch::Receiver<Vec<SocketAddr>>,
     stopped: watch::Receiver<bool>,
 ) -> Told {
-    let (mut count, mut failed) = (0, Vec::new());
+    let mut count = 0;
+    let mut failed = Vec::new();
     while !*stopped.borrow() {
         let all = leads_to.borrow().clone();
         count += 1;
@@ -607,7 +610,9 @@ async fn over_one_connection(
     leads_to: watch::Receiver<Vec<SocketAddr>>,
     stopped: watch::Receiver<bool>,
 ) -> Told {
-    let (mut count, mut failed, mut held) = (0, Vec::new(), None);
+    let mut count = 0;
+    let mut failed = Vec::new();
+    let mut held = None;
     while !*stopped.borrow() {
         count += 1;
         let to = leads_to.borrow().last().copied();

@@ -620,7 +620,8 @@ async fn labels(server: &ApiServer, tenants: &Client) -> Result<()> {
     let namespaces =
         |client: &Client| Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
     let without = Patch::Merge(json!({"metadata": {"labels": {HOST: null}}}));
-    let (all, name) = (namespaces(tenants), "tenant-a");
+    let all = namespaces(tenants);
+    let name = "tenant-a";
     for outcome in [
         all.patch(name, &dry, &without).await,
         all.patch_status(name, &dry, &without).await,

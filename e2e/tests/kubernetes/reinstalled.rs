@@ -40,7 +40,8 @@ async fn policies_around_tenants_refuse_after_every_installation_and_stop_nothin
             "metadata": {"name": "web", "namespace": "tenant-bob"},
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [hostname]}})
     };
-    let (own, foreign) = (route("bob.example.org"), route("alice.example.org"));
+    let own = route("bob.example.org");
+    let foreign = route("alice.example.org");
     let tenants = server.client_as("bob", &["tenants"]).await?;
     let refusal = Some("must equal bob.example.org");
 

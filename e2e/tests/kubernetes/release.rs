@@ -32,7 +32,8 @@ fn output(command: &mut Command) -> Result<String> {
 #[ignore = "needs Helm and kubectl: e2e/tools install helm kubernetes"]
 fn a_program_that_is_not_optimised_is_refused() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let (small, large) = (dir.path().join("small"), dir.path().join("large"));
+    let small = dir.path().join("small");
+    let large = dir.path().join("large");
     std::fs::write(&small, format!("#!/bin/sh\necho gatewright {VERSION}\n"))?;
     std::fs::set_permissions(&small, std::fs::Permissions::from_mode(0o755))?;
     std::fs::File::create(&large)?.set_len(25_000_001)?;
@@ -150,7 +151,8 @@ fn small_program(compiler: &str, path: &Path, text: &str) -> Result<()> {
 #[ignore = "needs Helm, kubectl, compilers for arm64 and QEMU: e2e/tools install helm kubernetes cross"]
 fn make_release_makes_everything_for_two_platforms() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("release").tempdir()?;
-    let (target, into) = (dir.path().join("target"), dir.path().join("dist"));
+    let target = dir.path().join("target");
+    let into = dir.path().join("dist");
     let at = |triple: &str| target.join(triple).join("image/gatewright");
     let other = binary()?.display().to_string();
     let runs = format!(
@@ -257,8 +259,12 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let bill: Value =
         serde_json::from_str(&std::fs::read_to_string(into.join(named(".cdx.json")))?)?;
     assert_eq!(
-        (&bill["bomFormat"], &bill["metadata"]["component"]["name"]),
-        (&"CycloneDX".into(), &"gatewright".into())
+        bill["bomFormat"], "CycloneDX",
+        "the bill is in the format of CycloneDX"
+    );
+    assert_eq!(
+        bill["metadata"]["component"]["name"], "gatewright",
+        "it is that of the program"
     );
     let crates: Vec<&str> = bill["components"]
         .as_array()
@@ -278,7 +284,8 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
         .iter()
         .filter_map(|image| image["digest"].as_str())
         .collect();
-    assert_eq!((digests.len(), digests[1]), (2, ENVOY), "{images:?}");
+    assert_eq!(digests.len(), 2, "{images:?}");
+    assert_eq!(digests[1], ENVOY, "{images:?}");
     let manifests = std::fs::read_to_string(into.join("install.yaml"))?;
     assert!(
         manifests.contains(&format!("image: gatewright:{VERSION}\n")),

@@ -19,13 +19,12 @@ fn gateway(port: u16, hosts: &[&str]) -> Value {
 
 /// Waits until the Gateway has this message about its Envoys, of its current generation.
 async fn until_told(cluster: &Cluster, text: &str) -> Result<Value> {
-    let told = |o: &Value| {
-        condition(&o["status"], "Programmed").is_some_and(|c| {
-            c["message"] == text && c["observedGeneration"] == o["metadata"]["generation"]
-        })
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", told)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            condition(&o["status"], "Programmed").is_some_and(|c| {
+                c["message"] == text && c["observedGeneration"] == o["metadata"]["generation"]
+            })
+        })
         .await
 }
 

@@ -246,9 +246,10 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
             "spec": {"targetRefs": targets, "validation": validation}}),
         )
         .await?;
-    let judged = |o: &Value| o["status"]["ancestors"][0]["conditions"].is_array();
     cluster
-        .until(GATEWAY, "BackendTLSPolicy", "default", "p", judged)
+        .until(GATEWAY, "BackendTLSPolicy", "default", "p", |o| {
+            o["status"]["ancestors"][0]["conditions"].is_array()
+        })
         .await?;
     // Services are deleted again.
     server.put(parameters("Shared")).await?;
@@ -327,9 +328,11 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
             );
         }
     }
-    let watched = |request: &Request| request.user == ACCOUNT && request.verb == "watch";
     assert!(
-        server.requests()?.iter().any(watched),
+        server
+            .requests()?
+            .iter()
+            .any(|request| request.user == ACCOUNT && request.verb == "watch"),
         "watches that ended are in the log"
     );
     Ok(())

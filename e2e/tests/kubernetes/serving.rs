@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, is_true};
 use e2e::probe::Probe;
 use kube::api::Patch;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -31,16 +31,15 @@ pub(crate) struct Traffic {
 impl Traffic {
     /// Starts clients of a host over TLS.
     pub(crate) fn start(address: SocketAddr, host: &'static str) -> Self {
-        let (stop, answered) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
-        );
+        let stop = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicUsize::new(0));
         let mut asking = JoinSet::new();
         for kept in [false, true] {
             let (stop, answered) = (stop.clone(), answered.clone());
             asking.spawn(async move {
                 let probe = Probe::https(address, host);
-                let (mut failed, mut connection) = (Vec::new(), None);
+                let mut failed = Vec::new();
+                let mut connection = None;
                 while !stop.load(Ordering::Relaxed) {
                     let answer = if kept {
                         let open = match connection.take() {
@@ -79,10 +78,8 @@ impl Traffic {
 
     /// Waits for more answers, which proves that requests are answered in the current state.
     pub(crate) async fn some_more(&self) -> Result<()> {
-        let (before, deadline) = (
-            self.answered.load(Ordering::Relaxed),
-            Instant::now() + LIMIT,
-        );
+        let before = self.answered.load(Ordering::Relaxed);
+        let deadline = Instant::now() + LIMIT;
         while self.answered.load(Ordering::Relaxed) < before + 50 {
             ensure!(Instant::now() < deadline, "no answers any more");
             sleep(Duration::from_millis(20)).await;
@@ -142,9 +139,10 @@ async fn no_request_fails_while_servers_and_leaders_die() -> Result<()> {
         }
     }
     two.line("holding the lease").await?;
-    let told = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
     cluster
-        .until(GATEWAY, "HTTPRoute", "default", "burst-19", told)
+        .until(GATEWAY, "HTTPRoute", "default", "burst-19", |o| {
+            is_true(&o["status"]["parents"][0], "Accepted")
+        })
         .await?;
     traffic.some_more().await?;
 

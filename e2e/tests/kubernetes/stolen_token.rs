@@ -155,7 +155,9 @@ fn with(mut object: Value, path: &str, value: Value) -> Value {
     let (parent, field) = path.rsplit_once('/').expect("a path");
     let parent = object.pointer_mut(parent).expect("it is there");
     match (parent, value) {
-        (Value::Object(fields), Value::Null) => drop(fields.remove(field)),
+        (Value::Object(fields), Value::Null) => {
+            fields.remove(field);
+        }
         (parent, value) => parent[field] = value,
     }
     object
@@ -291,8 +293,12 @@ async fn endpoints_of_a_service_of_others_are_refused() -> Result<()> {
             .and_then(Value::as_object_mut)
             .context("labels")?;
         match value.clone() {
-            Value::Null => drop(labels.remove(key)),
-            value => drop(labels.insert(key.to_owned(), value)),
+            Value::Null => {
+                labels.remove(key);
+            }
+            value => {
+                labels.insert(key.to_owned(), value);
+            }
         }
         assert!(
             create(&thief, &object).await?.is_some(),

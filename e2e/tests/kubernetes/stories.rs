@@ -447,7 +447,8 @@ fn differences(story: &Story, paper: &Offline, there: &There) -> Vec<String> {
     }
     for object in &paper.statuses {
         let there = there.get(&key(object)).unwrap_or(&Value::Null);
-        let (wanted, said) = (told(&object["status"]), told(&there["status"]));
+        let wanted = told(&object["status"]);
+        let said = told(&there["status"]);
         if wanted != said {
             found.push(format!(
                 "{:?} status: want {wanted:#?}\n  there {said:#?}",
@@ -502,9 +503,11 @@ async fn check(more: &[&str], settings: tenancy::Settings) -> Result<usize> {
             story.name,
             story.refused
         );
-        let expected = |text: &String| known.is_some_and(|word| text.contains(word));
         assert!(
-            story.refused.iter().all(expected),
+            story
+                .refused
+                .iter()
+                .all(|text| known.is_some_and(|word| text.contains(word))),
             "{}: {:#?}",
             story.name,
             story.refused

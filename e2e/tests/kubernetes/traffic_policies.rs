@@ -34,11 +34,10 @@ fn told(policy: &Value) -> (Value, Value, Value) {
 /// The Gateways at which a route is accepted.
 fn accepted(route: &Value) -> Vec<Value> {
     let parents = route["status"]["parents"].as_array().into_iter().flatten();
-    let good = |parent: &&Value| {
-        condition(parent, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
-    };
     parents
-        .filter(good)
+        .filter(|parent| {
+            condition(parent, "Accepted").is_some_and(|accepted| accepted["status"] == "True")
+        })
         .map(|parent| parent["parentRef"]["name"].clone())
         .collect()
 }
@@ -125,12 +124,11 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
 
     // Without the permission of its class a Gateway is no default one.
     let default_is = async |status: &str, reason: &str| {
-        let told = |gateway: &Value| {
-            condition(&gateway["status"], "DefaultGateway")
-                .is_some_and(|told| told["status"] == status && told["reason"] == reason)
-        };
         cluster
-            .until(GATEWAY, "Gateway", "default", "edge", told)
+            .until(GATEWAY, "Gateway", "default", "edge", |gateway| {
+                condition(&gateway["status"], "DefaultGateway")
+                    .is_some_and(|told| told["status"] == status && told["reason"] == reason)
+            })
             .await
     };
     let refused = default_is("False", "NotAllowed").await?;
@@ -181,13 +179,18 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
             accepted(route).is_empty()
         })
         .await?;
-    let untold = |policy: &Value| {
-        policy["status"]["ancestors"]
-            .as_array()
-            .is_none_or(Vec::is_empty)
-    };
     cluster
-        .until(POLICY, "XBackendTrafficPolicy", "default", "second", untold)
+        .until(
+            POLICY,
+            "XBackendTrafficPolicy",
+            "default",
+            "second",
+            |policy| {
+                policy["status"]["ancestors"]
+                    .as_array()
+                    .is_none_or(Vec::is_empty)
+            },
+        )
         .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())

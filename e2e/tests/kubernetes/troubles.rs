@@ -202,7 +202,8 @@ async fn servers_and_replicas_die_and_nothing_is_lost_or_written_twice() -> Resu
     let api = cluster.server.api(GATEWAY, "Gateway", "default").await?;
     let theirs = json!({"status": {"conditions": [{"type": "Accepted", "status": "False", "reason": "Theirs", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z"}]}});
-    let (deadline, mut edits) = (Instant::now() + Duration::from_secs(120), 0);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut edits = 0;
     while !again.output().contains("keeps changing the status") {
         assert!(
             Instant::now() < deadline,

@@ -38,10 +38,8 @@ pub(super) async fn keys(cluster: &Cluster, name: &str) -> Result<Option<Keys>> 
     };
     let data = secret.data.unwrap_or_default();
     let text = |key: &str| Some(String::from_utf8_lossy(&data.get(key)?.0).into_owned());
-    let (certificate, key) = (
-        text("tls.crt").context("a certificate")?,
-        text("tls.key").context("a key")?,
-    );
+    let certificate = text("tls.crt").context("a certificate")?;
+    let key = text("tls.key").context("a key")?;
     Ok(Some(Keys {
         pair: Pair { certificate, key },
         bundle: text("ca.crt").unwrap_or_default(),
@@ -143,9 +141,10 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
     let (mut controller, xds) = cluster.replica_with_xds("one")?;
     controller.line("xDS at").await?;
     gateway(&cluster, free_port()?).await?;
-    let programmed = |o: &serde_json::Value| e2e::cluster::is_true(&o["status"], "Accepted");
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", programmed)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            e2e::cluster::is_true(&o["status"], "Accepted")
+        })
         .await?;
     let deadline = Instant::now() + LIMIT;
     let envoy = loop {
@@ -332,14 +331,11 @@ async fn an_authority_is_replaced_and_no_envoy_is_cut_off() -> Result<()> {
         assert!(Instant::now() < deadline, "the authority is not replaced");
         sleep(Duration::from_millis(200)).await;
     };
-    let resigned = |(bundle, certificate): &(String, String)| {
-        roots(bundle) == 2 && *certificate != old.pair.certificate
-    };
     let overlapped = brought
         .lock()
         .expect("nobody panics while holding it")
         .iter()
-        .any(resigned);
+        .any(|(bundle, certificate)| roots(bundle) == 2 && *certificate != old.pair.certificate);
     assert!(
         overlapped,
         "both are trusted while a certificate of the new one is brought"

@@ -50,7 +50,8 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;
-    let (root, other) = (TestRoot::new("one")?, TestRoot::new("two")?);
+    let root = TestRoot::new("one")?;
+    let other = TestRoot::new("two")?;
     let backend = TlsBackend::start_on(BACKEND, &root.issue("web.internal", None)?, None).await?;
     server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))

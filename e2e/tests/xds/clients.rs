@@ -351,7 +351,8 @@ async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
             changes.changed().await.expect("the cache lives");
         }
         let after = world.cache.counts();
-        let (a, b) = (after.of(Kind::Scope), before.of(Kind::Scope));
+        let a = after.of(Kind::Scope);
+        let b = before.of(Kind::Scope);
         costs.push((
             a.changed - b.changed,
             a.sent - b.sent,
@@ -362,7 +363,9 @@ async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
         world.stop().await;
     }
     assert_eq!(costs[0], costs[1]);
-    assert_eq!((costs[0].0, costs[0].1, costs[0].3), (1, 1, 1));
+    assert_eq!(costs[0].0, 1, "one resource is sent");
+    assert_eq!(costs[0].1, 1, "one response carries it");
+    assert_eq!(costs[0].3, 1, "one client gets it");
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ async fn one_address_has_a_few_streams() {
         "{refused}"
     );
     // A stream that ends makes room.
-    drop(held.pop());
+    held.pop();
     let channel = connect(&served, true).await.expect("connects");
     let again = async {
         while DeltaClient::open(channel.clone(), "again").await.is_err() {

@@ -39,16 +39,18 @@ enum Then {
 impl Proxy {
     fn start(path: PathBuf, server: &Path, bytes: usize, then: Then) -> Proxy {
         let listener = UnixListener::bind(&path).expect("a socket");
-        let (left, cut) = (Arc::new(AtomicUsize::new(bytes)), Arc::new(Notify::new()));
+        let left = Arc::new(AtomicUsize::new(bytes));
+        let cut = Arc::new(Notify::new());
         let (server, allowance, over) = (server.to_owned(), left.clone(), cut.clone());
         let accepting = tokio::spawn(async move {
             let (client, _) = listener.accept().await.expect("a client");
             let server = UnixStream::connect(server)
                 .await
                 .expect("the server listens");
-            let ((mut from_client, mut to_client), (mut from_server, mut to_server)) =
-                (client.into_split(), server.into_split());
-            let (up, down) = (allowance.clone(), allowance);
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            let up = allowance.clone();
+            let down = allowance;
             tokio::select! {
                 () = pass(&mut from_client, &mut to_server, up) => {}
                 () = pass(&mut from_server, &mut to_client, down) => {}
@@ -319,7 +321,8 @@ async fn a_client_that_asks_too_fast_is_read_slowly_and_delays_nobody() {
         flood.subscriptions.first().map_or(0, |s| s.names)
     };
     loop {
-        let (names, elapsed) = (read(&served), start.elapsed().as_secs_f64());
+        let names = read(&served);
+        let elapsed = start.elapsed().as_secs_f64();
         assert!(
             names as f64 <= 10.0 + 20.0 * elapsed + 1.0,
             "{names} requests were read in {elapsed} s"
@@ -356,7 +359,8 @@ async fn changes_that_come_too_fast_travel_together_and_none_is_lost() {
         Resource::new("c1", &message)
     };
     let pushes = |served: &Served| served.cache.counts().of(Kind::Endpoints).responses;
-    let (before, start) = (pushes(&served), Instant::now());
+    let before = pushes(&served);
+    let start = Instant::now();
     for round in 0..50 {
         served.publish(vec![endpoints(round)], vec![]);
         let settled = client

@@ -78,10 +78,8 @@ impl Authority {
             .mode(0o700)
             .create(&directory)
             .map_err(failed)?;
-        let (home, limits) = (
-            Home::Directory(directory.clone()),
-            AuthorityLimits::default(),
-        );
+        let home = Home::Directory(directory.clone());
+        let limits = AuthorityLimits::default();
         let authority = Self {
             home,
             limits,
@@ -109,10 +107,8 @@ impl Authority {
             .list(Kind::Authority)
             .await
             .map_err(|error| error.to_string())?;
-        let (home, limits) = (
-            Home::Storage(storage.clone(), Mutex::default()),
-            AuthorityLimits::default(),
-        );
+        let home = Home::Storage(storage.clone(), Mutex::default());
+        let limits = AuthorityLimits::default();
         let authority = Self {
             home,
             limits,
@@ -209,23 +205,16 @@ impl Authority {
     /// Returns the reason for which a tenant gets no certificate for some names, and the name that
     /// it is about.
     fn refusal<'a>(&self, tenant: &str, names: &'a Names) -> Option<(String, &'a DnsName)> {
-        let listed = |name: &DnsName| {
-            let is_below = |domain: &DnsName| {
-                let base = name.base();
-                base == domain.as_str()
-                    || base
-                        .strip_suffix(domain.as_str())
-                        .is_some_and(|rest| rest.ends_with('.'))
-            };
-            self.limits.domains.is_empty() || self.limits.domains.iter().any(is_below)
-        };
         if let Some(name) = names.iter().find(|name| name.is_public_suffix()) {
             let text = format!(
                 "{name} is a public suffix: a CA for it would cover domains of different owners; use a name below it"
             );
             return Some((text, name));
         }
-        if let Some(name) = names.iter().find(|name| !listed(name)) {
+        if let Some(name) = names
+            .iter()
+            .find(|name| !listed(name, &self.limits.domains))
+        {
             let domains: Vec<&str> = self.limits.domains.iter().map(DnsName::as_str).collect();
             let text = format!(
                 "{name} is not in a domain of --internal-ca-domain: it issues for {}; use a name there, or add the domain",
@@ -339,15 +328,6 @@ impl Authority {
 
     /// Returns the CA of a domain, creating it for a tenant if necessary.
     fn ca(&self, domain: &str, tenant: &str, now: Timestamp) -> Result<Arc<InternalCa>, Failure> {
-        let unusable = |error: CaError| {
-            // A full disk is a transient failure, a wrong configuration is not.
-            let class = if matches!(error, CaError::Storage(_)) {
-                Class::Transient
-            } else {
-                Class::Config
-            };
-            Failure::new(class, error.to_string())
-        };
         if let Some(ca) = self
             .cas
             .read()
@@ -385,8 +365,9 @@ impl Authority {
         tenant: &str,
         now: Timestamp,
     ) -> Result<Arc<InternalCa>, Failure> {
-        let failed = |class, text: String| Failure::new(class, format!("{INTERNAL_CA}: {text}"));
-        let config = |text: String| failed(Class::Config, text);
+        fn config(text: String) -> Failure {
+            failed(Class::Config, text)
+        }
         let Home::Storage(storage, written) = &self.home else {
             return self
                 .ca(domain, tenant, now)
@@ -394,7 +375,9 @@ impl Authority {
         };
         let mut written = written.lock().await;
         let key = Key::new(Kind::Authority, domain);
-        let stored = |error: StorageError| failed(Class::Transient, error.to_string());
+        fn stored(error: StorageError) -> Failure {
+            failed(Class::Transient, error.to_string())
+        }
         let known = self
             .cas
             .read()
@@ -453,6 +436,31 @@ impl Authority {
     }
 }
 
+fn listed(name: &DnsName, limits_domains: &[DnsName]) -> bool {
+    limits_domains.is_empty()
+        || limits_domains.iter().any(|domain| {
+            let base = name.base();
+            base == domain.as_str()
+                || base
+                    .strip_suffix(domain.as_str())
+                    .is_some_and(|rest| rest.ends_with('.'))
+        })
+}
+
+fn unusable(error: CaError) -> Failure {
+    // A full disk is a transient failure, a wrong configuration is not.
+    let class = if matches!(error, CaError::Storage(_)) {
+        Class::Transient
+    } else {
+        Class::Config
+    };
+    Failure::new(class, error.to_string())
+}
+
+fn failed(class: Class, text: String) -> Failure {
+    Failure::new(class, format!("{INTERNAL_CA}: {text}"))
+}
+
 #[async_trait]
 impl Issuer for Authority {
     fn name(&self) -> &str {
@@ -460,7 +468,9 @@ impl Issuer for Authority {
     }
 
     async fn issue(&self, request: &IssueRequest) -> Result<IssuedCertificate, Failure> {
-        let config = |text: String| Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}"));
+        fn config(text: String) -> Failure {
+            Failure::new(Class::Config, format!("{INTERNAL_CA}: {text}"))
+        }
         if let Some((text, name)) = self.refusal(&request.tenant, &request.names) {
             return Err(config(text).by(vec![name.to_string()]));
         }
@@ -513,7 +523,9 @@ mod tests {
         let again = Authority::open(dir.path().join("ca"), now + SignedDuration::from_hours(1))
             .expect("opens");
         assert_eq!(again.bundle(now), bundle);
-        let names = |text| Names::parse([text]).expect("a name");
+        fn names(text: &str) -> Names {
+            Names::parse([text]).expect("a name")
+        }
         assert!(
             again.has_ca_of(&names("x.example.org")) && !again.has_ca_of(&names("x.example.com"))
         );
@@ -522,7 +534,8 @@ mod tests {
     #[tokio::test]
     async fn a_ca_that_cannot_be_written_now_is_tried_again_soon() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let now = Timestamp::now();
+        let home = dir.path().join("ca");
         let authority = Authority::open(home.clone(), now).expect("opens");
         fs::create_dir_all(&home).expect("made");
         fs::write(home.join("example.org"), "in the way").expect("written");
@@ -541,12 +554,14 @@ mod tests {
     #[tokio::test]
     async fn a_damaged_ca_waits_for_an_operator_and_the_others_go_on() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (now, home) = (Timestamp::now(), dir.path().join("ca"));
+        let now = Timestamp::now();
+        let home = dir.path().join("ca");
         let authority = Authority::open(home.clone(), now).expect("opens");
         for name in ["a.example.org", "b.example.net"] {
             authority.issue(&request(name, now)).await.expect(name);
         }
-        let (bundle, file) = (authority.bundle(now), home.join("example.org/ca.json"));
+        let bundle = authority.bundle(now);
+        let file = home.join("example.org/ca.json");
         let good = fs::read(&file).expect("read");
         fs::write(&file, &good[..good.len() / 2]).expect("written");
         let again = Authority::open(home.clone(), now).expect("opens all the same");
@@ -585,13 +600,12 @@ mod tests {
     #[tokio::test]
     async fn a_ca_in_a_storage_is_made_once() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage =
-            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
+            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
+        }
         let now = Timestamp::now();
-        let (one, two) = (
-            Authority::stored(storage(), now).await,
-            Authority::stored(storage(), now).await,
-        );
+        let one = Authority::stored(storage(&dir), now).await;
+        let two = Authority::stored(storage(&dir), now).await;
         let (one, two) = (one.expect("opens"), two.expect("opens"));
         one.issue(&request("a.example.org", now))
             .await
@@ -600,25 +614,34 @@ mod tests {
             .await
             .expect("the other finds it");
         assert_eq!(
-            (one.bundle(now), one.bundle(now).matches("BEGIN").count()),
-            (two.bundle(now), 1)
+            one.bundle(now),
+            two.bundle(now),
+            "both replicas have one bundle"
         );
-        let again = Authority::stored(storage(), now).await.expect("opens");
+        assert_eq!(
+            one.bundle(now).matches("BEGIN").count(),
+            1,
+            "it has one certificate"
+        );
+        let again = Authority::stored(storage(&dir), now).await.expect("opens");
         assert_eq!(again.bundle(now), one.bundle(now));
     }
 
     #[tokio::test]
     async fn a_ca_can_be_made_before_it_signs_and_within_the_limits() {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage =
-            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
+        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
+            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
+        }
         let now = Timestamp::now();
-        let authority = Authority::stored(storage(), now).await.expect("opens");
+        let authority = Authority::stored(storage(&dir), now).await.expect("opens");
         let authority = authority.within(AuthorityLimits {
             most: 1,
             ..AuthorityLimits::default()
         });
-        let names = |text| Names::parse([text]).expect("a name");
+        fn names(text: &str) -> Names {
+            Names::parse([text]).expect("a name")
+        }
         authority
             .prepare("alice", &names("a.example.org"), now)
             .await
@@ -643,7 +666,7 @@ mod tests {
             bundle,
             "by the root that was known before"
         );
-        let again = Authority::stored(storage(), now).await.expect("opens");
+        let again = Authority::stored(storage(&dir), now).await.expect("opens");
         assert_eq!(again.bundle(now), bundle);
     }
 
@@ -696,29 +719,37 @@ mod tests {
     async fn a_namespace_has_as_many_cas_as_its_limit_says_also_after_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
         let now = Timestamp::now();
-        let limits = || AuthorityLimits {
-            most_of_one: 2,
-            ..AuthorityLimits::default()
-        };
-        let of = |tenant: &str, name: &str| IssueRequest {
-            tenant: tenant.to_owned(),
-            ..request(name, now)
-        };
-        let storage =
-            || Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"));
-        let open = async || {
-            Authority::stored(storage(), now)
+        fn limits() -> AuthorityLimits {
+            AuthorityLimits {
+                most_of_one: 2,
+                ..AuthorityLimits::default()
+            }
+        }
+        fn of(tenant: &str, name: &str, now: &Timestamp) -> IssueRequest {
+            IssueRequest {
+                tenant: tenant.to_owned(),
+                ..request(name, *now)
+            }
+        }
+        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
+            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
+        }
+        async fn open(dir: &tempfile::TempDir, now: Timestamp) -> Authority {
+            Authority::stored(storage(dir), now)
                 .await
                 .expect("opens")
                 .within(limits())
-        };
-        let authority = open().await;
-        for name in ["a.m1.example", "b.m2.example", "c.m2.example"] {
-            authority.issue(&of("mallory", name)).await.expect(name);
         }
-        for authority in [authority, open().await] {
+        let authority = open(&dir, now).await;
+        for name in ["a.m1.example", "b.m2.example", "c.m2.example"] {
+            authority
+                .issue(&of("mallory", name, &now))
+                .await
+                .expect(name);
+        }
+        for authority in [authority, open(&dir, now).await] {
             let refused = authority
-                .issue(&of("mallory", "m3.example"))
+                .issue(&of("mallory", "m3.example", &now))
                 .await
                 .expect_err("it is the third");
             let words = [
@@ -731,11 +762,11 @@ mod tests {
                 "{refused}"
             );
             authority
-                .issue(&of("mallory", "d.m1.example"))
+                .issue(&of("mallory", "d.m1.example", &now))
                 .await
                 .expect("its domain has a CA");
             authority
-                .issue(&of("alice", "a.alice.example"))
+                .issue(&of("alice", "a.alice.example", &now))
                 .await
                 .expect("she has her own");
         }

@@ -52,7 +52,9 @@ impl ChallengeAccounts {
                     };
                     issuers.insert(name(&issuer), account);
                 }
-                None => drop(issuers.remove(&name(&issuer))),
+                None => {
+                    issuers.remove(&name(&issuer));
+                }
             }
         }
         Self { issuers, asked }
@@ -143,24 +145,22 @@ impl ChallengeIndex {
     /// Returns the answers that have changed since the last call.
     pub fn changes(&mut self) -> Vec<(Asked, Option<ChallengeAnswer>)> {
         let answers = &self.answers;
-        let active_account = |asked: &Asked, _: &[&IssuerRef]| {
-            answers
-                .asked
-                .get(asked.hostname.as_str())?
-                .get(&*asked.namespace)
-                .cloned()
-        };
         let settled = self
             .requests
-            .settle(&|issuer| answers.resolve(issuer), &active_account);
-        let challenge = |update| match update {
-            CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
-            CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
-        };
+            .settle(&|issuer| answers.resolve(issuer), &|asked, _| {
+                answers
+                    .asked
+                    .get(asked.hostname.as_str())?
+                    .get(&*asked.namespace)
+                    .cloned()
+            });
         settled
             .certificate_updates
             .into_iter()
-            .filter_map(challenge)
+            .filter_map(|update| match update {
+                CertificateUpdate::Challenge(asked, answer) => Some((asked, answer)),
+                CertificateUpdate::Certificate(..) | CertificateUpdate::Trouble(..) => None,
+            })
             .collect()
     }
 
@@ -236,13 +236,15 @@ mod tests {
                 .map(|want| (want.secret.clone(), Some(want.clone()))),
         );
         assert_eq!(changes(&mut challenge_index), []);
-        let edge = || IssuerKey::Own(ObjectName::new("t", "edge"));
-        let accounts = || {
+        fn edge() -> IssuerKey {
+            IssuerKey::Own(ObjectName::new("t", "edge"))
+        }
+        fn accounts() -> [(IssuerKey, Option<ChallengeAnswer>); 2] {
             [
                 (IssuerKey::Named("acme".into()), Some(answer("one"))),
                 (edge(), Some(answer("two"))),
             ]
-        };
+        }
         let none = ChallengeAccounts::default();
         let plain = ChallengeAccounts::new(&none, accounts(), BTreeMap::new());
         let kept = ChallengeAccounts::new(&plain, [], BTreeMap::new());
@@ -254,7 +256,8 @@ mod tests {
         assert_ne!(plain.clone().of(|issuer| *issuer != edge()), plain);
         let text = serde_json::to_string(&plain).expect("texts");
         challenge_index.take_in(serde_json::from_str(&text).expect("reads what it wrote"));
-        let (a, b) = ("a.example.org".to_owned(), "b.example.org".to_owned());
+        let a = "a.example.org".to_owned();
+        let b = "b.example.org".to_owned();
         assert_eq!(
             changes(&mut challenge_index),
             [

@@ -70,19 +70,18 @@ pub(super) async fn collect_garbage(
     owners: &BTreeSet<ObjectName>,
     now: Timestamp,
 ) -> usize {
-    let named = |kind, name: &str| Key::new(kind, name).name().to_owned();
     let present: BTreeSet<String> = owners
         .iter()
         .map(|owner| named(Kind::Account, &owner.to_string()))
         .collect();
-    let is_gone = |name: &str| owner(name).is_some_and(|owner| !present.contains(owner));
     let listed = |kind| async move { storage.list(kind).await.unwrap_or_default() };
     let mut gone = 0;
     for key in turn(listed(Kind::Order).await, now) {
         let Ok(Some((order, _))) = read_json::<Order>(storage, &key).await else {
             continue;
         };
-        let over = is_gone(&named(Kind::Account, &order.issuer)) && order.since + IDLE <= now;
+        let over =
+            is_gone(&named(Kind::Account, &order.issuer), &present) && order.since + IDLE <= now;
         if over && storage.remove(&key).await.is_ok() {
             gone += 1;
         }
@@ -90,7 +89,7 @@ pub(super) async fn collect_garbage(
     let idle = listed(Kind::Account)
         .await
         .into_iter()
-        .filter(|key| is_gone(key.name()));
+        .filter(|key| is_gone(key.name(), &present));
     for key in turn(idle.collect(), now) {
         match retire(storage, &key, now, IDLE).await {
             Ok(went) => gone += usize::from(went),
@@ -104,7 +103,7 @@ pub(super) async fn collect_garbage(
         .iter()
         .map(|key| key.name().to_owned())
         .collect();
-    let unused = |key: &Key| is_gone(key.name()) && !accounts.contains(key.name());
+    let unused = |key: &Key| is_gone(key.name(), &present) && !accounts.contains(key.name());
     for key in turn(
         listed(Kind::Budget)
             .await
@@ -121,6 +120,14 @@ pub(super) async fn collect_garbage(
         }
     }
     gone
+}
+
+fn named(kind: Kind, name: &str) -> String {
+    Key::new(kind, name).name().to_owned()
+}
+
+fn is_gone(name: &str, present: &BTreeSet<String>) -> bool {
+    owner(name).is_some_and(|owner| !present.contains(owner))
 }
 
 #[cfg(test)]
@@ -152,7 +159,9 @@ mod tests {
      {
         let (_dir, storage, start) = empty();
         let storage = &*storage;
-        let day = |n: i64| start + SignedDuration::from_hours(24 * n);
+        fn day(n: i64, start: &Timestamp) -> Timestamp {
+            *start + SignedDuration::from_hours(24 * n)
+        }
         let names = Names::parse(["a.example.org"]).expect("a name");
         let issuers = [
             "tenant-a/edge@ca.test",
@@ -168,7 +177,7 @@ mod tests {
                     .expect("made"),
             );
             let mut budget = Budget::new(Limits::LETS_ENCRYPT);
-            budget.spend(&names, Exempt::Nothing, day(94));
+            budget.spend(&names, Exempt::Nothing, day(94, &start));
             write_json(
                 storage,
                 &Key::new(Kind::Budget, issuer),
@@ -187,7 +196,7 @@ mod tests {
             .await
             .expect("written");
         }
-        let count = async || {
+        async fn count(storage: &dyn Storage) -> [usize; 3] {
             let mut all = [0; 3];
             for (kind, count) in [Kind::Account, Kind::Budget, Kind::Order]
                 .into_iter()
@@ -196,13 +205,13 @@ mod tests {
                 *count = storage.list(kind).await.expect("listed").len();
             }
             all
-        };
+        }
         let both =
             BTreeSet::from(["tenant-a", "tenant-b"].map(|space| ObjectName::new(space, "edge")));
         let one = BTreeSet::from([ObjectName::new("tenant-a", "edge")]);
-        assert_eq!(collect_garbage(storage, &both, day(0)).await, 0);
+        assert_eq!(collect_garbage(storage, &both, day(0, &start)).await, 0);
         assert_eq!(
-            collect_garbage(storage, &one, day(1)).await,
+            collect_garbage(storage, &one, day(1, &start)).await,
             0,
             "it is noted"
         );
@@ -212,33 +221,37 @@ mod tests {
             .expect("there");
         assert_eq!(again, prints[1]);
         for n in [5, 60, 90] {
-            let went = collect_garbage(storage, &one, day(n)).await;
+            let went = collect_garbage(storage, &one, day(n, &start)).await;
+            assert_eq!(went, if n == 90 { 2 } else { 0 }, "day {n}");
             assert_eq!(
-                (went, count().await),
-                (
-                    if n == 90 { 2 } else { 0 },
-                    [4, 4, if n == 90 { 2 } else { 4 }]
-                ),
+                count(storage).await,
+                [4, 4, if n == 90 { 2 } else { 4 }],
                 "day {n}"
             );
         }
         // The time of that account began with the second deletion of the issuer.
         assert_eq!(
-            (collect_garbage(storage, &one, day(91)).await, count().await),
-            (1, [3, 4, 2])
+            collect_garbage(storage, &one, day(91, &start)).await,
+            1,
+            "the account goes"
         );
+        assert_eq!(count(storage).await, [3, 4, 2], "one is left less");
         assert_eq!(
-            (collect_garbage(storage, &one, day(95)).await, count().await),
-            (1, [2, 4, 2]),
+            collect_garbage(storage, &one, day(95, &start)).await,
+            1,
             "what was spent counts still"
         );
         assert_eq!(
-            (
-                collect_garbage(storage, &one, day(120)).await,
-                count().await
-            ),
-            (2, [2, 2, 2])
+            count(storage).await,
+            [2, 4, 2],
+            "what was spent counts still"
         );
+        assert_eq!(
+            collect_garbage(storage, &one, day(120, &start)).await,
+            2,
+            "the limits go at last"
+        );
+        assert_eq!(count(storage).await, [2, 2, 2], "no limit is left");
         let rest = thumbprint(storage, issuers[0], "https://ca.test/dir")
             .await
             .expect("there");

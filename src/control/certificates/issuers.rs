@@ -140,12 +140,13 @@ async fn one(
         .map(|limits| limits.over(Limits::of(directory_url(directory))));
     let looks_up = settings.preflight != Preflight::Skip
         && (!settings.resolvers.is_empty() || is_public(directory_url(directory)));
-    let lookup = match looks_up {
-        true => Some(
+    let lookup = if looks_up {
+        Some(
             ProxySelfCheck::lookup(&settings.resolvers)
                 .map_err(|text| SettingsError::value("resolvers", text))?,
-        ),
-        false => None,
+        )
+    } else {
+        None
     };
     let self_check = Arc::new(ProxySelfCheck {
         issuer: Arc::from(name),
@@ -216,9 +217,10 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
     if let Some(port) = dns.authority_port {
         authorities = authorities.with_port(port);
     }
-    let view: Arc<dyn DnsView> = match dns.skip_propagation_check {
-        true => Arc::new(Recursive::new(resolver(settings)?)),
-        false => Arc::new(authorities),
+    let view: Arc<dyn DnsView> = if dns.skip_propagation_check {
+        Arc::new(Recursive::new(resolver(settings)?))
+    } else {
+        Arc::new(authorities)
     };
     Ok(DnsSolver {
         provider: provider(dns)?,
@@ -230,33 +232,14 @@ fn solver(dns: &DnsSettings, settings: &IssuerSettings) -> Result<DnsSolver, Iss
 }
 
 fn resolver(settings: &IssuerSettings) -> Result<Resolver, DnsError> {
-    match settings.resolvers.is_empty() {
-        true => Resolver::system(),
-        false => Resolver::new(settings.resolvers.clone()),
+    if settings.resolvers.is_empty() {
+        Resolver::system()
+    } else {
+        Resolver::new(settings.resolvers.clone())
     }
 }
 
 fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
-    let secret = |credential: &Credential, field: &str| {
-        credential
-            .read(field)
-            .map(|text| Secret::new(text.as_str()))
-    };
-    let bundle = |credential: &Option<Credential>, field: &str| {
-        credential
-            .as_ref()
-            .map(|c| c.read_bundle(field))
-            .transpose()
-    };
-    let token = |given: &Token, name: &str| -> Result<_, SettingsError> {
-        let field = |part: &str| format!("dns.{name}.{part}");
-        let token = secret(&given.token_file, &field("tokenFile"))?;
-        Ok((
-            token,
-            given.endpoint.clone(),
-            bundle(&given.ca_bundle, &field("caBundle"))?,
-        ))
-    };
     if let Some(given) = &dns.cloudflare {
         let (token, endpoint, ca_bundle) = token(given, "cloudflare")?;
         return Ok(Arc::new(Cloudflare::new(CloudflareConfig {
@@ -334,6 +317,28 @@ fn provider(dns: &DnsSettings) -> Result<Arc<dyn DnsProvider>, IssuerError> {
         env: std::collections::BTreeMap::new(),
         limit: Duration::from_secs(60),
     })?))
+}
+
+fn secret(credential: &Credential, field: &str) -> Result<Secret, SettingsError> {
+    credential
+        .read(field)
+        .map(|text| Secret::new(text.as_str()))
+}
+
+fn bundle(credential: &Option<Credential>, field: &str) -> Result<Option<String>, SettingsError> {
+    credential
+        .as_ref()
+        .map(|c| c.read_bundle(field))
+        .transpose()
+}
+
+fn token(
+    given: &Token,
+    name: &str,
+) -> Result<(Secret, Option<String>, Option<String>), SettingsError> {
+    let token = secret(&given.token_file, &format!("dns.{name}.tokenFile"))?;
+    let bundle = bundle(&given.ca_bundle, &format!("dns.{name}.caBundle"))?;
+    Ok((token, given.endpoint.clone(), bundle))
 }
 
 #[cfg(test)]

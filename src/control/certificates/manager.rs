@@ -243,12 +243,11 @@ impl CertificateManager {
         &self,
         secrets: impl IntoIterator<Item = (ObjectName, Option<ExistingCertificate>)>,
     ) {
-        let put = |(secret, present): (ObjectName, _)| {
-            self.requests(|requests| requests.present(&secret, present))
-        };
         secrets
             .into_iter()
-            .filter_map(put)
+            .filter_map(|(secret, present)| {
+                self.requests(|requests| requests.present(&secret, present))
+            })
             .for_each(|id| self.keeper.drop_adopted(&id));
         self.nudge.send_modify(|n| *n += 1);
     }
@@ -329,10 +328,10 @@ impl CertificateManager {
     /// the time.
     fn take_in_news(&self) {
         let pass = self.report.borrow().clone();
-        let reason = |id: &CertificateId| {
+        fn reason_of(id: &CertificateId, pass: &Pass) -> Option<String> {
             let place = pass.outlook.binary_search_by(|line| line.id.cmp(id)).ok()?;
             reason(&pass.outlook[place])
-        };
+        }
         for id in self.keeper.take_changed() {
             let held = self.keeper.held_as(&id);
             let by_clients = held
@@ -343,7 +342,9 @@ impl CertificateManager {
                     .keeper
                     .last_failure(&id)
                     .is_some_and(|last| last.refused.is_some());
-            self.requests(|requests| requests.take_in(&id, held, reason(&id), is_refused));
+            self.requests(|requests| {
+                requests.take_in(&id, held, reason_of(&id, &pass), is_refused)
+            });
         }
         for host in self.endpoints.news() {
             if let Ok(host) = Hostname::parse(&host) {
@@ -412,15 +413,18 @@ impl CertificateManager {
         let keeping = self
             .keeper
             .run(&self.wanted_certificates, self.report.clone(), stop.clone());
-        let owners = || {
-            self.own
-                .lock()
-                .expect("nobody panics while holding it")
-                .keys()
-                .cloned()
-                .collect()
-        };
-        let collecting = gc::run(&*self.storage, owners, stop.clone());
+        let collecting = gc::run(
+            &*self.storage,
+            || {
+                self.own
+                    .lock()
+                    .expect("nobody panics while holding it")
+                    .keys()
+                    .cloned()
+                    .collect()
+            },
+            stop.clone(),
+        );
         tokio::join!(
             keeping,
             self.exchange(out, stop.clone()),
@@ -509,7 +513,8 @@ impl CertificateManager {
                 .lock()
                 .expect("nobody panics while holding it"),
         );
-        let (mut is_new, mut again) = (false, Vec::new());
+        let mut is_new = false;
+        let mut again = Vec::new();
         for (tenant, names) in lacking {
             match self
                 .authority
@@ -576,10 +581,12 @@ impl CertificateManager {
     }
 
     fn resolve(&self, issuer: &IssuerRef) -> Result<Resolved, String> {
-        let of = |opened: &Opened| Resolved {
-            id: opened.id.clone(),
-            challenge: opened.answer(),
-        };
+        fn of(opened: &Opened) -> Resolved {
+            Resolved {
+                id: opened.id.clone(),
+                challenge: opened.answer(),
+            }
+        }
         match issuer {
             IssuerRef::Named(name) if [INTERNAL_CA, SELF_SIGNED].contains(&&**name) => {
                 Ok(Resolved {
@@ -627,9 +634,8 @@ impl CertificateManager {
     /// Returns the report about all certificates.
     pub fn tell(&self) -> Report {
         let now = Timestamp::now();
-        let resolve =
-            |want: &CertificateRequest| self.resolve(&want.issuer).map(|issuer| issuer.id);
-        let (pass, budgets) = (self.report.borrow().clone(), self.keeper.limits());
+        let pass = self.report.borrow().clone();
+        let budgets = self.keeper.limits();
         self.requests(|requests| {
             requests.expire(now);
             Report::of(
@@ -637,7 +643,7 @@ impl CertificateManager {
                 &pass,
                 requests.held_certificates(),
                 &budgets,
-                &resolve,
+                &|want| self.resolve(&want.issuer).map(|issuer| issuer.id),
                 now,
             )
         })
@@ -699,16 +705,19 @@ fn lists(
         Some(opened) => opened.ok().map(|opened| opened.issuer as Arc<dyn Issuer>),
         None => (name == INTERNAL_CA).then(|| authority.clone() as Arc<dyn Issuer>),
     };
-    let list = |(name, opened): (String, Opened)| {
-        let others = fallbacks
-            .get(&name)
-            .into_iter()
-            .flatten()
-            .filter_map(other)
-            .collect();
-        listed(&opened, others)
-    };
-    named.opened().into_iter().map(list).collect()
+    named
+        .opened()
+        .into_iter()
+        .map(|(name, opened)| {
+            let others = fallbacks
+                .get(&name)
+                .into_iter()
+                .flatten()
+                .filter_map(other)
+                .collect();
+            listed(&opened, others)
+        })
+        .collect()
 }
 
 fn listed(opened: &Opened, others: Vec<Arc<dyn Issuer>>) -> Arc<dyn Issuer> {
@@ -744,8 +753,11 @@ fn reason(line: &Outlook) -> Option<String> {
 
 fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
     let name = DnsName::parse(host).map_err(|error| error.to_string())?;
-    let own = |want: &&CertificateRequest| want.names().is_ok_and(|names| names.contains(&name));
-    let mut asked: Vec<CertificateRequest> = wants.iter().filter(own).cloned().collect();
+    let mut asked: Vec<CertificateRequest> = wants
+        .iter()
+        .filter(|want| want.names().is_ok_and(|names| names.contains(&name)))
+        .cloned()
+        .collect();
     if asked.is_empty() {
         asked = wants
             .iter()
@@ -753,9 +765,10 @@ fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<Certificate
             .cloned()
             .collect();
     }
-    match asked.is_empty() {
-        true => Err(check::not_wanted(&name)),
-        false => Ok(asked),
+    if asked.is_empty() {
+        Err(check::not_wanted(&name))
+    } else {
+        Ok(asked)
     }
 }
 

@@ -36,16 +36,17 @@ struct Issuer {
 type Files = BTreeMap<PathBuf, Option<[u8; 32]>>;
 
 fn digests(settings: &IssuerSettings) -> Files {
-    let digest = |path: &PathBuf| {
-        std::fs::read(path)
-            .ok()
-            .map(|bytes| Sha256::digest(bytes).into())
-    };
     settings
         .files()
         .into_iter()
         .map(|path| (path.clone(), digest(path)))
         .collect()
+}
+
+fn digest(path: &std::path::Path) -> Option<[u8; 32]> {
+    std::fs::read(path)
+        .ok()
+        .map(|bytes| Sha256::digest(bytes).into())
 }
 
 impl Named {
@@ -79,7 +80,9 @@ impl Named {
                 opened,
                 stale: None,
             };
-            named.write(|all| drop(all.insert(name.clone(), issuer)));
+            named.write(|all| {
+                all.insert(name.clone(), issuer);
+            });
         }
         Ok(named)
     }
@@ -168,10 +171,13 @@ impl Named {
 
     /// Returns the issuers that are set up.
     pub(super) fn opened(&self) -> Vec<(String, Opened)> {
-        let opened = |(name, issuer): (&String, &Issuer)| {
-            Some((name.clone(), issuer.opened.as_ref().ok()?.clone()))
-        };
-        self.read(|all| all.iter().filter_map(opened).collect())
+        self.read(|all| {
+            all.iter()
+                .filter_map(|(name, issuer)| {
+                    Some((name.clone(), issuer.opened.as_ref().ok()?.clone()))
+                })
+                .collect()
+        })
     }
 
     /// Returns all names.
@@ -181,15 +187,18 @@ impl Named {
 
     /// Returns the messages about issuers that need an operator.
     pub(super) fn troubles(&self) -> Vec<String> {
-        let trouble = |issuer: &Issuer| {
-            issuer
-                .opened
-                .as_ref()
-                .err()
-                .cloned()
-                .or(issuer.stale.clone())
-        };
-        self.read(|all| all.values().filter_map(trouble).collect())
+        self.read(|all| {
+            all.values()
+                .filter_map(|issuer| {
+                    issuer
+                        .opened
+                        .as_ref()
+                        .err()
+                        .cloned()
+                        .or(issuer.stale.clone())
+                })
+                .collect()
+        })
     }
 
     fn read<T>(&self, look: impl FnOnce(&BTreeMap<String, Issuer>) -> T) -> T {

@@ -126,25 +126,13 @@ impl ProxyEndpoints {
     /// them, was last about to prove a host. Other issuers are ignored, since the namespace does
     /// not use them.
     pub(super) fn active_account(&self, asked: &Asked, issuers: &[&IssuerRef]) -> Option<Arc<str>> {
-        let is_asked = |asked_issuer: &str| {
-            issuers.iter().any(|issuer| match issuer {
-                IssuerRef::Named(name) => {
-                    **name == *asked_issuer
-                        || self
-                            .fallbacks
-                            .get(&**name)
-                            .is_some_and(|all| all.iter().any(|o| o == asked_issuer))
-                }
-                IssuerRef::Own { owner, .. } => owner.to_string() == asked_issuer,
-            })
-        };
         let accounts = self
             .active_accounts
             .read()
             .expect("nobody panics while holding it");
         let mut latest = accounts.get(asked.hostname.as_str())?.iter().rev();
         latest
-            .find(|(issuer, _)| is_asked(issuer))
+            .find(|(issuer, _)| is_asked(issuer, issuers, &self.fallbacks))
             .map(|(_, thumbprint)| thumbprint.clone())
     }
 
@@ -246,6 +234,22 @@ impl ProxyEndpoints {
         }
         answered.await.unwrap_or_default()
     }
+}
+
+fn is_asked(
+    asked_issuer: &str,
+    issuers: &[&IssuerRef],
+    fallbacks: &BTreeMap<String, Vec<String>>,
+) -> bool {
+    issuers.iter().any(|issuer| match issuer {
+        IssuerRef::Named(name) => {
+            **name == *asked_issuer
+                || fallbacks
+                    .get(&**name)
+                    .is_some_and(|all| all.iter().any(|o| o == asked_issuer))
+        }
+        IssuerRef::Own { owner, .. } => owner.to_string() == asked_issuer,
+    })
 }
 
 /// The pre-flight check and the self-check of one issuer.
@@ -489,7 +493,8 @@ mod tests {
 
     #[test]
     fn a_served_challenge_is_found_soon_and_a_missing_one_is_not_requested_all_the_time() {
-        let (mut passed, mut asked) = (Duration::ZERO, 0);
+        let mut passed = Duration::ZERO;
+        let mut asked = 0;
         while passed < SELF_CHECK_TIMEOUT {
             let pause = pause_after(passed);
             assert!(
@@ -511,27 +516,44 @@ mod tests {
             hostname,
             namespace: "alice".into(),
         };
-        let (acme, foreign) = (
-            IssuerRef::Named("acme".into()),
-            IssuerRef::Named("foreign".into()),
-        );
-        let active_account = |issuer: &IssuerRef| {
+        let acme = IssuerRef::Named("acme".into());
+        let foreign = IssuerRef::Named("foreign".into());
+        fn active_account(
+            issuer: &IssuerRef,
+            endpoints: &ProxyEndpoints,
+            asked: &Asked,
+        ) -> Option<String> {
             endpoints
-                .active_account(&asked, &[issuer])
+                .active_account(asked, &[issuer])
                 .map(|thumbprint| thumbprint.to_string())
-        };
+        }
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs");
         assert_eq!(
-            (active_account(&acme), active_account(&foreign).as_deref()),
-            (None, Some("theirs"))
+            active_account(&acme, &endpoints, &asked),
+            None,
+            "no account of ours is active"
+        );
+        assert_eq!(
+            active_account(&foreign, &endpoints, &asked).as_deref(),
+            Some("theirs"),
+            "the account of the other issuer is"
         );
         endpoints.set_active_account(&"acme".into(), "a.example.org", "first");
         endpoints.set_active_account(&"foreign".into(), "a.example.org", "theirs again");
-        assert_eq!(active_account(&acme).as_deref(), Some("first"));
+        assert_eq!(
+            active_account(&acme, &endpoints, &asked).as_deref(),
+            Some("first")
+        );
         endpoints.set_active_account(&"second".into(), "a.example.org", "fallback");
-        assert_eq!(active_account(&acme).as_deref(), Some("fallback"));
+        assert_eq!(
+            active_account(&acme, &endpoints, &asked).as_deref(),
+            Some("fallback")
+        );
         endpoints.release("fallback");
-        assert_eq!(active_account(&acme).as_deref(), Some("first"));
+        assert_eq!(
+            active_account(&acme, &endpoints, &asked).as_deref(),
+            Some("first")
+        );
     }
 
     #[test]

@@ -262,7 +262,6 @@ fn next(next: &Next, notice: Option<&str>) -> String {
 pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
     let mut rows =
         vec![["HOST", "ISSUER", "EXPIRES", "NEXT", "WHEN", "LAST ERROR"].map(str::to_owned)];
-    let dash = || "-".to_owned();
     rows.extend(report.certificates.iter().map(|row| {
         [
             row.hosts.join(","),
@@ -280,9 +279,12 @@ pub fn table(report: &Report, now: Timestamp) -> Vec<[String; 6]> {
     rows
 }
 
+fn dash() -> String {
+    "-".to_owned()
+}
+
 /// Formats the remaining limits, one line each.
 pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
-    let number = |n: Option<u32>| n.map_or_else(|| "?".to_owned(), |n| n.to_string());
     let line = |budget: &Budget| {
         let more = budget
             .next
@@ -298,13 +300,18 @@ pub fn limits(report: &Report, now: Timestamp) -> Vec<String> {
                 ", {n} of them reserved for certificates about to end and for `certs renew`"
             ),
         };
-        let (left, of) = (number(budget.left), number(budget.of));
+        let left = number(budget.left);
+        let of = number(budget.of);
         format!(
             "{}: {}: {left} of {of} left{reserved}{more}",
             budget.issuer, budget.scope
         )
     };
     report.budgets.iter().map(line).collect()
+}
+
+fn number(n: Option<u32>) -> String {
+    n.map_or_else(|| "?".to_owned(), |n| n.to_string())
 }
 
 /// Formats the result of a pre-flight check, one line per finding.
@@ -365,14 +372,20 @@ mod tests {
     #[test]
     fn moments_are_told_in_one_unit() {
         let now = Timestamp::from_second(1_000_000_000).expect("a time");
-        let at = |s: i64| {
+        fn at(s: i64, now: &Timestamp) -> String {
             away(
                 Timestamp::from_second(1_000_000_000 + s).expect("a time"),
-                now,
+                *now,
             )
-        };
+        }
         assert_eq!(
-            [at(-5), at(60), at(600), at(9000), at(200_000)],
+            [
+                at(-5, &now),
+                at(60, &now),
+                at(600, &now),
+                at(9000, &now),
+                at(200_000, &now)
+            ],
             ["now", "in 60 s", "in 10 min", "in 2 h", "in 2 days"]
         );
     }

@@ -125,17 +125,6 @@ impl RequestIndex {
     }
 
     fn index(&mut self, secret: &ObjectName, entry: &Entry, there: bool) {
-        fn set<K: Ord + Clone>(
-            index: &mut MultiMap<K, ObjectName>,
-            key: K,
-            secret: &ObjectName,
-            there: bool,
-        ) {
-            match there {
-                true => index.insert(key, secret.clone()),
-                false => index.remove(&key, secret),
-            }
-        }
         for host in &entry.want.hostnames {
             set(&mut self.by_host, host.clone(), secret, there);
             self.hosts.insert(host.clone());
@@ -263,16 +252,25 @@ impl RequestIndex {
     /// has one.
     pub(super) fn owners(&mut self) -> Vec<(ObjectName, Option<Arc<IssuerSettings>>)> {
         let owners = std::mem::take(&mut self.owners);
-        let settings = |owner: &ObjectName| {
-            let last = self.by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
-            match &self.entries.get(last)?.want.issuer {
+        fn settings(
+            owner: &ObjectName,
+            by_issuer: &MultiMap<IssuerKey, ObjectName>,
+            entries: &BTreeMap<ObjectName, Entry>,
+        ) -> Option<Arc<IssuerSettings>> {
+            let last = by_issuer.of(&IssuerKey::Own(owner.clone())).last()?;
+            match &entries.get(last)?.want.issuer {
                 IssuerRef::Own { settings, .. } => Some(settings.clone()),
                 IssuerRef::Named(_) => None,
             }
-        };
+        }
         owners
             .iter()
-            .map(|owner| (owner.clone(), settings(owner)))
+            .map(|owner| {
+                (
+                    owner.clone(),
+                    settings(owner, &self.by_issuer, &self.entries),
+                )
+            })
             .collect()
     }
 
@@ -356,14 +354,16 @@ impl RequestIndex {
                         .held_certificates
                         .find(&secret.namespace, names)
                         .cloned();
-                    let reason = || self.reasons.get(id).filter(|_| held.is_none()).cloned();
-                    let trouble = resolved.err().or_else(reason);
+                    let trouble = resolved
+                        .err()
+                        .or_else(|| self.reasons.get(id).filter(|_| held.is_none()).cloned());
                     (held, trouble)
                 }
             };
-            match held.is_none() && trouble.is_none() {
-                true => self.pending.insert(secret.clone()),
-                false => self.pending.remove(&secret),
+            if held.is_none() && trouble.is_none() {
+                self.pending.insert(secret.clone())
+            } else {
+                self.pending.remove(&secret)
             };
             settled
                 .certificate_updates
@@ -516,7 +516,8 @@ impl RequestIndex {
     /// Returns the numbers of wanted certificates that are there and good, that are pending, that
     /// have a reason for their absence, and that Envoys or TLS clients refuse.
     pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
-        let (there, waiting) = (self.issued.certificates.len(), self.pending.len());
+        let there = self.issued.certificates.len();
+        let waiting = self.pending.len();
         let secrets = self.refused.iter().flat_map(|id| self.by_id.of(id));
         let refused = secrets
             .filter(|secret| self.issued.certificates.contains_key(secret))
@@ -533,6 +534,19 @@ impl RequestIndex {
     /// Returns the number of wanted certificates that were examined so far.
     pub(super) fn looked(&self) -> u64 {
         self.looked
+    }
+}
+
+fn set<K: Ord + Clone>(
+    index: &mut MultiMap<K, ObjectName>,
+    key: K,
+    secret: &ObjectName,
+    there: bool,
+) {
+    if there {
+        index.insert(key, secret.clone())
+    } else {
+        index.remove(&key, secret)
     }
 }
 
@@ -575,46 +589,30 @@ mod tests {
                 requests.change(want(i).secret, Some(want(i)));
             }
             let first = settle(&mut requests);
-            assert_eq!(
-                (
-                    first.certificate_updates.len(),
-                    first.wanted.len(),
-                    requests.looked()
-                ),
-                (n, n, n as u64)
-            );
+            assert_eq!(first.certificate_updates.len(), n, "each is told");
+            assert_eq!(first.wanted.len(), n, "each is wanted");
+            assert_eq!(requests.looked(), n as u64, "each is looked at");
             assert!(!requests.is_settled());
             let before = requests.looked();
             // An equal request, one more, one less, a reason, another account: each affects one
             // wanted certificate.
             requests.change(want(5).secret, Some(want(5)));
             assert_eq!(
-                (
-                    settle(&mut requests).certificate_updates.len(),
-                    requests.looked() - before
-                ),
-                (0, 0)
+                settle(&mut requests).certificate_updates.len(),
+                0,
+                "nothing is told without a change"
             );
+            assert_eq!(requests.looked() - before, 0, "nothing is looked at");
             requests.change(want(n).secret, Some(want(n)));
             let more = settle(&mut requests);
-            assert_eq!(
-                (
-                    more.certificate_updates.len(),
-                    more.wanted.len(),
-                    requests.looked() - before
-                ),
-                (1, 1, 1)
-            );
+            assert_eq!(more.certificate_updates.len(), 1, "the new one is told");
+            assert_eq!(more.wanted.len(), 1, "it is wanted");
+            assert_eq!(requests.looked() - before, 1, "it alone is looked at");
             requests.change(want(7).secret, None);
             let less = settle(&mut requests);
-            assert_eq!(
-                (
-                    less.certificate_updates.len(),
-                    less.wanted.len(),
-                    less.gone.len()
-                ),
-                (1, 1, 1)
-            );
+            assert_eq!(less.certificate_updates.len(), 1, "the change is told");
+            assert_eq!(less.wanted.len(), 1, "it is wanted with fewer names");
+            assert_eq!(less.gone.len(), 1, "the old one is gone");
             assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
             let names = want(9).names().expect("names");
             requests.take_in(

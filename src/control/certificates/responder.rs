@@ -51,8 +51,12 @@ impl ThumbprintIndex {
         let mut all = self.0.write().expect("nobody panics while holding it");
         let known = all.entry(asked.hostname.clone()).or_default();
         match answer {
-            Some(answer) => drop(known.insert(asked.namespace.clone(), answer.thumbprint.clone())),
-            None => drop(known.remove(&asked.namespace)),
+            Some(answer) => {
+                known.insert(asked.namespace.clone(), answer.thumbprint.clone());
+            }
+            None => {
+                known.remove(&asked.namespace);
+            }
         }
         if known.is_empty() {
             all.remove(&asked.hostname);

@@ -107,27 +107,44 @@ mod tests {
         let certificate = Arc::new(parsed.expect("parses"));
         let names = Names::one(name);
         let id = CertificateId::of("t", &names);
-        let held = |issued_by: Option<&str>, names: &Names| {
+        fn held(
+            issued_by: Option<&str>,
+            names: &Names,
+            certificate: &Arc<Certificate>,
+            id: &CertificateId,
+        ) -> Option<Stored> {
             let present = ExistingCertificate {
                 certificate: certificate.clone(),
                 issued_by: issued_by.map(Arc::from),
             };
-            present.held(&id, "t", names, "acme@ca")
-        };
-        let found = held(None, &names).expect("it is good").certificate;
+            present.held(id, "t", names, "acme@ca")
+        }
+        let found = held(None, &names, &certificate, &id)
+            .expect("it is good")
+            .certificate;
         assert_eq!(
-            (&found.serial, &found.ari_id, &*found.issuer),
-            (&made.serial, &made.ari_id, "acme@ca")
+            found.serial, made.serial,
+            "the serial number is that of the certificate"
         );
+        assert_eq!(found.ari_id, made.ari_id, "so is the identifier of ARI");
+        assert_eq!(&*found.issuer, "acme@ca", "the issuer is kept");
         assert_eq!(found.not_after, made.not_after);
         assert_eq!(
-            held(Some("other@ca"), &names)
+            held(Some("other@ca"), &names, &certificate, &id)
                 .expect("it is good")
                 .certificate
                 .issuer,
             "other@ca"
         );
-        assert!(held(None, &Names::parse(["b.example.org"]).expect("a name")).is_none());
+        assert!(
+            held(
+                None,
+                &Names::parse(["b.example.org"]).expect("a name"),
+                &certificate,
+                &id
+            )
+            .is_none()
+        );
         assert_eq!(issuer_of(Some(CERT_MANAGER), "acme@ca"), "acme@ca");
         assert_eq!(issuer_of(Some(CERT_MANAGER), INTERNAL_CA), CERT_MANAGER);
     }

@@ -463,11 +463,10 @@ impl IssuerSettings {
 
     /// Returns the networks in which authoritative name servers are not queried.
     pub(super) fn denied_authorities(&self) -> DeniedNetworks {
-        let usual = || {
+        self.authorities.clone().unwrap_or_else(|| {
             DeniedNetworks::private()
                 .allowing(self.allowed_networks.iter().map(|network| network.0))
-        };
-        self.authorities.clone().unwrap_or_else(usual)
+        })
     }
 
     /// Checks what can be checked without a request.
@@ -565,9 +564,11 @@ mod tests {
         let issuers = issuers_from(file(text).path()).expect("they are fine");
         let le = &issuers["le"];
         assert_eq!(
-            (le.directory.as_str(), le.preflight),
-            ("letsencrypt", Preflight::Warn)
+            le.directory.as_str(),
+            "letsencrypt",
+            "the name of the directory is read"
         );
+        assert_eq!(le.preflight, Preflight::Warn, "a failed preflight warns");
         let given = Credential::Given(Zeroizing::new("s3cret".to_owned()));
         assert!(!format!("{given:?}").contains("s3cret"));
     }

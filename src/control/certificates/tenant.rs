@@ -181,10 +181,8 @@ mod tests {
     use gatewright_core::model::Hostname;
 
     fn want(solver: Solver) -> WantedCertificate {
-        let (tenant, account) = (
-            ObjectName::new("tenant-a", "t"),
-            ObjectName::new("tenant-a", "acme-account"),
-        );
+        let tenant = ObjectName::new("tenant-a", "t");
+        let account = ObjectName::new("tenant-a", "acme-account");
         let acme = AcmeIssuer {
             tenant,
             directory: "https://ca.test/dir".into(),
@@ -238,8 +236,13 @@ mod tests {
         });
         let settings = own(&made);
         assert_eq!(
-            (&settings.ca_bundle, settings.http_port),
-            (&bundle, Some(8080))
+            settings.ca_bundle, bundle,
+            "the bundle is that of the directory"
+        );
+        assert_eq!(
+            settings.http_port,
+            Some(8080),
+            "the port is that of the directory"
         );
         assert!(settings.dns.is_none() && settings.agree_to_terms);
         assert_eq!(
@@ -269,9 +272,11 @@ mod tests {
             &|_, _| None,
         );
         let settings = own(&made);
+        assert_eq!(settings.denied, denied.denied, "addresses are restricted");
         assert_eq!(
-            (&settings.denied, &settings.denied_authorities()),
-            (&denied.denied, &denied.denied)
+            settings.denied_authorities(),
+            denied.denied,
+            "authorities are restricted"
         );
         let dns = settings.dns.clone().expect("DNS-01");
         assert_eq!(dns.rfc2136.expect("RFC 2136").denied, denied.denied);
@@ -284,28 +289,37 @@ mod tests {
             key: "value".into(),
             optional: None,
         };
-        let solver = || {
+        fn solver(key: &SecretKey) -> Solver {
             Solver::Dns01(Provider::Cloudflare(Cloudflare {
                 api_token_secret_ref: key.clone(),
             }))
-        };
-        let found = |secret: &ObjectName, key: &str| {
-            assert_eq!(
-                (secret.to_string().as_str(), key),
-                ("tenant-a/token", "value")
-            );
-            Some(Zeroizing::new("t0ken".to_owned()))
-        };
-        let token = |want: &CertificateRequest| {
+        }
+        fn token(want: &CertificateRequest) -> Credential {
             let dns = own(want).dns.clone().expect("DNS-01");
             dns.cloudflare.expect("Cloudflare").token_file
-        };
-        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &found);
+        }
+        let made = request(
+            &want(solver(&key)),
+            &tenants(BTreeMap::new(), 80),
+            &|secret, key| {
+                assert_eq!(
+                    secret.to_string().as_str(),
+                    "tenant-a/token",
+                    "the Secret is the tenant's"
+                );
+                assert_eq!(key, "value", "the key is the one that was named");
+                Some(Zeroizing::new("t0ken".to_owned()))
+            },
+        );
         assert_eq!(
             token(&made).read("x").expect("it is there").as_str(),
             "t0ken"
         );
-        let made = request(&want(solver()), &tenants(BTreeMap::new(), 80), &|_, _| None);
+        let made = request(
+            &want(solver(&key)),
+            &tenants(BTreeMap::new(), 80),
+            &|_, _| None,
+        );
         let error = token(&made).read("x").expect_err("it is not").to_string();
         assert!(
             error.contains("Secret tenant-a/token has no key \"value\""),

@@ -78,11 +78,11 @@ impl TlsAlpnResponder {
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(config));
         // The handshake is the whole validation (RFC 8737, 3): the connection is closed after it.
-        let shake = |stream| {
+        bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, |stream| {
             let accepted = acceptor.accept(stream);
             async move { accepted.await.map(drop) }
-        };
-        bounded_listener::receive(listener, "TLS-ALPN-01", HANDSHAKE, stop, shake).await;
+        })
+        .await;
     }
 
     /// The name of the Service by which Envoys reach a responder on this machine.
@@ -182,9 +182,9 @@ impl AlpnSolver for TlsAlpnSolver {
 }
 
 fn certified(made: &ChallengeCertificate) -> Result<Arc<CertifiedKey>, String> {
-    let text = |error: &dyn std::fmt::Display| {
+    fn text(error: &dyn std::fmt::Display) -> String {
         format!("a TLS-ALPN-01 certificate cannot be shown: {error}")
-    };
+    }
     let certificate =
         CertificateDer::from_pem_slice(made.certificate_pem.as_bytes()).map_err(|e| text(&e))?;
     let key =

@@ -61,14 +61,13 @@ impl WantedTracker {
         let engine = pipeline.engine();
         // No certificate is ordered for a listener that lost its hostname or port, where that is
         // decided here.
-        let of_tenant = || {
+        let want = engine.want(secret).or_else(|| {
             pipeline
                 .tenancy()
                 .wants()
                 .get(secret)
                 .filter(|_| !engine.is_refused(secret))
-        };
-        let want = engine.want(secret).or_else(of_tenant)?;
+        })?;
         let used = RefCell::new(BTreeSet::new());
         let credential = |name: &ObjectName, key: &str| {
             used.borrow_mut().insert(name.clone());

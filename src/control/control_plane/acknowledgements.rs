@@ -57,17 +57,16 @@ impl ControlPlane {
     /// Returns the newest generation that every Envoy connected here has acknowledged; the maximum
     /// when none is connected.
     pub fn reached(&self) -> Generation {
-        let of_view = |(view, progress): (ViewId, &Progress)| {
-            let behind = progress
-                .nodes
-                .iter()
-                .map(|node| node.acknowledged)
-                .filter(|has| *has < self.generations[view]);
-            behind.min().unwrap_or(Generation::MAX)
-        };
         self.own_progress()
             .iter()
-            .map(of_view)
+            .map(|(view, progress)| {
+                let behind = progress
+                    .nodes
+                    .iter()
+                    .map(|node| node.acknowledged)
+                    .filter(|has| *has < self.generations[view]);
+                behind.min().unwrap_or(Generation::MAX)
+            })
             .min()
             .unwrap_or(Generation::MAX)
     }
@@ -130,17 +129,16 @@ impl ControlPlane {
             .filter(|(_, age)| *age >= LATE);
         let mut late: Vec<_> = late.collect();
         late.sort_by_key(|(_, age)| Reverse(*age));
-        let line = |(view, age): &(ViewId, Duration)| {
+        let more = late.len().saturating_sub(NAMED);
+        let more =
+            (more > 0).then(|| format!("{more} more views: gatewright_xds_view_age_seconds"));
+        late.iter().take(NAMED).map(|(view, age)| {
             let name = self.views[*view].name();
             format!(
                 "view {name}: an Envoy has been behind the published configuration for {} seconds",
                 age.as_secs()
             )
-        };
-        let more = late.len().saturating_sub(NAMED);
-        let more =
-            (more > 0).then(|| format!("{more} more views: gatewright_xds_view_age_seconds"));
-        late.iter().take(NAMED).map(line).chain(more).collect()
+        }).chain(more).collect()
     }
 
     /// Returns the rejections by Envoys, including those of other replicas, and the resources that

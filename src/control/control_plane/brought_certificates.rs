@@ -8,10 +8,17 @@ impl ControlPlane {
     pub fn brought_certificates(&mut self) -> Vec<Row> {
         let refused = self.fleet().refused;
         let brought = self.engine().brought_certificates();
-        let row = |brought| {
-            let refusal = |listener| refused.listeners.get(listener);
-            Row::of_brought(&brought, brought.listeners.iter().find_map(refusal))
-        };
-        brought.into_iter().map(row).collect()
+        brought
+            .into_iter()
+            .map(|brought| {
+                Row::of_brought(
+                    &brought,
+                    brought
+                        .listeners
+                        .iter()
+                        .find_map(|listener| refused.listeners.get(listener)),
+                )
+            })
+            .collect()
     }
 }

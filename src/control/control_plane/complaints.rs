@@ -78,19 +78,23 @@ mod tests {
 
     #[test]
     fn listeners_with_the_same_trouble_are_one_event_that_names_them() {
-        let bad = |message: &str| Condition {
-            kind: ConditionType::Programmed,
-            status: Status::False,
-            reason: Reason::Invalid,
-            message: message.to_owned(),
-        };
-        let listener = |name: &str, message: &str| ListenerStatus {
-            name: name.into(),
-            port: 80,
-            supported_kinds: Vec::new(),
-            attached_routes: 0,
-            conditions: vec![bad(message)],
-        };
+        fn bad(message: &str) -> Condition {
+            Condition {
+                kind: ConditionType::Programmed,
+                status: Status::False,
+                reason: Reason::Invalid,
+                message: message.to_owned(),
+            }
+        }
+        fn listener(name: &str, message: &str) -> ListenerStatus {
+            ListenerStatus {
+                name: name.into(),
+                port: 80,
+                supported_kinds: Vec::new(),
+                attached_routes: 0,
+                conditions: vec![bad(message)],
+            }
+        }
         let listeners = vec![
             listener("a", "no"),
             listener("b", "never"),

@@ -167,7 +167,7 @@ mod tests {
         ] {
             let (mut live, access) = three(views);
             put(&mut live, route(&["shop", "bank", "coop"]));
-            let of = |namespace: &str| {
+            fn of(namespace: &str) -> Vec<String> {
                 ["cds shop/web:80", "eds shop/web:80"]
                     .map(str::to_owned)
                     .into_iter()
@@ -176,7 +176,7 @@ mod tests {
                         format!("rds {namespace}/edge:80"),
                     ])
                     .collect::<Vec<_>>()
-            };
+            }
             let shared = [
                 "cds shop/web:80",
                 "eds shop/web:80",
@@ -184,8 +184,14 @@ mod tests {
                 "rds shared:80",
             ];
             assert_eq!(
-                (seen(&live, own("bank")), seen(&live, own("coop"))),
-                (of("bank"), of("coop"))
+                seen(&live, own("bank")),
+                of("bank"),
+                "the Envoys of bank see bank"
+            );
+            assert_eq!(
+                seen(&live, own("coop")),
+                of("coop"),
+                "those of coop see coop"
             );
             assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
             assert!(

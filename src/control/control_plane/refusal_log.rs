@@ -31,7 +31,9 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn of(r: &Rejection) -> Self {
-        let (view, node, text) = (r.view.clone(), r.node.to_string(), r.text.clone());
+        let view = r.view.clone();
+        let node = r.node.to_string();
+        let text = r.text.clone();
         Self {
             view,
             node,
@@ -89,14 +91,14 @@ impl RefusalLog {
         all: &'a BTreeMap<Refusal, RefusedKey>,
         nodes: &'a BTreeSet<&str>,
     ) -> impl Iterator<Item = &'a Refusal> {
-        let resource = |refusal: &'a Refusal| {
+        fn resource(refusal: &Refusal) -> (&View, &String, xds::Kind, &String) {
             (
                 &refusal.view,
                 &refusal.node,
                 refusal.kind,
                 &refusal.resource,
             )
-        };
+        }
         let present: BTreeSet<_> = all.keys().map(resource).collect();
         let connected = self
             .logged
@@ -115,14 +117,17 @@ impl RefusalLog {
         self.logged.retain(|refusal| all.contains_key(refusal));
         self.lines
             .retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
-        let (mut new, mut omitted) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
+        let mut omitted = Vec::new();
         for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
-            let none = || Lines {
-                since: at,
-                written: 0,
-                omits: false,
-            };
-            let lines = self.lines.entry(refusal.view.clone()).or_insert_with(none);
+            let lines = self
+                .lines
+                .entry(refusal.view.clone())
+                .or_insert_with(|| Lines {
+                    since: at,
+                    written: 0,
+                    omits: false,
+                });
             if lines.written < LINES {
                 lines.written += 1;
                 new.push(refusal.clone());
@@ -142,17 +147,16 @@ mod tests {
     use super::*;
 
     fn refused(view: &str, texts: std::ops::Range<usize>) -> BTreeMap<Refusal, RefusedKey> {
-        let rejection = |number: usize| Rejection {
-            view: View::new(view),
-            node: "envoy".into(),
-            kind: xds::Kind::Cluster,
-            name: "c".into(),
-            part: None,
-            version: "1".into(),
-            text: format!("{number:06}").into(),
-        };
         texts
-            .map(rejection)
+            .map(|number| Rejection {
+                view: View::new(view),
+                node: "envoy".into(),
+                kind: xds::Kind::Cluster,
+                name: "c".into(),
+                part: None,
+                version: "1".into(),
+                text: format!("{number:06}").into(),
+            })
             .map(|r| (Refusal::of(&r), RefusedKey::of(&r)))
             .collect()
     }
@@ -160,28 +164,32 @@ mod tests {
     #[test]
     fn a_view_with_many_refusals_causes_few_lines_and_takes_none_from_another() {
         let mut log = RefusalLog::default();
-        let mut told = |all: BTreeMap<Refusal, RefusedKey>, second| {
+        fn told(
+            all: BTreeMap<Refusal, RefusedKey>,
+            second: u64,
+            log: &mut RefusalLog,
+        ) -> (usize, usize) {
             let (new, omitted) = log.new_ones(&all, Duration::from_secs(second));
             (new.len(), omitted.len())
-        };
-        assert_eq!(told(refused("bank", 0..LINES + 7), 0), (LINES, 1));
+        }
+        assert_eq!(told(refused("bank", 0..LINES + 7), 0, &mut log), (LINES, 1));
         let mut all = refused("bank", 0..LINES + 7);
         all.extend(refused("shop", 0..3));
         assert_eq!(
-            told(all, 1),
+            told(all, 1, &mut log),
             (3, 0),
             "those of the other view, and nothing is told twice"
         );
         for second in 2..59 {
             let texts = 1_000 * second as usize;
             assert_eq!(
-                told(refused("bank", texts..texts + 50), second),
+                told(refused("bank", texts..texts + 50), second, &mut log),
                 (0, 0),
                 "other texts each time"
             );
         }
         assert_eq!(
-            told(refused("bank", 0..7), 60),
+            told(refused("bank", 0..7), 60, &mut log),
             (7, 0),
             "what is still there is logged later"
         );

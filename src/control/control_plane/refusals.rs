@@ -14,7 +14,7 @@ use crate::programmed::{Refused, RefusedSecret};
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::{Fleets, Hostname};
-use gatewright_core::translate::{Blame, Delta, ResourceKey, RouteKey};
+use gatewright_core::translate::{Blame, Delta, RouteKey};
 use gatewright_envoy::{BindError, is_bind_error};
 
 /// The messages of rejected resources, or parts of them, by kind and name.
@@ -63,16 +63,15 @@ pub(super) fn rejected_name(r: &Rejection) -> String {
 
 /// Returns whether a host on a frontend is not served as published because of a rejection.
 pub(super) fn concerns(r: &Rejection, frontend: &str, host: &str) -> bool {
-    let covers = |name: &str| {
-        name == "*"
-            || Hostname::parse(name)
-                .is_ok_and(|name| Hostname::parse(host).is_ok_and(|host| name.covers(&host)))
-    };
     let is_here = match r.name.strip_prefix(frontend) {
         None => false,
         Some("") => true,
         // Routes are named after the frontend and the hostname that they belong to.
-        Some(rest) => rest.strip_prefix('|').is_some_and(covers),
+        Some(rest) => rest.strip_prefix('|').is_some_and(|name| {
+            name == "*"
+                || Hostname::parse(name)
+                    .is_ok_and(|name| Hostname::parse(host).is_ok_and(|host| name.covers(&host)))
+        }),
     };
     is_here
         && r.part
@@ -129,15 +128,13 @@ impl ControlPlane {
     /// fleet, and notes the others as rejected. Returns the views that changed.
     pub(super) fn publish(&mut self, delta: &Delta) -> BTreeMap<ViewId, Generation> {
         let mut isolated_resources = std::mem::take(&mut self.isolated_resources);
-        let had = |view, kind, name: &str| self.cache.get(&self.views[view], kind, name);
-        let fleets = |key: &ResourceKey| self.engine().fleets(key);
         let updates = publish::updates(
             delta,
             &self.edge,
             &self.views,
             &mut isolated_resources,
-            fleets,
-            had,
+            |key| self.engine().fleets(key),
+            |view, kind, name| self.cache.get(&self.views[view], kind, name),
         );
         self.isolated_resources = isolated_resources;
         let mut changed = BTreeMap::new();
@@ -221,8 +218,11 @@ impl ControlPlane {
             .into_iter()
             .filter_map(|(key, blame)| Some((key, one(&blame)?)));
         let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
-        let event = |refusal: &Refusal| refusal.event(objects.get(&all[refusal]).cloned());
-        new.iter().map(event).chain(omitted).chain(bound).collect()
+        new.iter()
+            .map(|refusal| refusal.event(objects.get(&all[refusal]).cloned()))
+            .chain(omitted)
+            .chain(bound)
+            .collect()
     }
 
     /// Returns whether a rejection that ended was a bind error of a resource that is still
@@ -287,7 +287,8 @@ impl ControlPlane {
         refused: impl IntoIterator<Item = &'a RefusedKey>,
     ) -> Vec<(&'a RefusedKey, Blame)> {
         let ids: BTreeMap<&View, ViewId> = self.views.iter().map(|(id, view)| (view, id)).collect();
-        let (mut blames, mut whole) = (Vec::new(), BTreeMap::<(xds::Kind, &str), Vec<_>>::new());
+        let mut blames = Vec::new();
+        let mut whole = BTreeMap::<(xds::Kind, &str), Vec<_>>::new();
         for key in refused {
             let Some(id) = ids.get(&key.view).copied() else {
                 continue;

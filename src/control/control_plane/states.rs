@@ -105,56 +105,55 @@ mod tests {
         let views = FleetViews::apart();
         let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
         let mut states = States::default();
-        assert_eq!(
-            (states.present(), states.since(a), states.newest(7, a)),
-            (0, 0, None)
-        );
+        assert_eq!(states.present(), 0, "there is no state yet");
+        assert_eq!(states.since(a), 0, "the view has not changed");
+        assert_eq!(states.newest(7, a), None, "nothing was acknowledged");
         states.note(7, &BTreeMap::from([(a, 1), (b, 2)]));
         states.note(7, &BTreeMap::from([(a, 3)]));
-        assert_eq!(
-            (states.present(), states.since(a), states.newest(7, a)),
-            (7, 1, Some(3))
-        );
+        assert_eq!(states.present(), 7, "there is a state for each change");
+        assert_eq!(states.since(a), 1, "the view has its first state");
+        assert_eq!(states.newest(7, a), Some(3), "the newest state is found");
         states.note(8, &BTreeMap::from([(a, 4)]));
-        assert_eq!((states.since(a), states.since(b)), (4, 2));
+        assert_eq!(states.since(a), 4, "the changed view has a new state");
+        assert_eq!(states.since(b), 2, "the other one keeps its own");
         assert_eq!(
-            (states.newest(7, a), states.newest(8, a)),
-            (Some(3), Some(4))
+            states.newest(7, a),
+            Some(3),
+            "the older acknowledgement counts"
         );
-        assert_eq!(
-            (
-                states.newest(7, b),
-                states.newest(8, b),
-                states.newest(9, b)
-            ),
-            (Some(2), Some(2), None)
-        );
+        assert_eq!(states.newest(8, a), Some(4), "the newer one counts");
+        assert_eq!(states.newest(7, b), Some(2), "the view changed before that");
+        assert_eq!(states.newest(8, b), Some(2), "it did not change since");
+        assert_eq!(states.newest(9, b), None, "an unknown state says nothing");
         // A state that recurs is a new one, and the newest counts.
         states.note(7, &BTreeMap::from([(b, 5)]));
+        assert_eq!(states.newest(7, a), Some(4), "the first view is up to date");
         assert_eq!(
-            (
-                states.newest(7, a),
-                states.newest(7, b),
-                states.newest(8, b)
-            ),
-            (Some(4), Some(5), Some(2))
+            states.newest(7, b),
+            Some(5),
+            "the second one has the newer state"
         );
+        assert_eq!(states.newest(8, b), Some(2), "the old one is found still");
     }
 
     #[test]
     fn states_are_as_many_as_are_remembered_and_views_as_many_as_changed() {
-        let (views, mut states) = (FleetViews::apart(), States::default());
+        let views = FleetViews::apart();
+        let mut states = States::default();
         let [a, b] = [0, 1].map(|at| views.of_many().nth(at).expect("two"));
         states.note(0, &BTreeMap::from([(b, 1)]));
         for digest in 1..5000_u64 {
             states.note(digest, &BTreeMap::from([(a, digest)]));
         }
-        assert_eq!((states.states.len(), states.views[b].len()), (STATES, 1));
-        assert!(states.views[a].len() <= STATES + 1);
+        assert_eq!(states.states.len(), STATES, "no more states are kept");
         assert_eq!(
-            (states.newest(4999, b), states.newest(1, a)),
-            (Some(1), None)
+            states.views[b].len(),
+            1,
+            "a view that did not change has one"
         );
+        assert!(states.views[a].len() <= STATES + 1);
+        assert_eq!(states.newest(4999, b), Some(1), "the newest state is known");
+        assert_eq!(states.newest(1, a), None, "a forgotten one is not");
         states.forget(a);
         assert_eq!(states.since(a), 0);
     }

@@ -86,12 +86,15 @@ fn gateway(port: u16) -> Value {
 }
 
 fn envoys(live: &mut ControlPlane, acknowledged: &[Generation]) {
-    let node = |(number, acknowledged): (usize, &Generation)| NodeProgress {
-        node: Arc::from(format!("envoy-{number}")),
-        identity: Arc::from("fleet"),
-        acknowledged: *acknowledged,
-    };
-    let nodes: Vec<_> = acknowledged.iter().enumerate().map(node).collect();
+    let nodes: Vec<_> = acknowledged
+        .iter()
+        .enumerate()
+        .map(|(number, acknowledged)| NodeProgress {
+            node: Arc::from(format!("envoy-{number}")),
+            identity: Arc::from("fleet"),
+            acknowledged: *acknowledged,
+        })
+        .collect();
     live.set_others(live.views.each(|_| nodes.clone()), Vec::new());
 }
 
@@ -166,28 +169,34 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
             "metadata": {"name": "shop", "namespace": "b"}, "spec": {"parentRefs": [{"name": "edge", "namespace": "a"}],
                 "hostnames": ["a.example.org"]}}),
     );
-    let refused = |version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>| Rejection {
-        view: View::new("v"),
-        node: Arc::from("envoy"),
-        kind,
-        name: Arc::from(name),
-        part,
-        version: Arc::from(version),
-        text: Arc::from("no such filter"),
-    };
+    fn refused(version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>) -> Rejection {
+        Rejection {
+            view: View::new("v"),
+            node: Arc::from("envoy"),
+            kind,
+            name: Arc::from(name),
+            part,
+            version: Arc::from(version),
+            text: Arc::from("no such filter"),
+        }
+    }
     let route = xds::Part {
         virtual_host: Arc::from("a.example.org"),
         route: Arc::from("httproute/b/shop/0/0"),
     };
-    let all = |version: &str| {
+    fn all(version: &str, route: &xds::Part) -> Vec<Rejection> {
         vec![
             refused(version, xds::Kind::Listener, "a/edge:80", None),
             refused(version, xds::Kind::Route, "a/edge:80", Some(route.clone())),
             refused(version, xds::Kind::Cluster, "nobody's", None),
         ]
-    };
-    let mut told = |version: &str| -> Vec<(String, Option<String>)> {
-        live.set_others(live.views.each(|_| Vec::new()), all(version));
+    }
+    fn told(
+        version: &str,
+        live: &mut ControlPlane,
+        route: &xds::Part,
+    ) -> Vec<(String, Option<String>)> {
+        live.set_others(live.views.each(|_| Vec::new()), all(version, route));
         let events = live.acknowledgement_events(Duration::ZERO);
         let refused = events.iter().filter_map(|event| match event {
             Event::Rejected { kind, object, .. } => {
@@ -196,17 +205,19 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
             _ => None,
         });
         refused.collect()
-    };
-    let mut first = told("1");
+    }
+    let mut first = told("1", &mut live, &route);
     first.sort();
-    let object = |kind: &str, object: Option<&str>| (kind.to_owned(), object.map(str::to_owned));
+    fn object(kind: &str, object: Option<&str>) -> (String, Option<String>) {
+        (kind.to_owned(), object.map(str::to_owned))
+    }
     let wanted = [
         object("Cluster", None),
         object("Listener", Some("gateway a/edge")),
         object("Route", Some("httproute b/shop")),
     ];
     assert_eq!(first, wanted);
-    assert_eq!(told("2"), [], "the Envoy says so again");
+    assert_eq!(told("2", &mut live, &route), [], "the Envoy says so again");
 }
 
 #[test]
@@ -227,18 +238,15 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         identity: Arc::from("uid:0"),
         acknowledged: 0,
     };
-    let told =
-        |live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]| -> Vec<String> {
-            live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
-            let events = live.acknowledgement_events(Duration::ZERO);
-            let is_about_it =
-                |event: &&Event| matches!(event, Event::Rejected { .. } | Event::Bound { .. });
-            events
-                .iter()
-                .filter(is_about_it)
-                .map(ToString::to_string)
-                .collect()
-        };
+    fn told(live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]) -> Vec<String> {
+        live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
+        let events = live.acknowledgement_events(Duration::ZERO);
+        events
+            .iter()
+            .filter(|event| matches!(event, Event::Rejected { .. } | Event::Bound { .. }))
+            .map(ToString::to_string)
+            .collect()
+    }
     let (connected, refused) = (std::slice::from_ref(&node), std::slice::from_ref(&refused));
     let first = told(&mut live, connected, refused);
     assert!(
@@ -292,7 +300,7 @@ fn unacknowledged_publications_are_not_remembered_forever() {
 #[test]
 fn a_condition_is_told_once_for_as_long_as_it_stands() {
     let mut live = live();
-    let mut events = |value: Value| {
+    fn events(value: Value, live: &mut ControlPlane) -> usize {
         let record = &mut |_: &Outcome| Ok::<_, std::convert::Infallible>(());
         let change = vec![Change::put(Object::parse(value).expect("an object"))];
         let Effects { events, .. } = live
@@ -308,14 +316,14 @@ fn a_condition_is_told_once_for_as_long_as_it_stands() {
             .iter()
             .filter(|event| event.to_string().contains("UnsupportedProtocol"))
             .count()
-    };
-    let gateway = |protocol: &str, port: u16| {
+    }
+    fn gateway(protocol: &str, port: u16) -> Value {
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                 "listeners": [{"name": "x", "protocol": protocol, "port": port}]}})
-    };
+    }
     let told = [("SCTP", 80), ("SCTP", 81), ("HTTP", 81), ("SCTP", 81)]
-        .map(|(protocol, port)| events(gateway(protocol, port)));
+        .map(|(protocol, port)| events(gateway(protocol, port), &mut live));
     assert_eq!(
         told.map(|count| count.min(1)),
         [1, 0, 0, 1],
@@ -353,7 +361,9 @@ fn the_status_of_a_tenantgateway_has_the_generation_that_was_evaluated() {
 
 /// A control plane with a view and a class for each fleet.
 fn apart() -> ControlPlane {
-    let envoys = |name: &str| ObjectName::new("ours", name);
+    fn envoys(name: &str) -> ObjectName {
+        ObjectName::new("ours", name)
+    }
     let settings = Settings {
         fleet: Fleet::Shared,
         envoys: Some(envoys("envoy")),
@@ -478,27 +488,32 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
 fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
     let mut live = apart();
     put(&mut live, route(&["shop"]));
-    let blamed =
-        |live: &mut ControlPlane, fleet: &EnvoyFleet, kind, name: &str, part: Option<xds::Part>| {
-            let refused = Rejection {
-                view: live.views().of(fleet).expect("it has a view").clone(),
-                node: Arc::from("envoy"),
-                kind,
-                name: Arc::from(name),
-                part,
-                version: Arc::from("1"),
-                text: Arc::from("so says the Envoy"),
-            };
-            live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
-            let refused = live.fleet().refused;
-            let listeners = refused
-                .listeners
-                .keys()
-                .map(|listener| listener.parent.name().to_string());
-            listeners
-                .chain(refused.routes.keys().map(|route| route.name.to_string()))
-                .collect::<Vec<_>>()
+    fn blamed(
+        live: &mut ControlPlane,
+        fleet: &EnvoyFleet,
+        kind: xds::Kind,
+        name: &str,
+        part: Option<xds::Part>,
+    ) -> Vec<String> {
+        let refused = Rejection {
+            view: live.views().of(fleet).expect("it has a view").clone(),
+            node: Arc::from("envoy"),
+            kind,
+            name: Arc::from(name),
+            part,
+            version: Arc::from("1"),
+            text: Arc::from("so says the Envoy"),
         };
+        live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
+        let refused = live.fleet().refused;
+        let listeners = refused
+            .listeners
+            .keys()
+            .map(|listener| listener.parent.name().to_string());
+        listeners
+            .chain(refused.routes.keys().map(|route| route.name.to_string()))
+            .collect::<Vec<_>>()
+    }
     let part = xds::Part {
         virtual_host: Arc::from("a.example.org"),
         route: Arc::from("httproute/shop/web/0/0"),
@@ -524,15 +539,17 @@ fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
     (other["metadata"]["name"], other["spec"]["hostnames"]) =
         (json!("api"), json!(["b.example.org"]));
     put(&mut live, other);
-    let mut of = |fleet| blamed(&mut live, &fleet, xds::Kind::Cluster, "shop/web:80", None);
-    assert_eq!(of(EnvoyFleet::Shared), ["shop/api", "shop/web"]);
-    assert_eq!(of(EnvoyFleet::Dedicated), ["shop/web"]);
+    fn of(fleet: EnvoyFleet, live: &mut ControlPlane) -> Vec<String> {
+        blamed(live, &fleet, xds::Kind::Cluster, "shop/web:80", None)
+    }
+    assert_eq!(of(EnvoyFleet::Shared, &mut live), ["shop/api", "shop/web"]);
+    assert_eq!(of(EnvoyFleet::Dedicated, &mut live), ["shop/web"]);
 }
 
 #[test]
 fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     let mut live = apart();
-    let programmed = |live: &mut ControlPlane, namespace: &str| {
+    fn programmed(live: &mut ControlPlane, namespace: &str) -> (bool, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
         let (_, status) = live
             .laid_over(BTreeSet::from([key]))
@@ -545,22 +562,26 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
             .expect("it has one")
             .clone();
         (condition.status == Status::True, condition.message)
-    };
+    }
     let newest = live.publication();
-    let node = |name: &str, acknowledged| NodeProgress {
-        node: name.into(),
-        identity: "i".into(),
-        acknowledged,
-    };
-    let shared = live.views().shared();
-    let of_shared = |id| {
-        if id == shared {
-            vec![node("s", newest), node("t", newest)]
-        } else {
-            Vec::new()
+    fn node(name: &str, acknowledged: u64) -> NodeProgress {
+        NodeProgress {
+            node: name.into(),
+            identity: "i".into(),
+            acknowledged,
         }
-    };
-    live.set_others(live.views().each(of_shared), Vec::new());
+    }
+    let shared = live.views().shared();
+    live.set_others(
+        live.views().each(|id| {
+            if id == shared {
+                vec![node("s", newest), node("t", newest)]
+            } else {
+                Vec::new()
+            }
+        }),
+        Vec::new(),
+    );
     assert_eq!(
         programmed(&mut live, "shop"),
         (true, "acknowledged by 2 of 2 Envoys".to_owned())
@@ -591,10 +612,8 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
 fn served() -> (ControlPlane, Question) {
     let mut live = live();
     put(&mut live, gateway(80));
-    let (name, labels) = (
-        json!({"name": "web", "namespace": "a"}),
-        json!({"kubernetes.io/service-name": "web"}),
-    );
+    let name = json!({"name": "web", "namespace": "a"});
+    let labels = json!({"kubernetes.io/service-name": "web"});
     put(
         &mut live,
         json!({"apiVersion": "v1", "kind": "Service", "metadata": name, "spec": {"ports": [{"port": 80}]}}),
@@ -626,19 +645,23 @@ fn served() -> (ControlPlane, Question) {
 #[test]
 fn envoys_that_only_another_replica_knows_are_no_failure() {
     let (mut live, question) = served();
-    let last = |live: &ControlPlane, knows_all| {
+    fn last(
+        live: &ControlPlane,
+        knows_all: bool,
+        question: &Question,
+    ) -> (&'static str, bool, String) {
         let link = live
-            .explain(&question, knows_all)
+            .explain(question, knows_all)
             .links
             .pop()
             .expect("it has links");
         (link.what, link.ok, link.text)
-    };
+    }
     assert_eq!(
-        last(&live, true),
+        last(&live, true, &question),
         ("envoys", false, "no Envoy is connected".to_owned())
     );
-    let (what, ok, text) = last(&live, false);
+    let (what, ok, text) = last(&live, false, &question);
     assert!(
         what == "envoys" && ok && text.contains("lease holder"),
         "{text}"
@@ -646,7 +669,7 @@ fn envoys_that_only_another_replica_knows_are_no_failure() {
     // An Envoy that is known, and has not acknowledged, is a failure for every replica.
     envoys(&mut live, &[0]);
     assert_eq!(
-        last(&live, false),
+        last(&live, false, &question),
         (
             "envoys",
             false,
@@ -673,7 +696,9 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         (xds::Kind::Scope, "a/edge:80|a.example.org", false),
         (xds::Kind::Scope, "a/edge:80|b.example.org", true),
     ] {
-        let (view, version, text) = (View::new("v"), Arc::from("1"), Arc::from("no room"));
+        let view = View::new("v");
+        let version = Arc::from("1");
+        let text = Arc::from("no room");
         let refused = Rejection {
             view,
             node: "e".into(),
@@ -757,11 +782,8 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
         live.others.1 = vec![refused];
         let explanation = live.explain(&question, true);
         let last = explanation.links.last().expect("links");
-        assert_eq!(
-            (last.what, last.ok),
-            ("certificate", false),
-            "{explanation:?}"
-        );
+        assert_eq!(last.what, "certificate", "{explanation:?}");
+        assert!(!last.ok, "{explanation:?}");
         assert!(
             last.text.contains("refused by Envoy: no key usage"),
             "{}",

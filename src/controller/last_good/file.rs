@@ -40,10 +40,8 @@ pub(in crate::controller) struct StatePaths {
 
 impl StatePaths {
     pub(in crate::controller) fn of(options: &cli::Controller) -> Option<StatePaths> {
-        let (file, key) = (
-            options.keeping.last_good.clone()?,
-            options.keeping.last_good_key.clone()?,
-        );
+        let file = options.keeping.last_good.clone()?;
+        let key = options.keeping.last_good_key.clone()?;
         Some(StatePaths { file, key })
     }
 
@@ -233,10 +231,15 @@ fn opened(path: PathBuf, file: File, key: &[u8]) -> Result<StateFile> {
         bail!("the certificate of the xDS server has expired, and Envoys would refuse it");
     }
     let counts = views.iter().map(|view| view.resources).collect();
-    let gateway = |(namespace, name): (String, String)| ObjectName::new(namespace, name);
     let suspects = views
         .into_iter()
-        .map(|view| (view.gateway.map(gateway), view.suspects))
+        .map(|view| {
+            (
+                view.gateway
+                    .map(|(namespace, name)| ObjectName::new(namespace, name)),
+                view.suspects,
+            )
+        })
         .collect();
     let revoked = RevokedClients {
         certificates: revoked,
@@ -270,7 +273,8 @@ impl StateFile {
     }
 
     fn read(mut self) -> Result<Kept> {
-        let (mut views, mut ends) = (Vec::new(), Vec::new());
+        let mut views = Vec::new();
+        let mut ends = Vec::new();
         let mut reader = PieceReader::default();
         for ((gateway, _), count) in self.suspects.into_iter().zip(self.counts) {
             let mut view = ViewState {
@@ -455,7 +459,8 @@ pub(super) mod tests {
         };
         save(&paths, at, &good, &[view(), dedicated(), bank()], MAX_BYTES).expect("written");
         let head = open(&paths).expect("readable").expect("there");
-        assert_eq!((head.at, head.count()), (at, 5));
+        assert_eq!(head.at, at, "the time is kept");
+        assert_eq!(head.count(), 5, "all resources are counted");
         let gateways: Vec<_> = head
             .suspects
             .iter()
@@ -466,27 +471,35 @@ pub(super) mod tests {
             [None, None, Some(ObjectName::new("bank", "edge"))]
         );
         let of_view = |number: usize| &head.suspects[number].1;
-        assert_eq!((of_view(0), of_view(1)), (&suspects, &Suspects::default()));
+        assert_eq!(of_view(0), &suspects, "the suspects of the view are kept");
+        assert_eq!(of_view(1), &Suspects::default(), "the other view has none");
         let (read, kept) = load(&paths).expect("readable").expect("there");
         let [shared, of_dedicated, of_bank] = &kept.views[..] else {
             panic!("{} views", kept.views.len())
         };
         assert_eq!(
-            (
-                of_dedicated.resources.len(),
-                of_dedicated.resources[0].name()
-            ),
-            (1, "d.example.org")
+            of_dedicated.resources.len(),
+            1,
+            "the dedicated fleet has one resource"
         );
         assert_eq!(
-            (of_bank.resources.len(), of_bank.resources[1].name()),
-            (2, "j.example.org")
+            of_dedicated.resources[0].name(),
+            "d.example.org",
+            "it is its host"
+        );
+        assert_eq!(
+            of_bank.resources.len(),
+            2,
+            "the fleet of bank has two resources"
+        );
+        assert_eq!(
+            of_bank.resources[1].name(),
+            "j.example.org",
+            "the last one is its host"
         );
         assert_eq!(of_bank.gateway, Some(ObjectName::new("bank", "edge")));
-        assert_eq!(
-            (&read.pair.key, &read.revoked),
-            (&good.pair.key, &good.revoked)
-        );
+        assert_eq!(read.pair.key, good.pair.key, "the key is kept");
+        assert_eq!(read.revoked, good.revoked, "the revoked pods are kept");
         let ended = kept
             .ends
             .iter()
@@ -534,7 +547,8 @@ pub(super) mod tests {
     fn certificates_that_hosts_have_in_common_are_in_the_file_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = paths(dir.path());
-        let (good, other) = (shown(DAY), shown(DAY));
+        let good = shown(DAY);
+        let other = shown(DAY);
         let chain = format!("{}{}", good.pair.certificate, good.roots).repeat(20);
         let with = |name: &str, shown: &Shown| {
             let pair = Pair {
@@ -576,13 +590,12 @@ pub(super) mod tests {
         .expect("written");
         assert!(size < 300_000 && all > 4_000_000, "{size} bytes of {all}");
         let (_, kept) = load(&paths).expect("readable").expect("there");
-        let same = |(one, two): (&Resource, &Resource)| one.to_bytes() == two.to_bytes();
         assert!(
             kept.views[0]
                 .resources
                 .iter()
                 .zip(&view.resources)
-                .all(same),
+                .all(|(one, two)| one.to_bytes() == two.to_bytes()),
             "each as it was"
         );
     }

@@ -104,7 +104,8 @@ fn listener_set(value: &Value) -> Option<ListenerSet> {
 
 /// The readable listeners, and of the others the fields that a status needs.
 fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
-    let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+    let mut readable = Vec::new();
+    let mut unreadable = Vec::new();
     for listener in items(value, "listeners") {
         match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
             Ok(_) => readable.push(listener.clone()),
@@ -184,20 +185,24 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
 }
 
 fn route_by_rules(value: &Value) -> Option<Route> {
-    let read = |rules: Vec<Value>| match Object::admitted(&with(value, "rules", rules)) {
-        Ok(Object::Route(route)) => Ok(route),
-        Ok(_) => Err(ParseError::NoName),
-        Err(why) => Err(why),
-    };
-    let (mut rules, mut refused, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+    fn read(rules: Vec<Value>, value: &Value) -> Result<Route, ParseError> {
+        match Object::admitted(&with(value, "rules", rules)) {
+            Ok(Object::Route(route)) => Ok(route),
+            Ok(_) => Err(ParseError::NoName),
+            Err(why) => Err(why),
+        }
+    }
+    let mut rules = Vec::new();
+    let mut refused = Vec::new();
+    let mut dropped = Vec::new();
     for (index, rule) in items(value, "rules").enumerate() {
-        let Err(why) = read(vec![rule.clone()]) else {
+        let Err(why) = read(vec![rule.clone()], value) else {
             rules.push(rule.clone());
             continue;
         };
         let text = format!("cannot be read: {why}");
         let bare = json!({"name": rule["name"], "matches": rule["matches"]});
-        if read(vec![bare.clone()]).is_ok() {
+        if read(vec![bare.clone()], value).is_ok() {
             refused.push((rules.len(), text));
             rules.push(bare);
         } else {
@@ -209,7 +214,7 @@ fn route_by_rules(value: &Value) -> Option<Route> {
             ));
         }
     }
-    let mut route = read(rules)
+    let mut route = read(rules, value)
         .ok()
         .filter(|_| !refused.is_empty() || !dropped.is_empty())?;
     for (index, text) in refused {
@@ -263,7 +268,8 @@ mod tests {
                 .map(|l| (&*l.name, l.port, l.unreadable.as_deref()))
                 .collect();
             assert_eq!(told[0], ("good", 80, None));
-            assert_eq!((told[1].0, told[1].1), ("new", 81));
+            assert_eq!(told[1].0, "new", "the readable listener is there");
+            assert_eq!(told[1].1, 81, "with its port");
             assert!(
                 told[1].2.is_some_and(|why| why.contains("Orbit")),
                 "{told:?}"
@@ -300,7 +306,8 @@ mod tests {
         let Object::Gateway(gateway) = admitted("Gateway", spec) else {
             panic!("a Gateway")
         };
-        assert_eq!((&*gateway.class, gateway.listeners.len()), ("c", 0));
+        assert_eq!(&*gateway.class, "c", "the class is read");
+        assert_eq!(gateway.listeners.len(), 0, "no listener is");
         assert!(
             gateway
                 .unsupported
@@ -310,7 +317,9 @@ mod tests {
 
     #[test]
     fn a_rule_that_cannot_be_read_leaves_the_others_and_lets_nothing_pass() {
-        let path = |path: &str| json!([{"path": {"type": "PathPrefix", "value": path}}]);
+        fn path(path: &str) -> Value {
+            json!([{"path": {"type": "PathPrefix", "value": path}}])
+        }
         let route = admitted(
             "HTTPRoute",
             json!({"hostnames": ["x.org"], "parentRefs": [{"name": "g"}], "rules": [
@@ -321,14 +330,9 @@ mod tests {
         let Object::Route(route) = route else {
             panic!("a route")
         };
-        assert_eq!(
-            (
-                route.hostnames.len(),
-                route.parents.len(),
-                route.rules.len()
-            ),
-            (1, 1, 2)
-        );
+        assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+        assert_eq!(route.parents.len(), 1, "the parent is read");
+        assert_eq!(route.rules.len(), 2, "the readable rules are there");
         assert!(route.rules[0].filters.is_ok() && route.rules[1].filters.is_err());
         assert!(
             route.unreadable.len() == 1
@@ -344,14 +348,9 @@ mod tests {
             let Object::Route(route) = admitted(kind, spec.clone()) else {
                 panic!("a route")
             };
-            assert_eq!(
-                (
-                    route.hostnames.len(),
-                    route.parents.len(),
-                    route.rules.len()
-                ),
-                (1, 1, 0)
-            );
+            assert_eq!(route.hostnames.len(), 1, "the hostname is read");
+            assert_eq!(route.parents.len(), 1, "the parent is read");
+            assert_eq!(route.rules.len(), 0, "no rule is");
             assert_eq!(route.unreadable.len(), 1, "{kind}");
         }
     }

@@ -140,22 +140,28 @@ mod tests {
 
     #[test]
     fn the_hostname_is_what_a_certificate_is_for_unless_names_are_given() {
-        let dns = |name: &str| SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"));
+        fn dns(name: &str) -> SubjectAltName {
+            SubjectAltName::Dns(Hostname::parse(name).expect("a hostname"))
+        }
         let read =
             policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
         let web = PolicyTarget {
             service: ObjectName::new("a", "web"),
             section: Some("https".into()),
         };
+        assert_eq!(read.targets, vec![web], "the Service is a target");
         assert_eq!(
-            (&read.targets, &read.others),
-            (&vec![web], &vec!["Y z of group \"x\"".to_owned()])
+            read.others,
+            vec!["Y z of group \"x\"".to_owned()],
+            "anything else is named"
         );
         let read = validation(read).expect("it can be carried out");
         assert_eq!(
-            (read.names, read.roots),
-            (vec![dns("web.example.org")], Roots::System)
+            read.names,
+            vec![dns("web.example.org")],
+            "the hostname is the name"
         );
+        assert_eq!(read.roots, Roots::System, "the roots are the system's");
         let references = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let names = json!([{"type": "URI", "uri": "spiffe://x/y"}, {"type": "Hostname", "hostname": "*.b.org"}]);
         let read = policy(
@@ -172,9 +178,12 @@ mod tests {
     /// The targets are kept all the same: they must not be served without the policy.
     #[test]
     fn an_impossible_policy_keeps_its_targets() {
-        let system =
-            |hostname: &str| json!({"hostname": hostname, "wellKnownCACertificates": "System"});
-        let named = |name: Value| json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]});
+        fn system(hostname: &str) -> Value {
+            json!({"hostname": hostname, "wellKnownCACertificates": "System"})
+        }
+        fn named(name: Value) -> Value {
+            json!({"hostname": "a.org", "wellKnownCACertificates": "System", "subjectAltNames": [name]})
+        }
         for (asked, why) in [
             (system("*.a.org"), "must name one host"),
             (system("10.0.0.1"), "IP address"),

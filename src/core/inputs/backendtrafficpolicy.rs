@@ -60,10 +60,10 @@ fn budget(asked: XBackendTrafficPolicyRetryConstraint) -> Result<RetryBudget, St
         .min_retry_rate
         .map(|rate| (rate.count, rate.interval))
         .unwrap_or_default();
-    let time = |field: &str, text: Option<String>, default: u64| {
+    fn time(field: &str, text: Option<String>, default: u64) -> Result<Duration, String> {
         let time = text.map_or(Ok(Duration::from_secs(default)), |text| duration(&text));
         time.map_err(|why| format!("retryConstraint.{field}: {why}"))
-    };
+    }
     let percent = percent.unwrap_or(20);
     let percent = u8::try_from(percent).ok().filter(|percent| *percent <= 100);
     let percent = percent.ok_or("retryConstraint.budget.percent: 0 to 100 is expected")?;

@@ -31,10 +31,10 @@ impl ChainJudgement {
         let mut findings = certificate.findings(valid.start);
         findings.retain(is_lasting);
         let after = certificate.findings(valid.end + Duration::from_secs(1));
-        let has_ended = |finding: &Finding| {
-            finding.position > 0 && matches!(finding.problem, Problem::Ended(_))
-        };
-        let issuers_end = after.iter().any(has_ended).then_some(valid.end);
+        let issuers_end = after
+            .iter()
+            .any(|finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_)))
+            .then_some(valid.end);
         Self {
             findings,
             valid,
@@ -111,19 +111,17 @@ mod tests {
         leaf: impl Fn(&mut CertificateParams),
         intermediate: impl Fn(&mut CertificateParams),
     ) -> (Certificate, ChainJudgement) {
-        let (root_key, ca_key, key) = (
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-        );
-        let named = |name: &str| {
+        let root_key = KeyPair::generate().expect("a key");
+        let ca_key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("a key");
+        fn named(name: &str) -> CertificateParams {
             let mut params = CertificateParams::default();
             params
                 .distinguished_name
                 .push(rcgen::DnType::CommonName, name);
             params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             params
-        };
+        }
         let root = Issuer::new(named("root"), root_key);
         let mut params = named("intermediate");
         params.not_before = rcgen::date_time_ymd(2010, 1, 1);

@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn certificates_are_kept_once_each_and_nothing_else_is() {
-        let (one, two) = (root("one"), root("two"));
+        let one = root("one");
+        let two = root("two");
         let key = rcgen::KeyPair::generate().expect("a key").serialize_pem();
         let bundle = CaBundle::parse(format!("a word\n{one}\n{key}{two}{one}").as_bytes(), KEY)
             .expect("a bundle");
@@ -210,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_bundle_without_certificates_states_the_reason() {
-        let pem = |body: &str| {
+        fn pem(body: &str) -> String {
             format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
-        };
+        }
         let why = |text: &str| {
             CaBundle::parse(text.as_bytes(), KEY)
                 .expect_err("no bundle")
@@ -233,7 +234,11 @@ mod tests {
         let text: String = (0..3).map(|number| root(&format!("ca-{number}"))).collect();
         let bundle = CaBundle::parse(text.as_bytes(), KEY).map(Arc::new);
         let size = bundle.as_ref().expect("a bundle").size();
-        let within = |max_ca_certificates, max_ca_kib| {
+        fn within(
+            max_ca_certificates: usize,
+            max_ca_kib: usize,
+            bundle: &Result<Arc<CaBundle>, CaBundleError>,
+        ) -> Result<usize, String> {
             let mut bundle = bundle.clone();
             drop_over_limit(
                 &mut bundle,
@@ -246,41 +251,46 @@ mod tests {
             bundle
                 .map(|bundle| bundle.count())
                 .map_err(|why| why.to_string())
-        };
+        }
         let kib = size.div_ceil(1024);
-        assert_eq!(within(3, kib), Ok(3));
+        assert_eq!(within(3, kib, &bundle), Ok(3));
         assert_eq!(
-            within(2, kib),
+            within(2, kib, &bundle),
             Err("has 3 certificates, --max-ca-certificates is 2".to_owned())
         );
         let told = format!("has {kib} KiB of certificates, --max-ca-kib is {}", kib - 1);
-        assert_eq!(within(3, kib - 1), Err(told));
+        assert_eq!(within(3, kib - 1, &bundle), Err(told));
     }
 
     #[test]
     fn ended_certificates_are_left_out_beside_valid_ones() {
-        let at = |day: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * day);
-        let certificate = |pem: &str, days: (u64, u64)| CaCertificate {
-            pem: pem.into(),
-            not_before: at(days.0),
-            not_after: at(days.1),
-        };
-        let (old, new) = (certificate("old", (0, 10)), certificate("new", (5, 20)));
+        fn at(day: u64) -> SystemTime {
+            SystemTime::UNIX_EPOCH + Duration::from_secs(86_400 * day)
+        }
+        fn certificate(pem: &str, days: (u64, u64)) -> CaCertificate {
+            CaCertificate {
+                pem: pem.into(),
+                not_before: at(days.0),
+                not_after: at(days.1),
+            }
+        }
+        let old = certificate("old", (0, 10));
+        let new = certificate("new", (5, 20));
         for bundle in [
             CaBundle::new(vec![old.clone(), new.clone()]),
             CaBundle::new(vec![new, old]),
         ] {
-            let names = |day: u64| -> Vec<String> {
+            fn names(day: u64, bundle: &CaBundle) -> Vec<String> {
                 let trusted = bundle.trusted(at(day)).expect("some are valid").into_iter();
                 let mut names: Vec<_> = trusted
                     .map(|certificate| certificate.pem.to_string())
                     .collect();
                 names.sort();
                 names
-            };
-            assert_eq!(names(1), ["old"], "the new one is not valid yet");
-            assert_eq!(names(7), ["new", "old"], "both are valid");
-            assert_eq!(names(10), ["new"], "the old one has ended");
+            }
+            assert_eq!(names(1, &bundle), ["old"], "the new one is not valid yet");
+            assert_eq!(names(7, &bundle), ["new", "old"], "both are valid");
+            assert_eq!(names(10, &bundle), ["new"], "the old one has ended");
             assert_eq!(bundle.trusted(at(20)), Err(at(20)), "none is left");
         }
     }

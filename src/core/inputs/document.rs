@@ -105,16 +105,17 @@ fn without_quoted(text: String) -> String {
 
 /// Removes what may be no name from a path.
 fn names_alone(path: &str) -> String {
-    let is_name = |name: &str| {
-        name.len() <= 32
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"[]".contains(&byte))
-    };
     let shown = path
         .split('.')
         .map(|name| if is_name(name) { name } else { "(not shown)" });
     shown.collect::<Vec<_>>().join(".")
+}
+
+fn is_name(name: &str) -> bool {
+    name.len() <= 32
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"[]".contains(&byte))
 }
 
 pub(super) fn text<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
@@ -209,14 +210,16 @@ mod tests {
 
     #[test]
     fn an_error_names_the_field() {
-        let route = |spec: Value| {
+        fn route(spec: Value) -> String {
             told(
                 "HTTPRoute",
                 "gateway.networking.k8s.io/v1",
                 json!({"spec": spec}),
             )
-        };
-        let rules = |rule: Value| json!({"rules": [{}, rule]});
+        }
+        fn rules(rule: Value) -> Value {
+            json!({"rules": [{}, rule]})
+        }
         let port = rules(json!({"backendRefs": [{"name": "v1", "port": "80"}]}));
         assert_eq!(
             route(port),
@@ -248,7 +251,9 @@ mod tests {
 
     #[test]
     fn an_error_of_a_secret_shows_no_value() {
-        let secret = |data: Value| told("Secret", "v1", json!({"data": data}));
+        fn secret(data: Value) -> String {
+            told("Secret", "v1", json!({"data": data}))
+        }
         assert_eq!(
             secret(json!({"tls.key": "-----BEGIN"})),
             "data.tls.key: expected base64"

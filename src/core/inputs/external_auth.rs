@@ -43,7 +43,6 @@ pub(super) fn read(
     let body = u32::try_from(forward_body.and_then(|body| body.max_size).unwrap_or(0));
     let body = body
         .map_err(|_| ParseError::Schema("externalAuth.forwardBody.maxSize: negative".to_owned()))?;
-    let refuse = |text: &str| Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))));
     let (headers, protocol) = match protocol {
         gw::HttpRouteRulesFiltersExternalAuthProtocol::Grpc if http.is_some() => {
             return refuse("http: not allowed with protocol GRPC");
@@ -70,9 +69,6 @@ pub(super) fn read(
             }
             let answers = http.allowed_response_headers.unwrap_or_default();
             let answers = schema::at_most("externalAuth.http.allowedResponseHeaders", 64, answers)?;
-            let check = |name: &String| {
-                text::edited_header("externalAuth.http.allowedResponseHeaders", name)
-            };
             if let Err(refused) = answers.iter().try_for_each(check) {
                 return Ok(Err(refused.into()));
             }
@@ -91,8 +87,10 @@ pub(super) fn read(
         64,
         headers.unwrap_or_default(),
     )?;
-    let check = |name: &String| text::told_header("externalAuth.allowedHeaders", name);
-    if let Err(refused) = headers.iter().try_for_each(check) {
+    if let Err(refused) = headers
+        .iter()
+        .try_for_each(|name| text::told_header("externalAuth.allowedHeaders", name))
+    {
         return Ok(Err(refused.into()));
     }
     Ok(Ok(AuthFilter {
@@ -102,6 +100,14 @@ pub(super) fn read(
         body,
         protocol,
     }))
+}
+
+fn refuse(text: &str) -> Result<Result<AuthFilter, Unsupported>, ParseError> {
+    Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))))
+}
+
+fn check(name: &String) -> Result<(), text::Refused> {
+    text::edited_header("externalAuth.http.allowedResponseHeaders", name)
 }
 
 /// Lower-case names, sorted, since their order has no meaning.
@@ -135,9 +141,11 @@ mod tests {
         );
         let read = read.expect("it is served");
         assert_eq!(
-            (read.headers, read.body),
-            (vec!["x-a".to_owned(), "x-b".to_owned()], 10)
+            read.headers,
+            vec!["x-a".to_owned(), "x-b".to_owned()],
+            "names have one spelling and one order"
         );
+        assert_eq!(read.body, 10, "the limit of the body is read");
         assert_eq!(
             read.protocol,
             AuthProtocol::Http {
@@ -149,7 +157,9 @@ mod tests {
 
     #[test]
     fn settings_that_could_bypass_the_check_are_refused() {
-        let http = |http: Value| json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "http": http});
+        fn http(http: Value) -> Value {
+            json!({"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}, "http": http})
+        }
         for (asked, expected) in [
             (http(json!({"path": "check"})), "must start with"),
             (http(json!({"path": "/a/../b"})), "must not contain"),

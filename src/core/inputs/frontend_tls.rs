@@ -149,8 +149,14 @@ mod tests {
         let read = read(json!({"default": validation(2), "perPort": ports})).expect("it is valid");
         let default = read.default.as_ref().expect("a default");
         assert_eq!(
-            (default.references.len(), default.mode),
-            (2, ValidationMode::AllowValidOnly)
+            default.references.len(),
+            2,
+            "both references are the port's"
+        );
+        assert_eq!(
+            default.mode,
+            ValidationMode::AllowValidOnly,
+            "the mode is the port's"
         );
         assert_eq!(default.references[0].name, ObjectName::new("infra", "ca0"));
         let own = read.ports[&8443].as_ref().expect("one of its own");
@@ -165,7 +171,9 @@ mod tests {
 
     #[test]
     fn frontend_tls_that_the_schema_refuses_is_refused() {
-        let one = |port: i32| json!({"port": port, "tls": {}});
+        fn one(port: i32) -> Value {
+            json!({"port": port, "tls": {}})
+        }
         for (frontend, expected) in [
             (
                 json!({"default": validation(0)}),

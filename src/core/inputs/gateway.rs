@@ -265,15 +265,14 @@ fn read_listeners(
     listeners: Vec<gw::GatewayListeners>,
 ) -> Result<Vec<Arc<Listener>>, ParseError> {
     let mut others: Option<Arc<AllowedRoutes>> = None;
-    let mut read = |listener| {
+    let listeners = schema::exact(listeners.into_iter().map(|listener| {
         let mut listener = Listener::read(meta, listener)?;
         match &others {
             Some(others) if *others == listener.allowed => listener.allowed = others.clone(),
             _ => others = Some(listener.allowed.clone()),
         }
         Ok::<_, ParseError>(Arc::new(listener))
-    };
-    let listeners = schema::exact(listeners.into_iter().map(&mut read))?;
+    }))?;
     let mut names: Vec<&str> = listeners.iter().map(|listener| &*listener.name).collect();
     names.sort_unstable();
     match names.windows(2).find(|pair| pair[0] == pair[1]) {
@@ -320,8 +319,9 @@ impl Listener {
         };
         if let Some(routes) = listener.allowed_routes {
             allowed.kinds = routes.kinds.filter(|kinds| !kinds.is_empty()).map(|kinds| {
-                let group =
-                    |group: Option<String>| group.unwrap_or_else(|| GATEWAY_GROUP.to_owned());
+                fn group(group: Option<String>) -> String {
+                    group.unwrap_or_else(|| GATEWAY_GROUP.to_owned())
+                }
                 kinds
                     .into_iter()
                     .map(|k| (group(k.group), k.kind))

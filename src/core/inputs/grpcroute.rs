@@ -80,7 +80,6 @@ fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
     };
     let service = called.service.filter(|text| !text.is_empty());
     let method = called.method.filter(|text| !text.is_empty());
-    let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let call = Call {
         service: length(&service),
         method: length(&method),
@@ -106,9 +105,9 @@ fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
         (service, method) => {
             // Without parentheses an alternative would end at the slash. `(?s)` or a class never
             // matches one.
-            let part = |text: Option<String>| {
+            fn part(text: Option<String>) -> String {
                 text.map_or("[^/]+".to_owned(), |text| format!("(?:{text})"))
-            };
+            }
             PathMatch::Regex(format!("/{}/{}", part(service), part(method)))
         }
     };
@@ -121,31 +120,37 @@ fn read_match(m: gw::GrpcRouteRulesMatches) -> Result<Match, ParseError> {
     })
 }
 
+fn length(text: &Option<String>) -> usize {
+    text.as_ref().map_or(0, String::len)
+}
+
 /// Checks an identifier of Protocol Buffers, dots between packages allowed if `dotted` (CEL of the
 /// GRPCRoute CRD).
 fn name(field: &str, text: &str, dotted: bool) -> Result<(), ParseError> {
-    let letters = |part: &str| {
-        part.bytes()
-            .next()
-            .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
-            && part
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-    };
-    let good = match dotted {
-        true => text
-            .strip_prefix('.')
+    let good = if dotted {
+        text.strip_prefix('.')
             .unwrap_or(text)
             .split('.')
-            .all(letters),
-        false => letters(text),
+            .all(letters)
+    } else {
+        letters(text)
     };
-    match good && text.len() <= 1024 {
-        true => Ok(()),
-        false => Err(ParseError::Schema(format!(
+    if good && text.len() <= 1024 {
+        Ok(())
+    } else {
+        Err(ParseError::Schema(format!(
             "{field}: {text:?} is no name of a gRPC service or method"
-        ))),
+        )))
     }
+}
+
+fn letters(part: &str) -> bool {
+    part.bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_')
+        && part
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -160,7 +165,9 @@ mod tests {
 
     #[test]
     fn a_method_is_a_path() {
-        let path = |method| read(method).expect("a match").path;
+        fn path(method: serde_json::Value) -> PathMatch {
+            read(method).expect("a match").path
+        }
         let exact = path(json!({"service": "a.B", "method": "C"}));
         assert_eq!(exact, PathMatch::Exact("/a.B/C".to_owned()));
         assert_eq!(

@@ -461,7 +461,6 @@ fn mirror(
         .port
         .map(|number| port(number, "requestMirror.backendRef.port"))
         .transpose()?;
-    let unsigned = |number: i32| u32::try_from(number).unwrap_or(0);
     let fraction = match (mirror.fraction, mirror.percent) {
         (Some(f), _) => {
             let denominator = unsigned(f.denominator.unwrap_or(100));
@@ -490,6 +489,10 @@ fn mirror(
     ))
 }
 
+fn unsigned(number: i32) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}
+
 fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redirect, ParseError> {
     let status = redirect.status_code.unwrap_or(302);
     let known = [301, 302, 303, 307, 308]
@@ -516,7 +519,9 @@ fn redirect(redirect: gw::HttpRouteRulesFiltersRequestRedirect) -> Result<Redire
 }
 
 fn path_rewrite(path: gw::HttpRouteRulesFiltersUrlRewritePath) -> Result<PathRewrite, ParseError> {
-    let missing = |field: &str| ParseError::Schema(format!("path: the type needs {field}"));
+    fn missing(field: &str) -> ParseError {
+        ParseError::Schema(format!("path: the type needs {field}"))
+    }
     Ok(match path.r#type {
         gw::HttpRouteRulesFiltersUrlRewritePathType::ReplaceFullPath => PathRewrite::Full(
             path.replace_full_path
@@ -530,12 +535,15 @@ fn path_rewrite(path: gw::HttpRouteRulesFiltersUrlRewritePath) -> Result<PathRew
 }
 
 fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Result<Cors, ParseError> {
-    let list =
-        |field: &str, list: Option<Vec<String>>, check: fn(&str, &str) -> Result<(), Refused>| {
-            let list = schema::at_most(field, 64, list.unwrap_or_default())?;
-            list.iter().try_for_each(|item| check(field, item))?;
-            Ok::<_, ParseError>(list)
-        };
+    fn list(
+        field: &str,
+        list: Option<Vec<String>>,
+        check: fn(&str, &str) -> Result<(), Refused>,
+    ) -> Result<Vec<String>, ParseError> {
+        let list = schema::at_most(field, 64, list.unwrap_or_default())?;
+        list.iter().try_for_each(|item| check(field, item))?;
+        Ok::<_, ParseError>(list)
+    }
     let origins = schema::at_most(
         "cors.allowOrigins",
         64,
@@ -560,7 +568,7 @@ fn cors(cors: gw::HttpRouteRulesFiltersCors) -> Result<Cors, ParseError> {
 }
 
 fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
-    let status = |code: i64| {
+    fn status(code: i64) -> Result<u16, ParseError> {
         u16::try_from(code)
             .ok()
             .filter(|code| (400..=599).contains(code))
@@ -569,7 +577,7 @@ fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
                     "retry.codes: {code} is not an error status (400 to 599)"
                 ))
             })
-    };
+    }
     Ok(Retry {
         codes: retry
             .codes
@@ -585,20 +593,20 @@ fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
 /// Gateway API `Duration` (GEP-2257): one to four of `h`, `m`, `s`, `ms`, each with up to five
 /// digits.
 pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
-    let wrong = || {
+    fn wrong(text: &str) -> ParseError {
         ParseError::Schema(format!(
             "duration {text:?}: expected a form such as 500ms, 10s or 1m30s"
         ))
-    };
+    }
     let mut rest = text;
     let mut millis = 0_u64;
     let mut parts = 0;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         if digits == 0 || digits > 5 || parts == 4 {
-            return Err(wrong());
+            return Err(wrong(&text));
         }
-        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong(&text))?;
         rest = &rest[digits..];
         let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         millis += number
@@ -607,13 +615,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
                 "m" => 60_000,
                 "s" => 1_000,
                 "ms" => 1,
-                _ => return Err(wrong()),
+                _ => return Err(wrong(&text)),
             };
         rest = &rest[letters..];
         parts += 1;
     }
     if parts == 0 {
-        Err(wrong())
+        Err(wrong(&text))
     } else {
         Ok(Duration::from_millis(millis))
     }

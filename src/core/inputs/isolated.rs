@@ -346,15 +346,16 @@ mod tests {
             "requests": {"cpu": "250m", "memory": "128Mi"}, "limits": {"memory": "1.5Gi"}},
             "nodeSelector": {"pool": "edge"}, "tolerations": [{"key": "edge", "operator": "Exists", "effect": "NoSchedule"}]}));
         let good = good.expect("it is right");
-        assert_eq!((good.count(), good.most()), (3, 5));
+        assert_eq!(good.count(), 3, "the number is read");
+        assert_eq!(good.most(), 5, "the greatest number is read");
         assert_eq!(good.of_classes(), Some("maxReplicas"));
         assert_eq!(
             read(json!({})).map(|none| (none.count(), none.most(), none.of_classes())),
             Ok((2, 2, None))
         );
-        let scaled = |autoscaling: Value| {
+        fn scaled(autoscaling: Value) -> Result<(u16, u16), String> {
             read(json!({"autoscaling": autoscaling})).map(|all| (all.count(), all.most()))
-        };
+        }
         assert_eq!(scaled(json!({"maxReplicas": 1})), Ok((1, 1)));
         assert_eq!(
             scaled(json!({"minReplicas": 3, "maxReplicas": 6})),

@@ -41,11 +41,6 @@ fn one(
         external_auth: auth,
         r#type: kind,
     } = filter;
-    let own = |kind: &str| {
-        ParseError::Schema(format!(
-            "filters.requests: a filter of type {kind} has its own settings"
-        ))
-    };
     match (kind, auth, extension_ref) {
         (gw::GatewayListenersFiltersRequestsType::ExternalAuth, Some(auth), None) => {
             let auth = external_auth::read(namespace, same_shape(auth)?)?;
@@ -59,6 +54,12 @@ fn one(
         (gw::GatewayListenersFiltersRequestsType::ExternalAuth, ..) => Err(own("ExternalAuth")),
         (gw::GatewayListenersFiltersRequestsType::ExtensionRef, ..) => Err(own("ExtensionRef")),
     }
+}
+
+fn own(kind: &str) -> ParseError {
+    ParseError::Schema(format!(
+        "filters.requests: a filter of type {kind} has its own settings"
+    ))
 }
 
 impl ListenerFilter {
@@ -85,7 +86,9 @@ mod tests {
 
     #[test]
     fn filters_keep_their_order_and_are_not_merged() {
-        let auth = |name: &str| json!({"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP", "backendRef": {"name": name, "port": 80}}});
+        fn auth(name: &str) -> Value {
+            json!({"type": "ExternalAuth", "externalAuth": {"protocol": "HTTP", "backendRef": {"name": name, "port": 80}}})
+        }
         let extension = json!({"type": "ExtensionRef", "extensionRef": {"group": "x.org", "kind": "Jwt", "name": "b"}});
         let read =
             told(json!([auth("b"), auth("a"), extension, auth("b")])).expect("they can be read");

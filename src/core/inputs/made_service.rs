@@ -91,21 +91,22 @@ impl MadeSlice {
             .annotations
             .as_ref()
             .filter(|annotations| annotations.contains_key(STANDS_ON));
-        let lent = || {
-            Some(LentSlice {
-                gateway: ObjectName::new(meta.namespace.as_deref()?, owner.name.as_str()),
+        if !ours || owner.kind != "Gateway" {
+            return None;
+        }
+        let lent = annotations
+            .zip(meta.namespace.as_deref())
+            .map(|(annotations, namespace)| LentSlice {
+                gateway: ObjectName::new(namespace, owner.name.as_str()),
                 labels: labels.clone(),
-                annotations: annotations?.clone(),
-            })
-        };
-        let content = || json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints});
-        let made = || Self {
+                annotations: annotations.clone(),
+            });
+        Some(Box::new(Self {
             uid: meta.uid.clone().unwrap_or_default(),
             owner: owner.uid.clone(),
-            content: content(),
-            lent: lent(),
-        };
-        (ours && owner.kind == "Gateway").then(|| Box::new(made()))
+            content: json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints}),
+            lent,
+        }))
     }
 }
 
@@ -133,11 +134,6 @@ impl MadeService {
             .get(EXPOSES)
             .filter(|gateway| ours && **gateway == owner.name)?;
         let spec = object.spec.as_ref()?;
-        let number = |port: &i32| u16::try_from(*port).ok();
-        let target = |port: &Option<IntOrString>| match port {
-            Some(IntOrString::Int(target)) => number(target),
-            _ => None,
-        };
         let ports = spec.ports.iter().flatten().filter_map(|port| {
             let transport = Transport::of(port.protocol.as_deref())?;
             Some((
@@ -160,5 +156,16 @@ impl MadeService {
             labels,
             annotations,
         }))
+    }
+}
+
+fn number(port: &i32) -> Option<u16> {
+    u16::try_from(*port).ok()
+}
+
+fn target(port: &Option<IntOrString>) -> Option<u16> {
+    match port {
+        Some(IntOrString::Int(target)) => number(target),
+        _ => None,
     }
 }

@@ -66,8 +66,12 @@ fn is_subdomain(text: &str) -> bool {
 
 /// True if a text is a label of any length.
 fn is_part(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 #[cfg(test)]
@@ -88,7 +92,9 @@ mod tests {
     #[test]
     fn names_are_those_that_an_api_server_admits() {
         assert_eq!(named(Kind::Gateway, "", "g"), Ok("default/g".to_owned()));
-        let bundle = |name| named(Kind::ClusterTrustBundle, "", name).is_ok();
+        fn bundle(name: &str) -> bool {
+            named(Kind::ClusterTrustBundle, "", name).is_ok()
+        }
         assert!(
             bundle("roots") && bundle("example.org:clients:roots") && !bundle("example.org::roots")
         );

@@ -85,10 +85,6 @@ impl Object {
             .into_iter()
             .find(|k| k.as_str() == kind && k.group() == group)
         else {
-            // YAML adds indented lines below a string to that string, by a space, or by a line feed
-            // after an empty line: in a Secret these may be a private key.
-            let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-            let shown = |text: &str| if is_name(text) { text } else { "(not shown)" }.to_owned();
             return Err(ParseError::UnknownKind {
                 kind: shown(kind),
                 api_version: shown(api_version),
@@ -96,7 +92,8 @@ impl Object {
             });
         };
         if !known.versions().contains(&version) {
-            let (kind, expected) = (known.as_str(), known.api_version());
+            let kind = known.as_str();
+            let expected = known.api_version();
             let why = ParseError::UnknownVersion {
                 kind,
                 found: api_version.to_owned(),
@@ -142,10 +139,11 @@ impl Object {
                 let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
                 let mut route =
                     Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
-                let solves = |labels: &std::collections::BTreeMap<String, String>| {
-                    labels.contains_key(SOLVER)
-                };
-                route.challenge = object.metadata.labels.as_ref().is_some_and(solves);
+                route.challenge = object
+                    .metadata
+                    .labels
+                    .as_ref()
+                    .is_some_and(|labels| labels.contains_key(SOLVER));
                 Object::Route(route)
             }
             Kind::GRPCRoute => {
@@ -278,6 +276,16 @@ impl Object {
         };
         ObjectKey { kind, name }
     }
+}
+
+/// YAML adds indented lines below a string to that string, by a space, or by a line feed
+/// after an empty line: in a Secret these may be a private key.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn shown(text: &str) -> String {
+    if is_name(text) { text } else { "(not shown)" }.to_owned()
 }
 
 /// An object as written, with a specification `S`. Its status is not read: it is ours or not

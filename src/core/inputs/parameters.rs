@@ -160,15 +160,14 @@ impl TryFrom<WrittenHostnames> for AllowedHostnames {
     type Error = String;
 
     fn try_from(written: WrittenHostnames) -> Result<Self, String> {
-        let hostname = |text: &String| match text.as_str() {
-            "*" => Ok(Hostname::any()),
-            "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
-            text => Hostname::parse(text).map_err(|error| error.to_string()),
-        };
         let hostnames = written
             .hostnames
             .iter()
-            .map(hostname)
+            .map(|text| match text.as_str() {
+                "*" => Ok(Hostname::any()),
+                "" => Err("hostnames: expected a hostname, a wildcard, or * for all".to_owned()),
+                text => Hostname::parse(text).map_err(|error| error.to_string()),
+            })
             .collect::<Result<_, _>>()?;
         Ok(Self {
             namespaces: selector(written.namespaces),
@@ -267,11 +266,12 @@ pub struct ServiceParameters {
 /// Reads the name of a Service: a DNS label (RFC 1123, 2.1).
 fn service_name<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Arc<str>>, D::Error> {
     let name = String::deserialize(source)?;
-    match super::names::is_label(&name) {
-        true => Ok(Some(name.into())),
-        false => Err(serde::de::Error::custom(format!(
+    if super::names::is_label(&name) {
+        Ok(Some(name.into()))
+    } else {
+        Err(serde::de::Error::custom(format!(
             "service.name: {name:?} is not the name of a Service"
-        ))),
+        )))
     }
 }
 

@@ -68,20 +68,19 @@ impl Policy {
         let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
         let written = value["spec"]["targetRefs"].as_array()?.iter();
         let read = written.filter_map(|target| {
-            let text = |field| text(target, field).map(str::to_owned);
-            let group = text("group").unwrap_or_default();
             Some(BackendTlsPolicyTargetRefs {
-                group,
-                kind: text("kind")?,
-                name: text("name")?,
-                section_name: text("sectionName"),
+                group: text(target, "group").unwrap_or_default().to_owned(),
+                kind: text(target, "kind")?.to_owned(),
+                name: text(target, "name")?.to_owned(),
+                section_name: text(target, "sectionName").map(str::to_owned),
             })
         });
         Some(Self::on(meta, read.collect(), rules))
     }
 
     fn on(meta: Meta, written: Vec<BackendTlsPolicyTargetRefs>, rules: PolicyRules) -> Self {
-        let (mut targets, mut others) = (Vec::new(), Vec::new());
+        let mut targets = Vec::new();
+        let mut others = Vec::new();
         for target in written {
             if target.group.is_empty() && target.kind == "Service" {
                 let service = ObjectName::new(meta.name.namespace.clone(), target.name);

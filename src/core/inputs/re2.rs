@@ -77,12 +77,11 @@ pub(super) fn size(text: &str) -> Result<u32, String> {
 
 /// True if an expression may set the flag `i` somewhere.
 fn ignores_case(text: &str) -> bool {
-    let flags = |rest: &str| {
+    text.split("(?").skip(1).any(|rest| {
         rest.chars()
             .take_while(|c| c.is_ascii_alphabetic() || *c == '-')
             .any(|c| c == 'i')
-    };
-    text.split("(?").skip(1).any(flags)
+    })
 }
 
 struct Checker<'a> {
@@ -153,10 +152,10 @@ impl Checker<'_> {
             .trim_start_matches('{')
             .trim_end_matches('?')
             .trim_end_matches('}');
-        let is_plain = |number: &str| {
+        fn is_plain(number: &str) -> bool {
             number.bytes().all(|b| b.is_ascii_digit())
                 && (number == "0" || !number.starts_with('0'))
-        };
+        }
         if !digits.split(',').all(is_plain) {
             return Err(format!(
                 "RE2 does not take {written} for a repetition: expected a form such as {{2,5}}"
@@ -195,37 +194,25 @@ impl Checker<'_> {
 
     /// Returns the size of an item of a class: one instruction for each range of bytes.
     fn item(&self, item: &ClassSetItem) -> Result<u32, String> {
-        let in_class = |literal: &ast::Literal| {
-            known_literal(literal)?;
-            match literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
-                true => Ok(()),
-                false => Err(beyond_ascii(literal.c)),
-            }
-        };
-        // With case folding, bytes from 0x80 on become more ranges.
-        let ranges = |is_ascii: bool| match (self.fold, is_ascii) {
-            (false, _) => 1,
-            (true, true) => 3,
-            (true, false) => CATEGORY_SIZE,
-        };
         match item {
             ClassSetItem::Empty(_) => Ok(0),
             ClassSetItem::Literal(literal) => {
                 in_class(literal)?;
                 // RE2 reads `[]-a]` and `[--a]` as ranges, the parser does not.
                 let rest = self.text.get(literal.span.end.offset..).unwrap_or_default();
-                match rest.starts_with('-') && !rest.starts_with("-]") {
-                    true => Err(format!(
+                if rest.starts_with('-') && !rest.starts_with("-]") {
+                    Err(format!(
                         "in a class {:?} before '-' begins a range: write \\- for the character",
                         literal.c
-                    )),
-                    false => Ok(ranges(literal.c.is_ascii())),
+                    ))
+                } else {
+                    Ok(ranges(literal.c.is_ascii(), &self.fold))
                 }
             }
             ClassSetItem::Range(range) => {
                 in_class(&range.start)?;
                 in_class(&range.end)?;
-                Ok(ranges(range.end.c.is_ascii()))
+                Ok(ranges(range.end.c.is_ascii(), &self.fold))
             }
             // All of these classes are ASCII, and have the same names in RE2.
             ClassSetItem::Ascii(_) => Ok(8),
@@ -237,6 +224,24 @@ impl Checker<'_> {
                 .iter()
                 .try_fold(0_u32, |sum, item| Ok(sum.saturating_add(self.item(item)?))),
         }
+    }
+}
+
+fn in_class(literal: &ast::Literal) -> Result<(), String> {
+    known_literal(literal)?;
+    if literal.c.is_ascii() || !matches!(literal.kind, LiteralKind::Verbatim) {
+        Ok(())
+    } else {
+        Err(beyond_ascii(literal.c))
+    }
+}
+
+/// With case folding, bytes from 0x80 on become more ranges.
+fn ranges(is_ascii: bool, fold: &bool) -> u32 {
+    match (*fold, is_ascii) {
+        (false, _) => 1,
+        (true, true) => 3,
+        (true, false) => CATEGORY_SIZE,
     }
 }
 
@@ -314,7 +319,15 @@ fn category(kind: &ClassUnicodeKind) -> Result<u32, String> {
 }
 
 fn flags(flags: &ast::Flags) -> Result<u32, String> {
-    let is_known = |item: &ast::FlagsItem| match &item.kind {
+    if flags.items.iter().all(is_known) {
+        Ok(1)
+    } else {
+        Err("of flags RE2 knows i, m, s and U".to_owned())
+    }
+}
+
+fn is_known(item: &ast::FlagsItem) -> bool {
+    match &item.kind {
         FlagsItemKind::Negation => true,
         FlagsItemKind::Flag(flag) => {
             matches!(
@@ -322,10 +335,6 @@ fn flags(flags: &ast::Flags) -> Result<u32, String> {
                 Flag::CaseInsensitive | Flag::MultiLine | Flag::DotMatchesNewLine | Flag::SwapGreed
             )
         }
-    };
-    match flags.items.iter().all(is_known) {
-        true => Ok(1),
-        false => Err("of flags RE2 knows i, m, s and U".to_owned()),
     }
 }
 

@@ -60,7 +60,8 @@ impl ParentRef {
     /// Kind and name of the parent for a route in `namespace`; `None` when the parent is no Gateway
     /// or ListenerSet.
     pub fn target(&self, namespace: &Arc<str>) -> Option<(Kind, ObjectName)> {
-        let (group, kind) = (self.group.as_deref(), self.kind.as_deref());
+        let group = self.group.as_deref();
+        let kind = self.kind.as_deref();
         let (group, kind) = (
             group.unwrap_or(Kind::Gateway.group()),
             kind.unwrap_or(Kind::Gateway.as_str()),

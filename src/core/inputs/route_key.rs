@@ -120,7 +120,9 @@ impl RouteKey {
     /// route it was made from.
     pub fn of_envoy_route(name: &str) -> Option<Self> {
         let mut parts = name.splitn(4, '/');
-        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        let kind = parts.next()?;
+        let namespace = parts.next()?;
+        let name = parts.next()?;
         parts.next()?;
         let kind = RouteKind::ALL
             .into_iter()

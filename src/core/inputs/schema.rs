@@ -84,19 +84,25 @@ mod tests {
     #[test]
     fn an_empty_hostname_is_refused_with_its_field() {
         let rules = json!([{"backendRefs": [{"name": "a", "port": 80}]}]);
-        let route = |hostnames: Value| json!({"hostnames": hostnames, "rules": rules});
+        fn route(hostnames: Value, rules: &Value) -> Value {
+            json!({"hostnames": hostnames, "rules": rules})
+        }
         let listeners = json!([{"name": "web", "port": 80, "protocol": "HTTP", "hostname": ""}]);
         let gateway = json!({"gatewayClassName": "c", "listeners": listeners});
         let set = json!({"parentRef": {"name": "g"}, "listeners": listeners});
         for (kind, spec, field) in [
-            ("HTTPRoute", route(json!([""])), "spec.hostnames[0]"),
+            ("HTTPRoute", route(json!([""]), &rules), "spec.hostnames[0]"),
             (
                 "HTTPRoute",
-                route(json!(["a.org", ""])),
+                route(json!(["a.org", ""]), &rules),
                 "spec.hostnames[1]",
             ),
-            ("GRPCRoute", route(json!([""])), "spec.hostnames[0]"),
-            ("TLSRoute", route(json!(["", "a.org"])), "spec.hostnames[0]"),
+            ("GRPCRoute", route(json!([""]), &rules), "spec.hostnames[0]"),
+            (
+                "TLSRoute",
+                route(json!(["", "a.org"]), &rules),
+                "spec.hostnames[0]",
+            ),
             ("Gateway", gateway, "spec.listeners[web].hostname"),
             ("ListenerSet", set, "spec.listeners[web].hostname"),
         ] {

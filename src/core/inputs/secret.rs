@@ -58,11 +58,15 @@ pub fn issued_by<'a>(
     certificate: &Certificate,
 ) -> Option<&'a str> {
     let annotations = annotations?;
-    let says = |key: &str| annotations.get(key).map(String::as_str);
-    let is_it = says(ISSUED_SERIAL).is_none_or(|serial| serial == certificate.serial());
-    says(ISSUED_BY)
+    let is_it =
+        says(ISSUED_SERIAL, annotations).is_none_or(|serial| serial == certificate.serial());
+    says(ISSUED_BY, annotations)
         .filter(|_| is_it)
-        .or_else(|| says(CERTIFICATE_NAME).map(|_| CERT_MANAGER))
+        .or_else(|| says(CERTIFICATE_NAME, annotations).map(|_| CERT_MANAGER))
+}
+
+fn says<'a>(key: &str, annotations: &'a BTreeMap<String, String>) -> Option<&'a str> {
+    annotations.get(key).map(String::as_str)
 }
 
 /// The largest Secret, in bytes, that is kept for its credentials; those of DNS providers are
@@ -125,7 +129,9 @@ impl Secret {
         let size: usize = data.values().map(|bytes| bytes.0.len()).sum();
         let credentials = certificate.is_err() && size <= LARGEST_CREDENTIALS && !data.is_empty();
         let credentials = credentials.then(|| {
-            let text = |bytes: Vec<u8>| String::from_utf8(bytes).ok().map(Zeroizing::new);
+            fn text(bytes: Vec<u8>) -> Option<Zeroizing<String>> {
+                String::from_utf8(bytes).ok().map(Zeroizing::new)
+            }
             Arc::new(Credentials(
                 data.into_iter()
                     .filter_map(|(key, b)| Some((key, text(b.0)?)))
@@ -318,10 +324,8 @@ mod tests {
 
     #[test]
     fn envoy_gets_certificates_and_nothing_else_that_stands_between_them() {
-        let (root_key, key) = (
-            KeyPair::generate().expect("a key"),
-            KeyPair::generate().expect("a key"),
-        );
+        let root_key = KeyPair::generate().expect("a key");
+        let key = KeyPair::generate().expect("a key");
         let mut root = CertificateParams::new(vec!["root.example".to_owned()]).expect("a name");
         root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let root_pem = root.self_signed(&root_key).expect("a root").pem();
@@ -332,18 +336,20 @@ mod tests {
             .pem();
         let (leaf, root_pem) = (leaf.replace("\r\n", "\n"), root_pem.replace("\r\n", "\n"));
         let key = key.serialize_pem();
-        let parse = |chain: &str| parse_certificate(chain.as_bytes(), key.as_bytes());
-        let plain = parse(&format!("{leaf}{root_pem}")).expect("a chain");
+        fn parse(chain: &str, key: &str) -> Result<Certificate, SecretError> {
+            parse_certificate(chain.as_bytes(), key.as_bytes())
+        }
+        let plain = parse(&format!("{leaf}{root_pem}"), &key).expect("a chain");
         assert_eq!(plain.chain(), format!("{leaf}{root_pem}"));
         let end = "-----END CERTIFICATE-----\n";
         for odd in [
             format!("a word\n{leaf}{key}{root_pem}"),
             format!("{end}{leaf}another\n{root_pem}{end}"),
         ] {
-            assert_eq!(parse(&odd), Ok(plain.clone()), "{odd}");
+            assert_eq!(parse(&odd, &key), Ok(plain.clone()), "{odd}");
         }
         // A key at the place of the chain.
-        let told = |text: &str| parse(text).expect_err("no chain").to_string();
+        let told = |text: &str| parse(text, &key).expect_err("no chain").to_string();
         assert_eq!(
             told(&key),
             "tls.crt: no certificate in PEM in it, only PRIVATE KEY"
@@ -356,7 +362,7 @@ mod tests {
             "{told}"
         );
         // No line end between the two.
-        let glued = parse(&format!("{}{root_pem}", leaf.trim_end()));
+        let glued = parse(&format!("{}{root_pem}", leaf.trim_end()), &key);
         assert_eq!(glued, Ok(plain), "both are read");
     }
 }

@@ -42,15 +42,11 @@ impl Selector {
     /// `kubernetes.io/metadata.name`, as the API server sets it. An unknown operator selects
     /// nothing.
     pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
-        let value = |key: &str| match key {
-            "kubernetes.io/metadata.name" => Some(namespace),
-            _ => labels.get(key).map(String::as_str),
-        };
         self.labels
             .iter()
-            .all(|(key, wanted)| value(key) == Some(wanted))
+            .all(|(key, wanted)| value(key, &namespace, labels) == Some(wanted))
             && self.expressions.iter().all(|(key, operator, values)| {
-                let found = value(key);
+                let found = value(key, &namespace, labels);
                 let among = found.is_some_and(|found| values.iter().any(|v| v == found));
                 match operator.as_str() {
                     "In" => among,
@@ -60,6 +56,17 @@ impl Selector {
                     _ => false,
                 }
             })
+    }
+}
+
+fn value<'a>(
+    key: &str,
+    namespace: &'a str,
+    labels: &'a BTreeMap<String, String>,
+) -> Option<&'a str> {
+    match key {
+        "kubernetes.io/metadata.name" => Some(namespace),
+        _ => labels.get(key).map(String::as_str),
     }
 }
 
@@ -76,7 +83,7 @@ mod tests {
 
     #[test]
     fn every_operator_selects_as_kubernetes_does() {
-        let check = |operator: &str, values: &[&str]| {
+        fn check(operator: &str, values: &[&str]) -> [bool; 2] {
             let values = values.iter().map(|v| (*v).to_owned()).collect();
             let selector = Selector {
                 expressions: vec![("team".into(), operator.into(), values)],
@@ -86,7 +93,7 @@ mod tests {
                 selector.matches("ns", &labels(&[("team", "a")])),
                 selector.matches("ns", &labels(&[])),
             ]
-        };
+        }
         assert_eq!(check("In", &["a", "b"]), [true, false]);
         assert_eq!(check("NotIn", &["a"]), [false, true]);
         assert_eq!(check("Exists", &[]), [true, false]);

@@ -141,7 +141,9 @@ impl Service {
 /// The addresses at which the ports of the Service are those of the Gateway: the load balancer's,
 /// else the cluster IPs.
 fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
-    let ip = |ip: &String| ip.parse().ok().map(GatewayAddress::Ip);
+    fn ip(ip: &String) -> Option<GatewayAddress> {
+        ip.parse().ok().map(GatewayAddress::Ip)
+    }
     let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
         let balancer = object
             .status
@@ -150,14 +152,14 @@ fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
         let ingress = balancer
             .and_then(|balancer| balancer.ingress.as_deref())
             .unwrap_or_default();
-        let name = |name: &String| GatewayAddress::Hostname(Arc::from(name.as_str()));
         ingress
             .iter()
             .filter_map(|at| {
-                at.ip
-                    .as_ref()
-                    .and_then(ip)
-                    .or_else(|| at.hostname.as_ref().map(name))
+                at.ip.as_ref().and_then(ip).or_else(|| {
+                    at.hostname
+                        .as_ref()
+                        .map(|name| GatewayAddress::Hostname(Arc::from(name.as_str())))
+                })
             })
             .collect()
     } else {
@@ -214,7 +216,9 @@ impl EndpointSlice {
                 ));
             }
         }
-        let (mut addresses, mut terminating, mut pods) = (Vec::new(), Vec::new(), Vec::new());
+        let mut addresses = Vec::new();
+        let mut terminating = Vec::new();
+        let mut pods = Vec::new();
         for endpoint in object.endpoints.unwrap_or_default() {
             let used = match Used::of(&endpoint) {
                 Some(Used::Ready) => &mut addresses,

@@ -33,7 +33,6 @@ pub(super) fn read(
         header,
         r#type,
     } = asked;
-    let refuse = |text: &str| Err(Unsupported::Value(format!("sessionPersistence.{text}")));
     let timeout = absolute_timeout.as_deref().map(duration).transpose();
     let timeout = timeout.map_err(|error| {
         Unsupported::Value(format!("sessionPersistence.absoluteTimeout: {error}"))
@@ -105,6 +104,10 @@ pub(super) fn read(
     }
 }
 
+fn refuse(text: &str) -> Result<SessionPersistence, Unsupported> {
+    Err(Unsupported::Value(format!("sessionPersistence.{text}")))
+}
+
 fn has_host_prefix(name: &str) -> bool {
     const PREFIX: &str = "__Host-";
     name.get(..PREFIX.len())
@@ -151,7 +154,9 @@ mod tests {
 
     #[test]
     fn session_settings_that_envoy_lacks_are_refused() {
-        let header = |name: &str| json!({"type": "Header", "header": {"name": name}});
+        fn header(name: &str) -> Value {
+            json!({"type": "Header", "header": {"name": name}})
+        }
         for (asked, expected) in [
             (
                 json!({"absoluteTimeout": "1h"}),

@@ -82,10 +82,9 @@ mod tests {
                     .iter()
                     .map(|backend| backend.weight)
                     .collect();
-                assert_eq!(
-                    (route.kind, route.hostnames.len(), weights),
-                    (expected, 0, vec![9, 0])
-                );
+                assert_eq!(route.kind, expected, "the kind is kept");
+                assert_eq!(route.hostnames.len(), 0, "there are no hostnames");
+                assert_eq!(weights, vec![9, 0], "the weights are read");
                 assert_eq!(route.parents[0].section.as_deref(), Some("db"));
             }
         }

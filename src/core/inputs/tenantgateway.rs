@@ -487,14 +487,14 @@ mod tests {
 
     #[test]
     fn names_are_taken_up_to_what_labels_and_hostnames_hold() {
-        let named = |length: usize| {
+        fn named(length: usize) -> Result<(Hostname, Mode), Invalid> {
             let name = "n".repeat(length);
             let value =
                 json!({"metadata": {"namespace": "a", "name": name}, "spec": {"apex": long(253)}});
             TenantGateway::parse(&value)
                 .expect("of the right shape")
                 .check(Source::CertManager)
-        };
+        }
         assert!(named(63).is_ok());
         let refused = named(64).expect_err("a label has no room").to_string();
         assert!(
@@ -558,12 +558,14 @@ mod tests {
 
     #[test]
     fn the_annotation_goes_before_the_installation_and_our_own_ca_needs_no_provider() {
-        let annotated = |issuer: &str, spec: Value| {
+        fn annotated(issuer: &str, spec: Value) -> TenantGateway {
             let meta = json!({"name": "t", "namespace": "a", "annotations": {ISSUER: issuer}});
             TenantGateway::parse(&json!({"metadata": meta, "spec": spec}))
                 .expect("of the right shape")
-        };
-        let dns01 = || json!({"apex": "a.org", "certMode": "dns01"});
+        }
+        fn dns01() -> Value {
+            json!({"apex": "a.org", "certMode": "dns01"})
+        }
         for (issuer, source) in Source::ALL.map(|source| (source.as_str(), source)) {
             assert_eq!(annotated(issuer, dns01()).source(), Ok(Some(source)));
         }
@@ -664,13 +666,13 @@ mod tests {
 
     #[test]
     fn fields_that_a_laxer_schema_admits_are_ignored_or_reported() {
-        let admitted = |spec: Value| {
+        fn admitted(spec: Value) -> Result<(Hostname, Mode), Invalid> {
             let value =
                 json!({"metadata": {"namespace": "tenant-a", "name": "cozystack"}, "spec": spec});
             TenantGateway::parse_with(&value, Fields::Any)
                 .expect("it has a name")
                 .check(Source::Acme)
-        };
+        }
         assert!(admitted(json!({"apex": "a.org", "fieldOfTomorrow": {"x": 1}})).is_ok());
         assert!(
             admitted(json!({"apex": "a.org", "dns01": {"provider": "cloudflare", "another": 1}}))
@@ -699,16 +701,18 @@ mod tests {
         let crd: Value = serde_yaml_ng::from_str(CRD).expect("the definition is YAML");
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let dns01 = &schema["properties"]["dns01"];
-        let provider = |name: &str| &dns01["properties"][name];
+        fn provider<'a>(name: &str, dns01: &'a Value) -> &'a Value {
+            &dns01["properties"][name]
+        }
         for (schema, fields) in [
             (schema, fields::<Spec>()),
             (dns01, fields::<Dns01>()),
-            (provider("cloudflare"), fields::<Cloudflare>()),
-            (provider("route53"), fields::<Route53>()),
-            (provider("digitalocean"), fields::<DigitalOcean>()),
-            (provider("rfc2136"), fields::<Rfc2136>()),
+            (provider("cloudflare", dns01), fields::<Cloudflare>()),
+            (provider("route53", dns01), fields::<Route53>()),
+            (provider("digitalocean", dns01), fields::<DigitalOcean>()),
+            (provider("rfc2136", dns01), fields::<Rfc2136>()),
             (
-                &provider("cloudflare")["properties"]["apiTokenSecretRef"],
+                &provider("cloudflare", dns01)["properties"]["apiTokenSecretRef"],
                 fields::<SecretKey>(),
             ),
             (

@@ -111,8 +111,11 @@ fn made_of(field: &str, text: &str, others: &[u8]) -> Checked {
 }
 
 fn is_token(text: &str) -> bool {
-    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    !text.is_empty() && text.len() <= NAME && text.bytes().all(is_tchar)
+    !text.is_empty()
+        && text.len() <= NAME
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
 /// Checks the name of a header (RFC 9110, 5.1: a token).
@@ -202,30 +205,27 @@ pub(super) fn header_or_any(field: &str, name: &str) -> Checked {
 
 /// Checks a method, or `*` for all of them, in a list of CORS.
 pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
-    match method == "*"
-        || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase())
-    {
-        true => Ok(()),
-        false => refuse(field, &format!("{} is no method", quoted(method))),
+    if method == "*" || !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        Ok(())
+    } else {
+        refuse(field, &format!("{} is no method", quoted(method)))
     }
 }
 
 /// Parses an origin of CORS (`CORSOrigin`).
 pub(super) fn origin(field: &str, text: &str) -> Result<Origin, Refused> {
-    let wrong = || {
-        let text = quoted(text);
-        format!("{field}: {text} is no origin: expected a form such as https://*.example.org:8443")
-    };
     Origin::parse(text)
         .filter(|_| text.len() <= 253)
-        .ok_or_else(|| Refused(wrong()))
+        .ok_or_else(|| Refused(wrong(&field, text)))
+}
+
+fn wrong(field: &str, text: &str) -> String {
+    let text = quoted(text);
+    format!("{field}: {text} is no origin: expected a form such as https://*.example.org:8443")
 }
 
 /// Checks the name of a rule (`SectionName`): access logs contain it.
 pub(super) fn rule_name(field: &str, name: &str) -> Checked {
-    let is_plain = |byte: u8| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
-    };
     if (1..=253).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(());
     }
@@ -236,6 +236,10 @@ pub(super) fn rule_name(field: &str, name: &str) -> Checked {
             quoted(name)
         ),
     )
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.'
 }
 
 /// Headers that a filter must not set, add or remove, with the reason.

@@ -38,14 +38,17 @@ pub(super) fn forwards(
     let [rule] =
         rule.map_err(|_| ParseError::Schema("spec.rules: exactly one rule is needed".to_owned()))?;
     let backends = schema::at_most("spec.rules.backendRefs", 16, rule.backend_refs)?;
-    let backend = |backend| super::httproute::backend(namespace, same_shape(backend)?);
     Ok(vec![RouteRule {
         name: rule.name,
         matches: vec![any_request()],
         regexes: Regexes::default(),
         unmatched: None,
         filters: Ok(None),
-        backends: exact(backends.into_iter().map(backend))?,
+        backends: exact(
+            backends
+                .into_iter()
+                .map(|backend| super::httproute::backend(namespace, same_shape(backend)?)),
+        )?,
         timeouts: Timeouts::default(),
         retry: None,
         session: None,

@@ -79,7 +79,9 @@ impl FromIterator<EnvoyFleet> for Fleets {
             match fleet {
                 EnvoyFleet::Shared => all.shared = true,
                 EnvoyFleet::Dedicated => all.dedicated = true,
-                EnvoyFleet::Isolated(gateway) => drop(all.isolated.insert(gateway)),
+                EnvoyFleet::Isolated(gateway) => {
+                    all.isolated.insert(gateway);
+                }
             }
         }
         all

@@ -63,32 +63,31 @@ impl Hostname {
     }
 
     fn check(text: &str) -> Result<Self, Fault> {
-        let own = || text.to_owned();
         if text.is_empty() {
             return Err(Fault::Empty);
         }
         if !text.is_ascii() {
-            return Err(Fault::NotAscii(own()));
+            return Err(Fault::NotAscii(own(text)));
         }
         if text.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(Fault::UpperCase(own()));
+            return Err(Fault::UpperCase(own(text)));
         }
         if text.ends_with('.') {
-            return Err(Fault::TrailingDot(own()));
+            return Err(Fault::TrailingDot(own(text)));
         }
         if text.len() > 253 {
-            return Err(Fault::TooLong(own()));
+            return Err(Fault::TooLong(own(text)));
         }
         if text
             .trim_matches(['[', ']'])
             .parse::<std::net::IpAddr>()
             .is_ok()
         {
-            return Err(Fault::IpAddress(own()));
+            return Err(Fault::IpAddress(own(text)));
         }
         let rest = text.strip_prefix("*.").unwrap_or(text);
         if rest.contains('*') {
-            return Err(Fault::Wildcard(own()));
+            return Err(Fault::Wildcard(own(text)));
         }
         for label in rest.split('.') {
             let ends = label.starts_with('-') || label.ends_with('-');
@@ -96,7 +95,7 @@ impl Hostname {
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
             if label.is_empty() || label.len() > 63 || ends || !bytes {
-                return Err(Fault::Label(own(), label.to_owned()));
+                return Err(Fault::Label(own(text), label.to_owned()));
             }
         }
         Ok(Self(Arc::from(text)))
@@ -189,11 +188,18 @@ impl Hostname {
     /// empty one last. `Less` means "goes first". Gateway API: `HTTPRouteSpec.hostnames`,
     /// precedence across routes.
     pub fn precedence(&self, other: &Hostname) -> Ordering {
-        let rank = |h: &Hostname| (h.is_exact(), h.0.len());
         rank(other)
             .cmp(&rank(self))
             .then_with(|| self.0.cmp(&other.0))
     }
+}
+
+fn own(text: &str) -> String {
+    text.to_owned()
+}
+
+fn rank(h: &Hostname) -> (bool, usize) {
+    (h.is_exact(), h.0.len())
 }
 
 /// The order of the texts, so that collections of hostnames have one order everywhere.

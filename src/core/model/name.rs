@@ -65,9 +65,10 @@ impl Ord for ObjectName {
         if Arc::ptr_eq(&self.0, &other.0) {
             return Ordering::Equal;
         }
-        let namespaces = match Arc::ptr_eq(&self.namespace, &other.namespace) {
-            true => Ordering::Equal,
-            false => self.namespace.cmp(&other.namespace),
+        let namespaces = if Arc::ptr_eq(&self.namespace, &other.namespace) {
+            Ordering::Equal
+        } else {
+            self.namespace.cmp(&other.namespace)
         };
         namespaces.then_with(|| self.name.cmp(&other.name))
     }

@@ -82,18 +82,17 @@ fn written_port(text: &str) -> Option<u16> {
 }
 
 fn is_host(text: &str) -> bool {
-    let is_label = |label: &str| {
-        !label.is_empty()
-            && label
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
-    };
     text == "*"
         || text
             .strip_prefix("*.")
             .unwrap_or(text)
             .split('.')
-            .all(is_label)
+            .all(|label| {
+                !label.is_empty()
+                    && label
+                        .bytes()
+                        .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            })
 }
 
 #[cfg(test)]

@@ -59,9 +59,10 @@ impl Reserved {
 
     /// The holder of an address.
     pub(crate) fn holder(&self, address: &IpAddr) -> Option<Holder> {
-        match self.is_installation(address) {
-            true => Some(Holder::Installation),
-            false => self.others.first(address).map(|(holder, _)| *holder),
+        if self.is_installation(address) {
+            Some(Holder::Installation)
+        } else {
+            self.others.first(address).map(|(holder, _)| *holder)
         }
     }
 
@@ -79,7 +80,7 @@ impl Reserved {
     /// Applies a change of a Service; returns the affected addresses.
     pub(super) fn service(&mut self, old: Option<&Service>, new: Option<&Service>) -> Vec<IpAddr> {
         let home = self.home.clone();
-        let of = |service: Option<&Service>| {
+        fn of(service: Option<&Service>, home: &Option<Arc<str>>) -> BTreeSet<(IpAddr, Holder)> {
             let mut all = BTreeSet::new();
             let Some((service, home)) = service.zip(home.as_ref()) else {
                 return all;
@@ -96,12 +97,16 @@ impl Reserved {
             all.extend(reached);
             all.extend(service.cluster_ips.iter().map(|ip| (*ip, Holder::Service)));
             all
-        };
+        }
         let Some(name) = old.or(new).map(|service| service.meta.name.clone()) else {
             return Vec::new();
         };
         let mut concerned = self.front(&name, old, new);
-        concerned.extend(self.replace(&ObjectKey::new(Kind::Service, name), &of(old), &of(new)));
+        concerned.extend(self.replace(
+            &ObjectKey::new(Kind::Service, name),
+            &of(old, &home),
+            &of(new, &home),
+        ));
         concerned
     }
 
@@ -112,8 +117,11 @@ impl Reserved {
         old: Option<&Service>,
         new: Option<&Service>,
     ) -> Vec<IpAddr> {
-        let of = |service: Option<&Service>| {
-            let made = service.filter(|service| self.in_cluster() && service.made.is_some());
+        fn of(
+            service: Option<&Service>,
+            this: &Reserved,
+        ) -> (BTreeSet<IpAddr>, Option<BTreeSet<u16>>) {
+            let made = service.filter(|service| this.in_cluster() && service.made.is_some());
             let reached = made
                 .into_iter()
                 .flat_map(|service| &service.reached)
@@ -133,8 +141,9 @@ impl Reserved {
                     .collect::<BTreeSet<_>>()
             });
             (reached.chain(own).collect::<BTreeSet<IpAddr>>(), ports)
-        };
-        let (before, after) = (of(old), of(new));
+        }
+        let before = of(old, self);
+        let after = of(new, self);
         if before == after {
             return Vec::new();
         }
@@ -171,24 +180,29 @@ impl Reserved {
         new: Option<&EndpointSlice>,
     ) -> Vec<IpAddr> {
         let home = self.home.clone();
-        let of = |slice: Option<&EndpointSlice>| {
+        fn of(
+            slice: Option<&EndpointSlice>,
+            home: &Option<Arc<str>>,
+        ) -> BTreeSet<(IpAddr, Holder)> {
             let Some((slice, home)) = slice.zip(home.as_ref()) else {
                 return BTreeSet::new();
             };
-            let holder = match slice.meta.name.namespace == *home {
-                true => Holder::Installation,
-                false if slice.service.as_ref().is_some_and(is_api_server) => Holder::ApiServer,
-                false => return BTreeSet::new(),
+            let holder = if slice.meta.name.namespace == *home {
+                Holder::Installation
+            } else if slice.service.as_ref().is_some_and(is_api_server) {
+                Holder::ApiServer
+            } else {
+                return BTreeSet::new();
             };
             slice.addresses.iter().map(|ip| (*ip, holder)).collect()
-        };
+        }
         let Some(name) = old.or(new).map(|slice| slice.meta.name.clone()) else {
             return Vec::new();
         };
         self.replace(
             &ObjectKey::new(Kind::EndpointSlice, name),
-            &of(old),
-            &of(new),
+            &of(old, &home),
+            &of(new, &home),
         )
     }
 

@@ -38,11 +38,13 @@ impl Store {
                 self.withheld.get(key),
             ),
         };
-        let is_withheld =
-            move |listener: &Listener| withheld.is_some_and(|names| names.contains(&listener.name));
         listeners
             .into_iter()
             .flatten()
-            .filter(move |listener| !is_withheld(listener))
+            .filter(move |listener| !is_withheld(listener, withheld))
     }
+}
+
+fn is_withheld(listener: &Listener, withheld: Option<&BTreeSet<Arc<str>>>) -> bool {
+    withheld.is_some_and(|names| names.contains(&listener.name))
 }

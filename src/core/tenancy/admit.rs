@@ -37,7 +37,8 @@ impl Admitting<'_> {
     pub(super) fn admit(mut self, id: ClaimId, dirty: &mut Dirty) {
         let (key, tenant) = self.claims[id].names();
         let (key, tenant) = (key.clone(), tenant.clone());
-        let (mut admitted, mut refused) = (SmallVec::<[&Hostname; 2]>::new(), Vec::new());
+        let mut admitted = SmallVec::<[&Hostname; 2]>::new();
+        let mut refused = Vec::new();
         let may_claim =
             |claimant: &&Claimant| !claimant.challenge && self.may_attach(&key, &tenant);
         let claimant = self.claims.claiming(id).filter(may_claim);
@@ -140,7 +141,8 @@ impl Admitting<'_> {
     /// True if a claimant's namespace may attach to the TenantGateway, and the claimant is not a
     /// derived object of ours.
     fn may_attach(&self, key: &ClaimKey, tenant: &ObjectName) -> bool {
-        let (own, from) = (&tenant.namespace, &key.name.namespace);
+        let own = &tenant.namespace;
+        let from = &key.name.namespace;
         let made_by_us = match key.kind {
             ClaimKind::HttpRoute => {
                 key.name.name.strip_suffix(names::REDIRECT) == Some(&*tenant.name)
@@ -226,7 +228,6 @@ impl Admitting<'_> {
             .namespaces
             .host_label(namespace)
             .map(|host| lower_case(host));
-        let not_allowed = |text: String| Some((Reason::HostnameNotAllowed, text));
         match host {
             _ if hostname.is_any() || !within(hostname, apex) => {
                 return not_allowed(format!("{hostname} is not {apex} or below it"));
@@ -273,6 +274,10 @@ impl Admitting<'_> {
             _ => None,
         }
     }
+}
+
+fn not_allowed(text: String) -> Option<(Reason, String)> {
+    Some((Reason::HostnameNotAllowed, text))
 }
 
 /// Why a claimant without hostnames may not attach to a Gateway that tenants share; `None` for a

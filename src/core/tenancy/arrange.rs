@@ -77,7 +77,6 @@ impl<'a> Arranging<'a> {
             selected_namespace.unwrap_or_else(|| sole_namespace.filter(|_| contested));
         // The owner may change while the hostname stays contested; the selector then changes too.
         let changed = held.contest(contested, sole_namespace.clone());
-        let of_sets = |rank: &&Rank| rank.kind.is_set();
         // A ListenerSet with a plain-HTTP listener leaves TLS to our listener.
         let mut secured = held
             .bids()
@@ -97,9 +96,12 @@ impl<'a> Arranging<'a> {
             .verdicts
             .extend(held.bids().iter().map(|bid| bid.claim));
         dirty.readiness.insert(host.tenant.clone());
-        let (mut wanted, mut fixed, mut listener) = (false, false, None);
+        let mut wanted = false;
+        let mut fixed = false;
+        let mut listener = None;
         if let Some(valid) = self.tenants().resolved(&host.tenant) {
-            let (name, apex) = (host.hostname.as_str(), valid.apex.as_str());
+            let name = host.hostname.as_str();
+            let apex = valid.apex.as_str();
             let per_host = valid.mode.per_host();
             let of_apex = name.strip_prefix("*.").unwrap_or(name) == apex;
             fixed = valid.template.passes_through(&host.hostname) || !per_host && of_apex;
@@ -138,7 +140,6 @@ impl<'a> Arranging<'a> {
             dirty.shards.insert((host.tenant.clone(), 0));
         }
         self.certify(id, names, dirty);
-        let stands = |held: &HostState| (held.shard().is_some(), held.sole_namespace().cloned());
         if beside && host.hostname.is_wildcard() && stands(&self.placement.hosts[id]) != stood {
             // Hostnames below the wildcard that others own begin or cease to need listeners of
             // their own.
@@ -188,7 +189,8 @@ impl<'a> Arranging<'a> {
             // Another hostname has this listener name, and the certificate is that hostname's.
             return;
         }
-        let (mut certificate, mut want) = (None, None);
+        let mut certificate = None;
+        let mut want = None;
         if let Some(valid) = self
             .tenants()
             .resolved(&tenant)
@@ -234,13 +236,15 @@ impl<'a> Arranging<'a> {
 
     fn place(&mut self, id: HostId, listener: Arc<Listener>, dirty: &mut Dirty) {
         let host = self.placement.hosts[id].host().clone();
-        let (tenant, name) = (&host.tenant, listener.name.clone());
+        let tenant = &host.tenant;
+        let name = listener.name.clone();
         let places = &mut *self.placement.places;
         if places.holder(tenant, name.clone()).is_some() {
             return places.wait(host, WaitingFor::Name(name));
         }
         places.refresh_room(&(tenant.clone(), 0), self.placement.tenants);
-        let (free, last) = (places.free(tenant), places.last_of(tenant));
+        let free = places.free(tenant);
+        let last = places.last_of(tenant);
         let mut next = last.map_or(1, |number| number + 1)..;
         let next = next
             .find(|number| !self.is_taken(tenant, *number))
@@ -271,4 +275,12 @@ impl<'a> Arranging<'a> {
         });
         there.is_some_and(|there| !self.tenants().is_uid_of(&there.owner, tenant))
     }
+}
+
+fn of_sets(rank: &&Rank) -> bool {
+    rank.kind.is_set()
+}
+
+fn stands(held: &HostState) -> (bool, Option<Arc<str>>) {
+    (held.shard().is_some(), held.sole_namespace().cloned())
 }

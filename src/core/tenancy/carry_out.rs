@@ -56,9 +56,13 @@ impl CarryingOut<'_> {
         let key = self
             .secrets
             .key_in(ObjectName::new(name.namespace.clone(), secret.as_str()));
-        let (mut redirect, mut issuer, mut certificate, mut want) = (None, None, None, None);
+        let mut redirect = None;
+        let mut issuer = None;
+        let mut certificate = None;
+        let mut want = None;
         if let Some(valid) = self.tenants.resolved(name) {
-            let (owner, plain) = (&valid.template.owner, valid.template.plain());
+            let owner = &valid.template.owner;
+            let plain = valid.template.plain();
             redirect = Some(Desired::redirect(owner, plain));
             let ours = valid.source != Source::CertManager;
             let from = valid.issuer.as_ref();
@@ -113,26 +117,25 @@ impl CarryingOut<'_> {
             {
                 let host = self.namespaces.host_label(child);
                 let wildcard = host.and_then(|host| Hostname::parse(&format!("*.{host}")).ok());
-                let below = |w: &Hostname| {
-                    within(w, valid.apex.as_str()) && w.as_str()[2..] != *valid.apex.as_str()
-                };
                 wanted.extend(
                     wildcard
-                        .filter(below)
+                        .filter(|w| {
+                            within(w, valid.apex.as_str())
+                                && w.as_str()[2..] != *valid.apex.as_str()
+                        })
                         .map(|wildcard| Host::new(name, &wildcard)),
                 );
             }
         }
         // A child apex with a listener stays on the certificate; after a restart the existing
         // objects show which have one.
-        let stands = |host: &Host| {
-            self.placement
-                .hosts
-                .get(name, &host.hostname)
-                .is_some_and(|held| held.shard().is_some())
-        };
         let (mut wanted, mut beyond): (BTreeSet<Host>, BTreeSet<Host>) =
-            wanted.into_iter().partition(stands);
+            wanted.into_iter().partition(|host| {
+                self.placement
+                    .hosts
+                    .get(name, &host.hostname)
+                    .is_some_and(|held| held.shard().is_some())
+            });
         while wanted.len() > CHILDREN {
             beyond.extend(wanted.pop_last());
         }

@@ -83,9 +83,8 @@ impl ChildApexes {
         {
             return None;
         }
-        let over = |child: &Host| child.hostname.covers(&host.hostname);
         self.beyond(&host.tenant)
-            .find(|child| over(child))
+            .find(|child| over(child, &host.hostname))
             .map(|child| child.hostname.clone())
     }
 
@@ -104,8 +103,16 @@ impl ChildApexes {
     /// Sets the namespace of a wildcard's apex.
     pub(super) fn set_home(&mut self, host: Host, home: Option<Arc<str>>) {
         match home {
-            Some(home) => drop(self.homes.insert(host, home)),
-            None => drop(self.homes.remove(&host)),
+            Some(home) => {
+                self.homes.insert(host, home);
+            }
+            None => {
+                self.homes.remove(&host);
+            }
         }
     }
+}
+
+fn over(child: &Host, host_hostname: &Hostname) -> bool {
+    child.hostname.covers(host_hostname)
 }

@@ -136,7 +136,8 @@ impl Claims {
                 .copied()
                 .find(|id| self.all[id.0].tenant == tenant);
             let id = there.unwrap_or_else(|| {
-                let (bids, refused) = (SmallVec::new(), Vec::new());
+                let bids = SmallVec::new();
+                let refused = Vec::new();
                 let claim = Claim {
                     key: key.clone(),
                     tenant: tenant.clone(),
@@ -203,18 +204,8 @@ impl Claims {
         hostname: &Hostname,
         is_unmanaged: impl Fn(&ObjectName) -> bool,
     ) -> bool {
-        let asks = |id: ClaimId| {
-            let claimant = self.claiming(id);
-            claimant.is_some_and(|claimant| {
-                claimant
-                    .hostnames
-                    .iter()
-                    .flatten()
-                    .any(|name| name == hostname)
-            })
-        };
         self.within(namespace)
-            .any(|id| is_unmanaged(&self[id].tenant) && asks(id))
+            .any(|id| is_unmanaged(&self[id].tenant) && self.names(id, hostname))
     }
 
     /// The claimants that refer to a TenantGateway, in no order.
@@ -241,5 +232,16 @@ impl Claims {
     /// All claims, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Claim> {
         self.all.iter().map(|(_, claim)| claim)
+    }
+
+    fn names(&self, id: ClaimId, hostname: &Hostname) -> bool {
+        let claimant = self.claiming(id);
+        claimant.is_some_and(|claimant| {
+            claimant
+                .hostnames
+                .iter()
+                .flatten()
+                .any(|name| name == hostname)
+        })
     }
 }

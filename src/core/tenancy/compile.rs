@@ -13,7 +13,7 @@ use super::other_data_plane::Selection;
 use super::places::Places;
 use super::tenants::Tenants;
 use crate::inputs::Listener;
-use crate::model::{Hostname, ObjectName};
+use crate::model::ObjectName;
 
 /// The states that the stage reads and writes.
 pub(super) struct Rendering<'a> {
@@ -48,14 +48,16 @@ impl Rendering<'_> {
                 children: self.children,
                 derivations: self.derivations,
             };
-            let sole_namespace = |hostname: &Hostname| match valid.template.own {
-                true => self.hosts.get(tenant, hostname)?.sole_namespace().cloned(),
-                false => selection.selected_namespace_of_fixed(tenant, hostname),
-            };
             Some(
                 valid
                     .template
-                    .gateway(items, overflows || theirs, &sole_namespace),
+                    .gateway(items, overflows || theirs, &|hostname| {
+                        if valid.template.own {
+                            self.hosts.get(tenant, hostname)?.sole_namespace().cloned()
+                        } else {
+                            selection.selected_namespace_of_fixed(tenant, hostname)
+                        }
+                    }),
             )
         } else {
             (!items.is_empty()).then(|| valid.template.overflow(&name, items))

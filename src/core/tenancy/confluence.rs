@@ -162,13 +162,6 @@ fn winners(class: &str) {
     let mut changes = tenant_with_namespaces(json!({"apex": "a.org", "gatewayClassName": class}));
     changes.extend(routes.map(|(namespace, name)| http(namespace, name, &["h.a.org"])));
     engine.apply(changes);
-    let selector = |engine: &Tenancy| {
-        let https = listeners(engine)
-            .into_iter()
-            .find(|listener| listener["protocol"] == "HTTPS");
-        https.expect("it has one")["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"]
-            .clone()
-    };
     for (index, (namespace, route)) in routes.iter().enumerate() {
         assert_eq!(
             engine.owner(&name(), &Hostname::parse("h.a.org").expect("a name")),
@@ -193,6 +186,14 @@ fn winners(class: &str) {
             .iter()
             .all(|listener| listener["protocol"] == "HTTP")
     );
+}
+
+fn selector(engine: &Tenancy) -> Value {
+    let https = listeners(engine)
+        .into_iter()
+        .find(|listener| listener["protocol"] == "HTTPS");
+    https.expect("it has one")["allowedRoutes"]["namespaces"]["selector"]["matchLabels"]["kubernetes.io/metadata.name"]
+            .clone()
 }
 
 #[test]
@@ -264,11 +265,14 @@ fn of_two_hosts_with_one_listener_name_the_later_is_told() {
         &["app.134599.alice.example.org"],
     )]);
     assert_eq!(
-        (
-            reason(&engine, "tenant-a", "late"),
-            reason(&engine, "tenant-a", "early")
-        ),
-        ("Accepted", "NameCollision")
+        reason(&engine, "tenant-a", "late"),
+        "Accepted",
+        "the first host is accepted"
+    );
+    assert_eq!(
+        reason(&engine, "tenant-a", "early"),
+        "NameCollision",
+        "the later one is told"
     );
     engine.apply(vec![gone(http("tenant-a", "late", &[]))]);
     assert_eq!(reason(&engine, "tenant-a", "early"), "Accepted");
@@ -385,16 +389,19 @@ fn hosts_without_room_have_it_once_listener_sets_can_be_written() {
     engine.apply(vec![Change::Fact(Fact::ListenerSets(false))]);
     engine.apply(tenant_with_namespaces(json!({"apex": "a.org"})));
     engine.apply((0..70).map(host).collect());
-    let sets = |engine: &Tenancy| {
-        engine
-            .objects()
-            .keys()
-            .filter(|d| d.kind == DerivedKind::ListenerSet)
-            .count()
-    };
-    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 0));
+    assert_eq!(listeners(&engine).len(), 64, "the Gateway is full");
+    assert_eq!(sets(&engine), 0, "no ListenerSet is written");
     engine.apply(vec![Change::Fact(Fact::ListenerSets(true))]);
-    assert_eq!((listeners(&engine).len(), sets(&engine)), (64, 1));
+    assert_eq!(listeners(&engine).len(), 64, "the Gateway is full");
+    assert_eq!(sets(&engine), 1, "the others are in a ListenerSet");
+}
+
+fn sets(engine: &Tenancy) -> usize {
+    engine
+        .objects()
+        .keys()
+        .filter(|d| d.kind == DerivedKind::ListenerSet)
+        .count()
 }
 
 /// The size of a status is bounded, regardless of the number of hosts, and its counts include all
@@ -409,28 +416,17 @@ fn a_status_does_not_grow_with_hosts() {
         programmed: true,
         resolved: true,
     };
-    let look = |derived: &Derived, gateway_alone: bool| {
-        let listeners = engine.objects().get(derived)?.listeners().iter();
-        let told = listeners.filter(|_| derived.kind == DerivedKind::Gateway || !gateway_alone);
-        let listeners = told
-            .map(|listener| (listener.name.clone(), ready))
-            .collect();
-        Some(Arc::new(ParentState {
-            accepted: true,
-            programmed: true,
-            listeners,
-            ..Default::default()
-        }))
-    };
     let all = engine
-        .status(&name(), &|derived| look(derived, false))
+        .status(&name(), &|derived| look(derived, false, &engine, &ready))
         .expect("it is there");
+    assert!(all.ready, "the tenant is ready");
+    assert_eq!(all.listeners.len(), 64, "the list has its limit");
     assert_eq!(
-        (all.ready, all.listeners.len(), &*all.message),
-        (true, 64, "all 1001 listeners are ready")
+        &*all.message, "all 1001 listeners are ready",
+        "all are counted"
     );
     let few = engine
-        .status(&name(), &|derived| look(derived, true))
+        .status(&name(), &|derived| look(derived, true, &engine, &ready))
         .expect("it is there");
     assert!(
         few.ready
@@ -442,10 +438,28 @@ fn a_status_does_not_grow_with_hosts() {
     );
     assert_eq!(few.listeners.len(), 128);
     let none = engine.status(&name(), &|_| None).expect("it is there");
-    assert_eq!(
-        (none.ready, none.reason, none.listeners.len()),
-        (false, "GatewayNotAccepted", 64)
-    );
+    assert!(!none.ready, "the tenant is not ready");
+    assert_eq!(none.reason, "GatewayNotAccepted", "because of the Gateway");
+    assert_eq!(none.listeners.len(), 64, "the list has its limit");
+}
+
+fn look(
+    derived: &Derived,
+    gateway_alone: bool,
+    engine: &Tenancy,
+    ready: &Listening,
+) -> Option<Arc<ParentState>> {
+    let listeners = engine.objects().get(derived)?.listeners().iter();
+    let told = listeners.filter(|_| derived.kind == DerivedKind::Gateway || !gateway_alone);
+    let listeners = told
+        .map(|listener| (listener.name.clone(), *ready))
+        .collect();
+    Some(Arc::new(ParentState {
+        accepted: true,
+        programmed: true,
+        listeners,
+        ..Default::default()
+    }))
 }
 
 pub(super) fn host(n: usize) -> Change {
@@ -498,7 +512,6 @@ fn work_does_not_grow_with_hosts_or_tenants() {
 }
 
 pub(super) fn event() -> impl Strategy<Value = Change> {
-    let pick = |options: &'static [&'static str]| proptest::sample::select(options);
     let hosts: &[&str] = &[
         "x.a.org",
         "y.a.org",
@@ -546,6 +559,10 @@ pub(super) fn event() -> impl Strategy<Value = Change> {
             Change::Fact(Fact::Keyed(ObjectName::new("tenant-a", secret), ours))
         });
     prop_oneof![5 => routes, 2 => spaces, 1 => keys, 1 => specs.prop_map(|spec| tenant("tenant-a", spec))]
+}
+
+fn pick(options: &'static [&'static str]) -> prop::sample::Select<&'static str> {
+    proptest::sample::select(options)
 }
 
 pub(super) type View = (
@@ -700,8 +717,9 @@ fn desired_objects_equal_their_parsed_documents() {
 #[test]
 fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     let mut engine = engine();
-    let bare = |name: &str| namespace(name, "", "");
-    let spec = |apex: &str| json!({"apex": apex, "attachedNamespaces": ["shared", "taken"]});
+    fn spec(apex: &str) -> Value {
+        json!({"apex": apex, "attachedNamespaces": ["shared", "taken"]})
+    }
     let delta = engine.apply(vec![
         bare("x"),
         bare("shared"),
@@ -737,10 +755,12 @@ fn a_label_of_others_is_left_alone_and_the_first_owner_keeps_its_own() {
     );
 }
 
+fn bare(name: &str) -> Change {
+    namespace(name, "", "")
+}
+
 #[test]
 fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
-    let provider =
-        |name: &str| json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}});
     for (spec, field) in [
         (json!({}), "spec.apex"),
         (json!({"apex": ""}), "spec.apex"),
@@ -778,6 +798,10 @@ fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
             "{spec}: {readiness:?}"
         );
     }
+}
+
+fn provider(name: &str) -> Value {
+    json!({"apex": "a.org", "certMode": "dns01", "dns01": {"provider": name}})
 }
 
 #[test]
@@ -880,7 +904,8 @@ fn of_more_children_than_a_certificate_has_names_for_the_others_are_told() {
 fn names_at_their_limits_give_names_that_are_none_too_long() {
     let mut engine = engine();
     let apex = format!("{}org", "a.".repeat(90));
-    let (label, long) = ("l".repeat(63), "n".repeat(63));
+    let label = "l".repeat(63);
+    let long = "n".repeat(63);
     let value = json!({"metadata": {"namespace": "tenant-a", "name": long, "uid": "u"}, "spec": {"apex": apex,
         "tlsPassthroughServices": ["p".repeat(63)]}});
     let given = TenantGateway::parse(&value).expect("a TenantGateway");

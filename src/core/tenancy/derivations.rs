@@ -31,8 +31,12 @@ impl Derivations {
     /// Sets the existing object with a derived name.
     pub(super) fn observe(&mut self, key: Derived, new: Option<Existing>) {
         match new {
-            Some(new) => drop(self.existing.insert(key, new)),
-            None => drop(self.existing.remove(&key)),
+            Some(new) => {
+                self.existing.insert(key, new);
+            }
+            None => {
+                self.existing.remove(&key);
+            }
         }
     }
 
@@ -128,8 +132,12 @@ impl Derivations {
         }
         dirty.want_certificate(secret.clone(), want.clone());
         match want {
-            Some(want) => drop(self.wanted.insert(secret, want)),
-            None => drop(self.wanted.remove(&secret)),
+            Some(want) => {
+                self.wanted.insert(secret, want);
+            }
+            None => {
+                self.wanted.remove(&secret);
+            }
         }
     }
 }

@@ -174,10 +174,8 @@ impl Desired {
                 )
             }
             Content::Challenges(plain, route) => {
-                let (meta, spec) = (
-                    route.meta(&owner.name),
-                    route.spec(&owner.name, plain.parent(tenant.1)),
-                );
+                let meta = route.meta(&owner.name);
+                let spec = route.spec(&owner.name, plain.parent(tenant.1));
                 object("gateway.networking.k8s.io/v1", "HTTPRoute", meta, spec)
             }
         }
@@ -343,16 +341,18 @@ fn allowed(allowed: &AllowedRoutes) -> Value {
             selector.insert("matchLabels".to_owned(), json!(labels));
         }
         if !expressions.is_empty() {
-            let expression = |(key, operator, values): &(String, String, Vec<String>)| {
-                let mut expression = json!({"key": key, "operator": operator});
-                if !values.is_empty() {
-                    expression["values"] = json!(values);
-                }
-                expression
-            };
             selector.insert(
                 "matchExpressions".to_owned(),
-                expressions.iter().map(expression).collect(),
+                expressions
+                    .iter()
+                    .map(|(key, operator, values)| {
+                        let mut expression = json!({"key": key, "operator": operator});
+                        if !values.is_empty() {
+                            expression["values"] = json!(values);
+                        }
+                        expression
+                    })
+                    .collect(),
             );
         }
         value.insert(

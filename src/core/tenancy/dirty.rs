@@ -83,10 +83,8 @@ impl Dirty {
 
     /// Returns all results.
     pub(super) fn done(self) -> Delta {
-        let (objects, verdicts) = (
-            self.objects.into_iter().collect(),
-            self.verdicts_made.into_iter().collect(),
-        );
+        let objects = self.objects.into_iter().collect();
+        let verdicts = self.verdicts_made.into_iter().collect();
         Delta {
             objects,
             verdicts,

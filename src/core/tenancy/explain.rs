@@ -119,16 +119,6 @@ impl Explaining<'_> {
 
     /// The claimants that do not get a hostname under a TenantGateway, with the reasons.
     fn losers(&self, tenant: &ObjectName, host: &Hostname) -> Vec<String> {
-        let refused = |key: &ClaimKey, verdict: &Verdict| {
-            (!verdict.granted.contains(host)).then(|| {
-                format!(
-                    "{} does not: {}: {}",
-                    key.object(),
-                    verdict.reason.as_str(),
-                    verdict.message
-                )
-            })
-        };
         let bids = self
             .hosts
             .bids(host)
@@ -144,7 +134,18 @@ impl Explaining<'_> {
         keys.sort();
         keys.dedup();
         keys.iter()
-            .filter_map(|key| refused(key, self.claimants.verdict(key, tenant)?))
+            .filter_map(|key| refused(key, self.claimants.verdict(key, tenant)?, host))
             .collect()
     }
+}
+
+fn refused(key: &ClaimKey, verdict: &Verdict, host: &Hostname) -> Option<String> {
+    (!verdict.granted.contains(host)).then(|| {
+        format!(
+            "{} does not: {}: {}",
+            key.object(),
+            verdict.reason.as_str(),
+            verdict.message
+        )
+    })
 }

@@ -112,9 +112,10 @@ impl HostState {
     /// ceases to have such hostnames.
     pub(super) fn set_intruder(&mut self, hostname: &Hostname, there: bool) -> bool {
         let had_some = self.has_intruders();
-        match there {
-            true => self.intruders.insert(hostname.clone()),
-            false => self.intruders.remove(hostname),
+        if there {
+            self.intruders.insert(hostname.clone())
+        } else {
+            self.intruders.remove(hostname)
         };
         self.has_intruders() != had_some
     }
@@ -151,7 +152,9 @@ impl HostState {
             there,
         ) {
             (Err(at), true) => self.bids.insert(at, bid),
-            (Ok(at), false) => drop(self.bids.remove(at)),
+            (Ok(at), false) => {
+                self.bids.remove(at);
+            }
             (Ok(_), true) | (Err(_), false) => {}
         }
     }
@@ -304,11 +307,10 @@ impl Hosts {
             .order
             .range(wildcard.clone()..)
             .skip_while(move |(host, _)| *host == wildcard);
-        let below = move |host: &Host| {
+        all.take_while(move |(host, _)| {
             host.tenant == wildcard.tenant && wildcard.hostname.covers(&host.hostname)
-        };
-        all.take_while(move |(host, _)| below(host))
-            .map(|(_, id)| *id)
+        })
+        .map(|(_, id)| *id)
     }
 
     /// The wildcards over a host that have state in the same TenantGateway, the most specific

@@ -87,7 +87,6 @@ pub(super) fn spec(tenant: &ObjectName, plain: Value, issuer: &AcmeIssuer) -> Va
 }
 
 fn block(provider: &Provider) -> Value {
-    let secret = |key: &SecretKey| json!({"name": key.name, "key": key.key});
     match provider {
         Provider::Cloudflare(given) => {
             json!({"cloudflare": {"apiTokenSecretRef": secret(&given.api_token_secret_ref)}})
@@ -110,4 +109,8 @@ fn block(provider: &Provider) -> Value {
             "nameserver": given.nameserver, "tsigKeyName": given.tsig_key_name,
             "tsigAlgorithm": given.tsig_algorithm, "tsigSecretSecretRef": secret(&given.tsig_secret_secret_ref)}}),
     }
+}
+
+fn secret(key: &SecretKey) -> Value {
+    json!({"name": key.name, "key": key.key})
 }

@@ -30,32 +30,33 @@ impl Judging<'_> {
     /// others.
     pub(super) fn judge(self, id: ClaimId, dirty: &mut Dirty) {
         let claim = &self.claims[id];
-        let ((key, tenant), bids) = (claim.names(), claim.bids());
+        let (key, tenant) = claim.names();
+        let bids = claim.bids();
         let claimant = self.claims.claimant(key);
         let mut findings = claim.refused().to_vec();
-        let (mut granted, mut lost, mut elsewhere, mut reserved) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut granted = Vec::new();
+        let mut lost = Vec::new();
+        let mut elsewhere = Vec::new();
+        let mut reserved = Vec::new();
         let mut sets = Vec::new();
-        let (mut on_gateway, mut undecided) = (false, 0);
+        let mut on_gateway = false;
+        let mut undecided = 0;
         // The plain-HTTP listener is always in the Gateway, whatever the shard of the TLS listener.
         let plain = claimant.is_some_and(|c| {
             c.naming(tenant)
                 .any(|parent| self.settings.ports.is_plain_only(parent))
         });
-        let is_secure =
-            |held: &HostState| held.bids().iter().any(|bid| bid.claim == id && bid.secure);
-        let beyond = |name| self.records.beyond_quota(name, &key.name.namespace);
         let mut exceeded = None;
         for held in bids.iter().map(|bid| &self.hosts[*bid]) {
             let name = &held.host().hostname;
             match held.owner() {
                 Some(owner) if *owner.rank.namespace() == key.name.namespace => {
-                    match self.obstacle(claimant, held, is_secure(held)) {
+                    match self.obstacle(claimant, held, is_secure(held, &id)) {
                         Some(obstacle) => findings.push(obstacle),
                         None => {
                             granted.push(name.clone());
                             on_gateway |= plain;
-                            if !is_secure(held) {
+                            if !is_secure(held, &id) {
                                 continue;
                             }
                             match held
@@ -76,7 +77,7 @@ impl Judging<'_> {
                 None if self.records.is_undecided(name) => undecided += 1,
                 None if self.records.is_given_up(name) => reserved.push(name.to_string()),
                 None if self.hosts.is_owned(name) => elsewhere.push(name.to_string()),
-                None if let Some(text) = beyond(name) => {
+                None if let Some(text) = self.records.beyond_quota(name, &key.name.namespace) => {
                     exceeded.get_or_insert((Reason::LimitReached, format!("{name}: {text}")));
                 }
                 _ => lost.push(name.to_string()),
@@ -154,7 +155,8 @@ impl Judging<'_> {
     ) -> Option<Finding> {
         let (claimant, host) = (claimant?, held.host());
         let key = &claimant.key;
-        let (tenant, name) = (&host.tenant, host.hostname.as_str());
+        let tenant = &host.tenant;
+        let name = host.hostname.as_str();
         if key.kind == ClaimKind::HttpRoute && !secure {
             return None;
         }
@@ -225,4 +227,8 @@ impl Judging<'_> {
         );
         Some((Reason::ListenerSetParentRequired, text))
     }
+}
+
+fn is_secure(held: &HostState, id: &ClaimId) -> bool {
+    held.bids().iter().any(|bid| bid.claim == *id && bid.secure)
 }

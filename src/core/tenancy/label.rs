@@ -8,7 +8,6 @@ use super::names::GATEWAY_LABEL;
 use super::namespaces::Namespaces;
 use super::tenants::Tenants;
 use super::{ATTACHED_BY, Patch};
-use crate::model::ObjectName;
 
 /// The states that the stage reads and writes.
 pub(super) struct Labelling<'a> {
@@ -29,11 +28,12 @@ impl Labelling<'_> {
         let after = self.namespaces.gateway_of(name);
         let member = self.namespaces.member_of(name).cloned();
         for gateway in before.iter().chain(&member).chain(&after) {
-            let wildcard =
-                |t: &&ObjectName| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host());
-            dirty
-                .reconciled
-                .extend(self.tenants.in_namespace(gateway).filter(wildcard).cloned());
+            dirty.reconciled.extend(
+                self.tenants
+                    .in_namespace(gateway)
+                    .filter(|t| self.tenants.resolved(t).is_none_or(|v| !v.mode.per_host()))
+                    .cloned(),
+            );
         }
         if member != after {
             self.namespaces.join(name, after);

@@ -50,8 +50,12 @@ impl Namespaces {
     /// Sets or removes a namespace.
     pub(super) fn set(&mut self, name: &Arc<str>, new: Option<Namespace>) {
         match new {
-            Some(new) => drop(self.all.insert(name.clone(), new)),
-            None => drop(self.all.remove(name)),
+            Some(new) => {
+                self.all.insert(name.clone(), new);
+            }
+            None => {
+                self.all.remove(name);
+            }
         }
     }
 
@@ -61,26 +65,19 @@ impl Namespaces {
     }
 
     /// The namespaces whose annotation says that a TenantGateway of this one attached them.
-    pub(super) fn attached_by<'a>(
-        &'a self,
-        gateway: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<str>> {
-        let by = move |there: &Namespace| {
-            there
-                .annotations
-                .get(ATTACHED_BY)
-                .is_some_and(|by| **by == *gateway)
-        };
+    pub(super) fn attached_by<'a>(&'a self, gateway: &str) -> impl Iterator<Item = &'a Arc<str>> {
         self.all
             .iter()
-            .filter(move |(_, there)| by(there))
+            .filter(move |(_, there)| by(there, gateway))
             .map(|(name, _)| name)
     }
 
     /// True if two namespaces belong to one owner: their labels permit the same domain.
     pub(super) fn are_of_one_owner(&self, one: &str, other: &str) -> bool {
-        let domain = |namespace: &str| Some(self.host_label(namespace)?.to_ascii_lowercase());
-        one == other || domain(one).is_some_and(|own| domain(other) == Some(own))
+        one == other
+            || self
+                .domain(one)
+                .is_some_and(|own| self.domain(other) == Some(own))
     }
 
     /// The namespace whose Gateway a namespace may attach to: by its label, or by the patch that we
@@ -142,11 +139,24 @@ impl Namespaces {
             return false;
         }
         match patch {
-            Patch::Leave => drop(self.patches.remove(name)),
+            Patch::Leave => {
+                self.patches.remove(name);
+            }
             Patch::Set(_) | Patch::Strip | Patch::Disown => {
-                drop(self.patches.insert(name.clone(), patch))
+                self.patches.insert(name.clone(), patch);
             }
         }
         true
     }
+
+    fn domain(&self, namespace: &str) -> Option<String> {
+        Some(self.host_label(namespace)?.to_ascii_lowercase())
+    }
+}
+
+fn by(there: &Namespace, gateway: &str) -> bool {
+    there
+        .annotations
+        .get(ATTACHED_BY)
+        .is_some_and(|by| **by == *gateway)
 }

@@ -101,13 +101,12 @@ impl Selection<'_> {
             .covering(host)
             .next()
             .map(|over| over.rank.namespace().clone());
-        let of_gateway = || {
+        over.or_else(|| {
             let valid = self.tenants.resolved(&host.tenant)?;
             (valid.template.wildcard() == Some(&host.hostname))
                 .then(|| host.tenant.namespace.clone())
-        };
-        over.or_else(of_gateway)
-            .or_else(|| self.children.home(host).cloned())
+        })
+        .or_else(|| self.children.home(host).cloned())
     }
 
     /// True if the certificate of a host is an object that is not ours, so that the host is not
@@ -316,7 +315,7 @@ mod tests {
         };
         Arc::make_mut(&mut route.parents)[0].section = Some("https".to_owned());
         engine.apply(vec![Change::Claimant(id, Some(route.clone()))]);
-        let told = |engine: &Tenancy| {
+        fn told(engine: &Tenancy) -> Vec<&str> {
             let verdict = engine
                 .verdict(&key("cozy-x", "r"), &name())
                 .expect("there is one");
@@ -325,7 +324,7 @@ mod tests {
                 .iter()
                 .map(|(_, (reason, _))| reason.as_str())
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(told(&engine), ["NotAllowedByListeners"]);
         // The owner of the wildcard may name its listener.
         engine.apply(vec![http("cozy-x", "wide", &["*.a.org"])]);
@@ -336,19 +335,19 @@ mod tests {
     /// wildcard listener over all of them.
     #[test]
     fn work_does_not_grow_with_hosts() {
-        let work = |hosts: usize| {
+        fn work(hosts: usize) -> [Counters; 2] {
             let mut engine = engine();
             engine.apply(tenant_with_namespaces(shared()));
-            let host = |n: usize, namespace: &str| {
+            fn host(n: usize, namespace: &str) -> Change {
                 http(namespace, &format!("r{n}"), &[&format!("h{n}.a.org")])
-            };
+            }
             engine.apply((0..hosts).map(|n| host(n, "tenant-a")).collect());
             ["tenant-a", "cozy-x"].map(|namespace| {
                 let before = engine.counters();
                 engine.apply(vec![host(hosts, namespace)]);
                 engine.counters().since(&before)
             })
-        };
+        }
         let few = work(100);
         assert!(
             few.iter()

@@ -90,11 +90,15 @@ impl Settling<'_> {
         });
         // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until
         // that is repaired.
-        let (claims, tenants) = (self.claims, self.tenants);
-        let is_frozen = |namespace: &Arc<str>| {
-            claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant))
-        };
-        let winner = self.records.keep(name, winner, reserved, is_frozen, dirty);
+        let claims = self.claims;
+        let tenants = self.tenants;
+        let winner = self.records.keep(
+            name,
+            winner,
+            reserved,
+            |namespace| claims.asks(namespace, &name.0, |tenant| tenants.is_unmanaged(tenant)),
+            dirty,
+        );
         for id in hosts {
             let first = bids.iter().find(|(priority, through)| {
                 *through == id && Some(priority.rank.namespace()) == winner.as_ref()

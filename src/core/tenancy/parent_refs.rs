@@ -60,19 +60,18 @@ impl Ports {
         hostname: &Hostname,
     ) -> bool {
         let tenant = &valid.object.name;
-        let names = |section: &str| {
-            // If hosts have listeners of their own, listeners of other hosts do not serve this one.
-            !valid.mode.per_host()
-                || *names::OfHost::new(&tenant.name, hostname.as_str()).listener == *section
-        };
-        let reaches = |parent: &ParentRef| {
-            !self.is_plain_only(parent)
-                && parent.port.is_none_or(|port| port == self.https)
-                && parent.section.as_deref().is_none_or(names)
-        };
         match claimant.key.kind {
             ClaimKind::GrpcRoute if !valid.template.own => false,
-            ClaimKind::HttpRoute | ClaimKind::GrpcRoute => claimant.naming(tenant).any(reaches),
+            ClaimKind::HttpRoute | ClaimKind::GrpcRoute => claimant.naming(tenant).any(|parent| {
+                !self.is_plain_only(parent)
+                    && parent.port.is_none_or(|port| port == self.https)
+                    && parent.section.as_deref().is_none_or(|section| {
+                        // If hosts have listeners of their own, listeners of other hosts do not serve this one.
+                        !valid.mode.per_host()
+                            || *names::OfHost::new(&tenant.name, hostname.as_str()).listener
+                                == *section
+                    })
+            }),
             ClaimKind::ListenerSet(_) => !claimant.plain.contains(hostname),
             ClaimKind::TlsRoute => true,
             ClaimKind::TcpRoute | ClaimKind::UdpRoute => false,
@@ -141,13 +140,13 @@ fn refused_on_plain(claimant: &Claimant, valid: &ResolvedTenant) -> Option<(Reas
         && open
             .iter()
             .any(|namespace| **namespace == *claimant.key.name.namespace);
-    let text = || {
+    fn text(open: &[String]) -> String {
         format!(
             "listener http takes HTTPRoutes of {} only",
             open.join(" and ")
         )
-    };
-    (!admitted).then(|| (Reason::NotAllowedByListeners, text()))
+    }
+    (!admitted).then(|| (Reason::NotAllowedByListeners, text(open)))
 }
 
 /// Why a parentRef that names a listener or a port of ours attaches to none.
@@ -187,20 +186,22 @@ fn unmatched_parent_ref(
                 && parent.port.is_none_or(|port| port == listener.port)
         })
     };
-    let shares = |own: &Hostname| {
-        all().any(|listener| {
-            listener
-                .hostname
-                .as_ref()
-                .is_ok_and(|theirs| theirs.intersection(own).is_some())
-        })
-    };
     match all().next() {
         None => Some((
             Reason::NoMatchingParent,
             format!("{named}: {} has no such listener", parent.name),
         )),
-        Some(_) if !granted.is_empty() && !granted.iter().any(shares) => {
+        Some(_)
+            if !granted.is_empty()
+                && !granted.iter().any(|own| {
+                    all().any(|listener| {
+                        listener
+                            .hostname
+                            .as_ref()
+                            .is_ok_and(|theirs| theirs.intersection(own).is_some())
+                    })
+                }) =>
+        {
             let text = format!("{named}: that listener has none of the hostnames of this route");
             Some((Reason::NoMatchingListenerHostname, text))
         }

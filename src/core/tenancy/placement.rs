@@ -45,7 +45,8 @@ impl Placement<'_> {
         let Some(place) = held.clear_shard() else {
             return;
         };
-        let (host, name) = (held.host().clone(), held.computed_names().listener);
+        let host = held.host().clone();
+        let name = held.computed_names().listener;
         let tenant = &host.tenant;
         let shard = (tenant.clone(), place);
         if self.places.take(&host, name.clone(), &shard, self.tenants) {

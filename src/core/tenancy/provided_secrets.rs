@@ -41,8 +41,12 @@ impl ProvidedSecrets {
             return false;
         }
         match new {
-            Some(new) => drop(self.provided.insert(name.clone(), new)),
-            None => drop(self.provided.remove(name)),
+            Some(new) => {
+                self.provided.insert(name.clone(), new);
+            }
+            None => {
+                self.provided.remove(name);
+            }
         }
         true
     }

@@ -348,17 +348,15 @@ impl Records {
     }
 
     fn propose(&mut self, name: &Name, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
-        let same = |one: &Option<Record>, other: &Option<Record>| {
-            let seen = |record: &Record| (record.namespace.clone(), record.released.is_some());
-            one.as_ref().map(seen) == other.as_ref().map(seen)
-        };
         match (self.proposed.get(&name.0), wanted) {
             (Some(there), Some(record)) if same(there, &record) => {}
             (_, Some(record)) => {
                 dirty.record(name.0.clone(), record.clone());
                 self.proposed.insert(name.0.clone(), record);
             }
-            (_, None) => drop(self.proposed.remove(&name.0)),
+            (_, None) => {
+                self.proposed.remove(&name.0);
+            }
         }
     }
 
@@ -374,6 +372,13 @@ impl Records {
                 .extend(recorded.map(|hostname| Name(hostname.clone())));
         }
     }
+}
+
+fn same(one: &Option<Record>, other: &Option<Record>) -> bool {
+    fn seen(record: &Record) -> (Arc<str>, bool) {
+        (record.namespace.clone(), record.released.is_some())
+    }
+    one.as_ref().map(seen) == other.as_ref().map(seen)
 }
 
 #[cfg(test)]
@@ -452,14 +457,17 @@ mod tests {
             None,
             "nothing is told before it is decided"
         );
+        assert_eq!(keep(&mut engine), 1, "the claim is recorded");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (1, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the claimant owns the name"
         );
         engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
+        assert_eq!(keep(&mut engine), 0, "a smaller name comes too late");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c")),
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
             "a smaller name comes too late"
         );
         let late = engine
@@ -472,12 +480,15 @@ mod tests {
             None,
             "the next one's turn has to be recorded"
         );
+        assert_eq!(keep(&mut engine), 1, "the new owner is recorded");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (1, Some("tenant-b"))
+            owner(&engine).as_deref(),
+            Some("tenant-b"),
+            "the heir owns the name"
         );
         engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
-        assert_eq!((keep(&mut engine), keep(&mut engine)), (1, 0));
+        assert_eq!(keep(&mut engine), 1, "the change is recorded");
+        assert_eq!(keep(&mut engine), 0, "it is recorded once");
         assert!(engine.records().is_empty());
     }
 
@@ -522,29 +533,33 @@ mod tests {
             since: 7,
             released: None,
         };
-        let routes = || {
+        fn routes() -> [Change; 2] {
             [
                 http("tenant-b", "web", &["x.a.org"]),
                 http("tenant-c", "web", &["x.a.org"]),
             ]
-        };
+        }
         engine.apply(
             routes()
                 .into_iter()
                 .chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))])
                 .collect(),
         );
+        assert_eq!(keep(&mut engine), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner"
         );
         // The record comes last.
         let mut other = self::engine();
         other.apply(routes().to_vec());
         other.apply(vec![Change::Fact(Fact::Recorded(host(), Some(record)))]);
+        assert_eq!(keep(&mut other), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut other), owner(&other).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&other).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner here as well"
         );
     }
 
@@ -566,9 +581,11 @@ mod tests {
         ]);
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
+        assert_eq!(keep(&mut engine), 0, "nothing is recorded anew");
         assert_eq!(
-            (keep(&mut engine), owner(&engine).as_deref()),
-            (0, Some("tenant-c"))
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the recorded owner is the owner"
         );
         // A namespace that ceases to claim it meanwhile loses it.
         engine.apply(vec![tenant("tenant-a", json!({"apex": ""}))]);
@@ -615,21 +632,29 @@ mod tests {
                     .map(|name| namespace(name, "tenant-a", "a.org"))
                     .collect(),
             );
-            let class = |ours| Change::Class("cilium".into(), ours);
+            fn class(ours: bool) -> Change {
+                Change::Class("cilium".into(), ours)
+            }
             engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
-            let settled = |engine: &mut Tenancy, changes| {
+            fn settled(
+                engine: &mut Tenancy,
+                changes: Vec<Change>,
+                claims: &ClaimPrecedence,
+            ) -> String {
                 engine.apply(changes);
-                while claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
+                while *claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
                 owner(engine).unwrap_or_default()
-            };
-            let claim = |namespace: &str| http(namespace, "web", &["x.a.org"]);
+            }
+            fn claim(namespace: &str) -> Change {
+                http(namespace, "web", &["x.a.org"])
+            }
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-c")]),
+                settled(&mut engine, vec![claim("tenant-c")], &claims),
                 "tenant-c",
                 "{claims:?}"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-b")]),
+                settled(&mut engine, vec![claim("tenant-b")], &claims),
                 "tenant-b",
                 "{claims:?}: the smaller name"
             );
@@ -638,33 +663,33 @@ mod tests {
                 "{claims:?}: nothing is recorded for another data plane"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)]),
+                settled(&mut engine, vec![class(true)], &claims),
                 "tenant-b",
                 "{claims:?}: they appear together at ours"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("cozy-x")]),
+                settled(&mut engine, vec![claim("cozy-x")], &claims),
                 "tenant-b",
                 "{claims:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-a")]),
+                settled(&mut engine, vec![claim("tenant-a")], &claims),
                 "tenant-b",
                 "{claims:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(false)]),
+                settled(&mut engine, vec![class(false)], &claims),
                 "cozy-x",
                 "{claims:?}: the page's order"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)]),
+                settled(&mut engine, vec![class(true)], &claims),
                 "tenant-b",
                 "{claims:?}: its record was kept"
             );
-            settled(&mut engine, vec![class(false)]);
+            settled(&mut engine, vec![class(false)], &claims);
             assert_eq!(
-                settled(&mut engine, vec![gone(claim("tenant-b"))]),
+                settled(&mut engine, vec![gone(claim("tenant-b"))], &claims),
                 "cozy-x",
                 "{claims:?}"
             );
@@ -740,13 +765,17 @@ mod tests {
     fn a_released_hostname_stays_reserved_for_its_owner() {
         for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
             let mut engine = with_hold(claims);
-            let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-            let owner = |engine: &Tenancy| {
+            fn host() -> Hostname {
+                Hostname::parse("w.c.a.org").expect("a hostname")
+            }
+            fn owner(engine: &Tenancy) -> Option<String> {
                 engine
                     .owner(&name(), &host())
                     .map(|key| key.name.namespace.to_string())
-            };
-            let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+            }
+            fn claim(namespace: &str) -> Change {
+                http(namespace, "web", &["w.c.a.org"])
+            }
             engine.apply(vec![at(1000), claim("tenant-c")]);
             keep(&mut engine);
             assert_eq!(owner(&engine).as_deref(), Some("tenant-c"), "{claims:?}");
@@ -786,27 +815,40 @@ mod tests {
     #[test]
     fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
         let mut engine = with_hold(ClaimPrecedence::FirstCome);
-        let host = || Hostname::parse("w.c.a.org").expect("a hostname");
-        let owner = |engine: &Tenancy| {
+        fn host() -> Hostname {
+            Hostname::parse("w.c.a.org").expect("a hostname")
+        }
+        fn owner(engine: &Tenancy) -> Option<String> {
             engine
                 .owner(&name(), &host())
                 .map(|key| key.name.namespace.to_string())
-        };
-        let claim = |namespace: &str| http(namespace, "web", &["w.c.a.org"]);
+        }
+        fn claim(namespace: &str) -> Change {
+            http(namespace, "web", &["w.c.a.org"])
+        }
         engine.apply(vec![at(1000), claim("tenant-c")]);
         engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
         assert_eq!(owner(&engine), None);
         engine.apply(vec![at(1020), claim("tenant-c")]);
         assert_eq!(
-            (owner(&engine).as_deref(), engine.next_expiry()),
-            (Some("tenant-c"), None)
+            owner(&engine).as_deref(),
+            Some("tenant-c"),
+            "the owner has its name"
         );
+        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
         engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
-        assert_eq!((owner(&engine), engine.next_expiry()), (None, Some(1130)));
+        assert_eq!(owner(&engine), None, "nobody owns the name");
+        assert_eq!(
+            engine.next_expiry(),
+            Some(1130),
+            "it is reserved for the hold time"
+        );
         engine.apply(vec![Change::Fact(Fact::Recorded(host(), None))]);
         assert_eq!(
-            (owner(&engine).as_deref(), engine.next_expiry()),
-            (Some("tenant-a"), None)
+            owner(&engine).as_deref(),
+            Some("tenant-a"),
+            "the next one owns the released name"
         );
+        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
     }
 }

@@ -175,8 +175,9 @@ impl GatewayTemplate {
         hostname: &Hostname,
         takes: Takes<'_>,
     ) -> Listener {
-        let own = || ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone());
-        let secret = self.wildcard_secret.clone().unwrap_or_else(own);
+        let secret = self.wildcard_secret.clone().unwrap_or_else(|| {
+            ObjectName::new(self.owner.name.namespace.clone(), names.certificate.clone())
+        });
         let listener = Listener {
             name: names.listener.clone(),
             ..self.terminating("", hostname, secret)
@@ -345,7 +346,9 @@ fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> Allowed
     let mut expressions = Vec::new();
     match takes {
         Takes::Attached => {}
-        Takes::Only(only) => drop(labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned())),
+        Takes::Only(only) => {
+            labels.insert(NAMESPACE_NAME.to_owned(), only.to_owned());
+        }
         // The API server sets the label on every namespace. A list of values may not be empty.
         Takes::Nobody => {
             expressions.push((NAMESPACE_NAME.to_owned(), NO_LABEL.to_owned(), Vec::new()))

@@ -13,32 +13,9 @@ use crate::model::ObjectName;
 
 #[test]
 fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
-    let foreign = |number: usize| {
-        let name = ObjectName::new("tenant-a", names::overflow("cozystack", number));
-        let there = Existing {
-            owner: "somebody".into(),
-            ..Existing::default()
-        };
-        Change::Existing(
-            Derived {
-                kind: DerivedKind::ListenerSet,
-                name,
-            },
-            Some(there),
-        )
-    };
-    let sets = |engine: &Tenancy| {
-        let numbers = engine
-            .objects()
-            .keys()
-            .filter(|derived| derived.kind == DerivedKind::ListenerSet);
-        numbers
-            .filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1))
-            .collect::<Vec<_>>()
-    };
-    let hosts = || (0..100).map(host).collect::<Vec<_>>();
     // The foreign object existed before ours, or was created before ours was written.
-    let (mut before, mut between) = (engine(), engine());
+    let mut before = engine();
+    let mut between = engine();
     before.apply(
         [
             vec![foreign(1)],
@@ -54,6 +31,35 @@ fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {
         assert_eq!(sets(&engine), [2]);
         assert_eq!(places(&engine).len(), 100);
     }
+}
+
+fn foreign(number: usize) -> Change {
+    let name = ObjectName::new("tenant-a", names::overflow("cozystack", number));
+    let there = Existing {
+        owner: "somebody".into(),
+        ..Existing::default()
+    };
+    Change::Existing(
+        Derived {
+            kind: DerivedKind::ListenerSet,
+            name,
+        },
+        Some(there),
+    )
+}
+
+fn sets(engine: &Tenancy) -> Vec<usize> {
+    let numbers = engine
+        .objects()
+        .keys()
+        .filter(|derived| derived.kind == DerivedKind::ListenerSet);
+    numbers
+        .filter_map(|derived| Some(names::overflow_of(&derived.name.name)?.1))
+        .collect::<Vec<_>>()
+}
+
+fn hosts() -> Vec<Change> {
+    (0..100).map(host).collect::<Vec<_>>()
 }
 
 proptest! {

@@ -181,20 +181,22 @@ mod tests {
             .objects()
             .iter()
             .filter(|(derived, _)| &*derived.name.namespace == OURS);
-        let told = |desired: &Desired| {
+        fn told(desired: &Desired) -> (Value, Value) {
             let document = desired.document();
             (
                 document["spec"]["hostnames"].clone(),
                 document["metadata"]["ownerReferences"][0]["uid"].clone(),
             )
-        };
+        }
         ours.map(|(_, desired)| told(desired)).collect()
     }
 
     #[test]
     fn a_gateway_has_a_route_for_all_and_one_beside_each_that_is_on_port_80() {
         let mut engine = engine();
-        let gateway = || json!({"name": "cozystack"});
+        fn gateway() -> Value {
+            json!({"name": "cozystack"})
+        }
         let spec = json!({"apex": "a.org"});
         engine.apply(vec![
             namespace("tenant-a", "u"),
@@ -211,13 +213,13 @@ mod tests {
         ]);
         let hosts = json!(["*.b.a.org", "x.a.org"]);
         let all = [(Value::Null, json!("u")), (hosts.clone(), json!("u"))];
-        let is = |engine: &Tenancy, wanted: &[(Value, Value)]| {
+        fn is(engine: &Tenancy, wanted: &[(Value, Value)]) {
             let found = routes(engine);
             assert!(
                 found.len() == wanted.len() && wanted.iter().all(|one| found.contains(one)),
                 "{found:?}"
             );
-        };
+        }
         is(&engine, &all);
         // A Namespace that is created again under the same name is another owner.
         engine.apply(vec![namespace("tenant-a", "w")]);

@@ -67,11 +67,6 @@ impl Listening {
 
 impl From<&ObjectStatus> for ParentState {
     fn from(status: &ObjectStatus) -> Self {
-        let holds = |conditions: &[crate::model::Condition], kind| {
-            conditions
-                .iter()
-                .any(|condition| condition.kind == kind && condition.status == Status::True)
-        };
         let (conditions, listeners) = match &status.body {
             StatusBody::Gateway(gateway) => (&gateway.conditions, &gateway.listeners),
             StatusBody::ListenerSet(set) => (&set.conditions, &set.listeners),
@@ -118,6 +113,12 @@ impl From<&ObjectStatus> for ParentState {
             is_behind: false,
         }
     }
+}
+
+fn holds(conditions: &[crate::model::Condition], kind: ConditionType) -> bool {
+    conditions
+        .iter()
+        .any(|condition| condition.kind == kind && condition.status == Status::True)
 }
 
 /// The status of a TenantGateway, without times.
@@ -180,7 +181,7 @@ impl TenantStatus {
             "observedGeneration": self.generation,
             "lastTransitionTime": since,
         });
-        let listener = |listener: &ListenerState| {
+        fn listener(listener: &ListenerState) -> Value {
             let mut entry = json!({"name": listener.name, "ready": listener.reason.is_none()});
             let texts = [
                 ("hostname", listener.hostname.as_deref()),
@@ -192,7 +193,7 @@ impl TenantStatus {
                 }
             }
             entry
-        };
+        }
         json!({
             "observedGeneration": self.generation,
             "conditions": [condition],
@@ -234,15 +235,12 @@ impl<'a> Statuses<'a> {
             .listening(&gateway, &state)
             .map(ListenerState::new)
             .collect();
-        // A host that is starting or fails does not affect the readiness of the others.
-        let is_host = |name: &str| self.places.holder(tenant, Arc::from(name)).is_some();
-        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) =
-            listeners.iter().partition(|l| is_host(&l.name));
+        let (hosts, fixed): (Vec<&ListenerState>, Vec<_>) = listeners
+            .iter()
+            .partition(|l| is_host(&l.name, tenant, self.places));
         let fixed_serve = fixed.iter().all(|listener| listener.reason.is_none());
-        let (mut a_host, mut a_host_serves) = (
-            !hosts.is_empty(),
-            hosts.iter().any(|listener| listener.reason.is_none()),
-        );
+        let mut a_host = !hosts.is_empty();
+        let mut a_host_serves = hosts.iter().any(|listener| listener.reason.is_none());
         let mut total = listeners.len();
         let mut waiting = listeners
             .iter()
@@ -362,4 +360,9 @@ impl<'a> Statuses<'a> {
             )
         })
     }
+}
+
+/// A host that is starting or fails does not affect the readiness of the others.
+fn is_host(name: &str, tenant: &ObjectName, places: &Places) -> bool {
+    places.holder(tenant, Arc::from(name)).is_some()
 }

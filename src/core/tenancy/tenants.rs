@@ -124,8 +124,12 @@ impl Tenants {
     /// Sets the valid state of a TenantGateway, or removes it.
     pub(super) fn resolve(&mut self, name: &ObjectName, resolved: Option<ResolvedTenant>) {
         match resolved {
-            Some(resolved) => drop(self.resolved.insert(name.clone(), resolved)),
-            None => drop(self.resolved.remove(name)),
+            Some(resolved) => {
+                self.resolved.insert(name.clone(), resolved);
+            }
+            None => {
+                self.resolved.remove(name);
+            }
         }
     }
 
@@ -146,8 +150,12 @@ impl Tenants {
         }
         dirty.report_readiness(name.clone(), new.clone());
         match new {
-            Some(new) => drop(self.readiness.insert(name.clone(), new)),
-            None => drop(self.readiness.remove(name)),
+            Some(new) => {
+                self.readiness.insert(name.clone(), new);
+            }
+            None => {
+                self.readiness.remove(name);
+            }
         }
     }
 
@@ -215,23 +223,22 @@ impl Tenants {
         namespace: &str,
         derivations: &Derivations,
     ) -> Option<&ObjectName> {
-        let lives = |name: &ObjectName| {
-            let there = derivations.existing(&Derived {
-                kind: DerivedKind::Gateway,
-                name: name.clone(),
-            });
-            there.is_some_and(|there| self.is_uid_of(&there.owner, name))
-        };
-        let created =
-            |name: &ObjectName| self.given.get(name).map_or(i64::MAX, |given| given.created);
         let all = self.in_namespace.of(namespace);
         all.min_by_key(|name| {
             (
-                !lives(name),
-                created(name),
+                !self.lives(name, derivations),
+                self.given.get(name).map_or(i64::MAX, |given| given.created),
                 !self.resolved.contains_key(*name),
                 *name,
             )
         })
+    }
+
+    fn lives(&self, name: &ObjectName, derivations: &Derivations) -> bool {
+        let there = derivations.existing(&Derived {
+            kind: DerivedKind::Gateway,
+            name: name.clone(),
+        });
+        there.is_some_and(|there| self.is_uid_of(&there.owner, name))
     }
 }

@@ -110,7 +110,9 @@ fn existing_objects_that_are_observed_later_count_as_well() {
 
 #[test]
 fn a_namespace_keeps_its_label_until_it_is_known_that_nobody_takes_it_in() {
-    let broken = || tenant("tenant-a", json!({"apex": ""}));
+    fn broken() -> Change {
+        tenant("tenant-a", json!({"apex": ""}))
+    }
     for (mended, expected) in [
         (
             tenant(
@@ -168,19 +170,6 @@ fn aged(name: &str, created: i64) -> Change {
 /// The cluster decides which of two is carried out, not the order of events.
 #[test]
 fn of_two_in_a_namespace_the_one_with_its_gateway_stays_else_the_older() {
-    let gateway = |name: &str| {
-        let derived = Derived {
-            kind: DerivedKind::Gateway,
-            name: ObjectName::new("tenant-a", name),
-        };
-        Change::Existing(
-            derived,
-            Some(Existing {
-                owner: name.into(),
-                ..Existing::default()
-            }),
-        )
-    };
     for (gateways, first) in [
         (vec![], "old"),
         (vec![gateway("a-new")], "a-new"),
@@ -209,4 +198,18 @@ fn of_two_in_a_namespace_the_one_with_its_gateway_stays_else_the_older() {
             }
         }
     }
+}
+
+fn gateway(name: &str) -> Change {
+    let derived = Derived {
+        kind: DerivedKind::Gateway,
+        name: ObjectName::new("tenant-a", name),
+    };
+    Change::Existing(
+        derived,
+        Some(Existing {
+            owner: name.into(),
+            ..Existing::default()
+        }),
+    )
 }

@@ -64,16 +64,19 @@ fn claimed(attachments: &[(Way, ParentKey, Attachment)]) -> Vec<(ListenerId, Hos
             let Some(by) = &attached.by_record else {
                 continue;
             };
-            let listener = || ListenerId {
-                parent: parent.clone(),
-                name: attached.listener.clone(),
-            };
-            all.extend(
-                attached
-                    .names
-                    .iter()
-                    .map(|(name, _)| (listener(), name.clone(), by.clone())),
-            );
+            fn listener(parent: &ParentKey, attached_listener: &Arc<str>) -> ListenerId {
+                ListenerId {
+                    parent: parent.clone(),
+                    name: attached_listener.clone(),
+                }
+            }
+            all.extend(attached.names.iter().map(|(name, _)| {
+                (
+                    listener(parent, &attached.listener),
+                    name.clone(),
+                    by.clone(),
+                )
+            }));
         }
     }
     all.sort();
@@ -191,13 +194,14 @@ impl<'a> Admission<'a> {
             .covering()
             .chain([Hostname::any()])
             .filter(|wide| of.hostname.covers(wide));
-        let is_of_another = |wide| {
-            let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
-            owner.is_some_and(|owner| {
-                owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+        wider
+            .any(|wide| {
+                let owner = self.register.owner(&Ownable::Admitted(at.clone(), wide));
+                owner.is_some_and(|owner| {
+                    owner.namespace != *namespace && !granted.has(hostname, &owner.namespace)
+                })
             })
-        };
-        wider.any(is_of_another).then_some(namespace)
+            .then_some(namespace)
     }
 
     /// True if the owner of listeners has a wildcard listener of its own that admits namespaces,
@@ -274,13 +278,12 @@ impl<'a> Admission<'a> {
         key: &RouteKey,
         attachments: &[(Way, ParentKey, Attachment)],
     ) -> Verdict {
-        let (mut lost, mut pending) = (Vec::new(), Vec::new());
+        let mut lost = Vec::new();
+        let mut pending = Vec::new();
         let mut exceeded = None;
         for (_, name, by) in claimed(attachments) {
-            let (namespace, what) = (
-                &key.name.namespace,
-                Ownable::Admitted(by.at.clone(), name.clone()),
-            );
+            let namespace = &key.name.namespace;
+            let what = Ownable::Admitted(by.at.clone(), name.clone());
             if self.has_name(&by, &name, namespace) {
                 continue;
             }
@@ -296,15 +299,6 @@ impl<'a> Admission<'a> {
                 lost.push(name)
             }
         }
-        let named = |mut names: Vec<Hostname>| {
-            names.sort();
-            names.dedup();
-            let texts = names.iter().map(|name| match name.is_any() {
-                true => "the catch-all hostname".to_owned(),
-                false => format!("hostname {name}"),
-            });
-            texts.collect::<Vec<_>>().join(", ")
-        };
         if !lost.is_empty() {
             let text = format!(
                 "{}: at this listener it belongs to another namespace, itself or by a wildcard over it: the first one keeps it; take another name, or ask the operator of the installation to release it",
@@ -330,6 +324,19 @@ impl<'a> Admission<'a> {
     }
 }
 
+fn named(mut names: Vec<Hostname>) -> String {
+    names.sort();
+    names.dedup();
+    let texts = names.iter().map(|name| {
+        if name.is_any() {
+            "the catch-all hostname".to_owned()
+        } else {
+            format!("hostname {name}")
+        }
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
 /// Registers the hostnames that a route claims now, in place of its former claims; `dates` is true
 /// if creation times are trusted. Returns the hostnames of its former and present claims, each with
 /// its listener.
@@ -341,7 +348,8 @@ pub(super) fn claim_for_route(
     dates: bool,
     dirty: &mut Dirty,
 ) -> Vec<(ListenerId, Hostname)> {
-    let (before, after) = (claimed(old), claimed(new));
+    let before = claimed(old);
+    let after = claimed(new);
     let gone = before
         .iter()
         .filter(|claim| after.binary_search(claim).is_err())
@@ -376,7 +384,8 @@ pub(super) fn note_admitting(
     new: Option<&Parent>,
     dirty: &mut Dirty,
 ) {
-    let (before, after) = (wide_listeners(old), wide_listeners(new));
+    let before = wide_listeners(old);
+    let after = wide_listeners(new);
     let gone = before
         .iter()
         .filter(|one| !after.contains(one))

@@ -34,10 +34,8 @@ pub(super) fn too_large(cost: Cost, allowed: Cost) -> Option<String> {
     let parts = [Dimension::Envoy, Dimension::Program].into_iter();
     let mut beyond = parts.filter(|dimension| cost.of(*dimension) > allowed.of(*dimension) / PART);
     beyond.next().map(|dimension| {
-        let (found, most) = (
-            dimension.amount(cost.of(dimension)),
-            dimension.amount(allowed.of(dimension) / PART),
-        );
+        let found = dimension.amount(cost.of(dimension));
+        let most = dimension.amount(allowed.of(dimension) / PART);
         format!(
             "it needs {found}, one object may need {most}, a quarter of {}: {}",
             dimension.option(),
@@ -54,11 +52,9 @@ pub(super) fn beyond(
     allowed: Cost,
 ) -> String {
     let texts = dimensions.map(|dimension| {
-        let (option, most, found) = (
-            dimension.option(),
-            dimension.amount(allowed.of(dimension)),
-            cost.of(dimension),
-        );
+        let option = dimension.option();
+        let most = dimension.amount(allowed.of(dimension));
+        let found = cost.of(dimension);
         format!(
             "{option}, {most}, this one needs {}: {}",
             dimension.amount(found),

@@ -32,9 +32,10 @@ pub(super) fn check(
     if allowed.iter().any(|allowed| allowed.covers(hostname)) {
         return Ok(());
     }
-    let found = match hostname.is_any() {
-        true => "a listener or route without a hostname".to_owned(),
-        false => format!("hostname {hostname}"),
+    let found = if hostname.is_any() {
+        "a listener or route without a hostname".to_owned()
+    } else {
+        format!("hostname {hostname}")
     };
     let mut expected: Vec<String> = allowed
         .iter()
@@ -61,11 +62,12 @@ pub(super) fn is_within(hostname: &Hostname, domain: &Hostname) -> bool {
         .as_str()
         .strip_prefix("*.")
         .unwrap_or(hostname.as_str());
-    let below = || {
-        bare.strip_suffix(domain.as_str())
-            .is_some_and(|rest| rest.ends_with('.'))
-    };
-    domain.is_exact() && (bare == domain.as_str() || below())
+    domain.is_exact() && (bare == domain.as_str() || below(bare, domain))
+}
+
+fn below(bare: &str, domain: &Hostname) -> bool {
+    bare.strip_suffix(domain.as_str())
+        .is_some_and(|rest| rest.ends_with('.'))
 }
 
 #[cfg(test)]
@@ -91,11 +93,11 @@ mod tests {
                 "namespace": "infra", "name": "p"}}});
         let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"namespace": "infra", "name": "p"}, "spec": {"allowedHostnames": allowed}});
-        let namespace = |name: &str, labels: Value| {
+        fn namespace(name: &str, labels: Value) -> Change {
             put(
                 json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}),
             )
-        };
+        }
         let blue = namespace("blue", json!({"team": "blue"}));
         let given = namespace("given", json!({HOST_LABEL: "given.org"}));
         engine.apply(

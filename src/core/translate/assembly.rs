@@ -84,10 +84,8 @@ impl Assembly<'_> {
                 }
             }
         };
-        let (addresses, cdn_id) = (
-            frontend.addresses().to_vec(),
-            self.service_endpoints.cdn_id(),
-        );
+        let addresses = frontend.addresses().to_vec();
+        let cdn_id = self.service_endpoints.cdn_id();
         Some(Frontend {
             id: id.clone(),
             addresses,

@@ -11,7 +11,6 @@ use super::attachments::{
 use super::by_record::ByRecord;
 use super::default_gateways;
 use super::dirty::Dirty;
-use super::gateway_exposure::GatewayExposure;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
@@ -90,9 +89,9 @@ impl Attaching<'_> {
                 .union(&after)
                 .map(|(listener, hostname, _)| (listener.clone(), hostname.clone())),
         );
-        let listeners = |all: &BTreeSet<Contribution>| -> BTreeSet<ListenerId> {
+        fn listeners(all: &BTreeSet<Contribution>) -> BTreeSet<ListenerId> {
             all.iter().map(|(listener, ..)| listener.clone()).collect()
-        };
+        }
         let (before, after) = (listeners(&before), listeners(&after));
         dirty.statuses.extend(
             before
@@ -122,10 +121,6 @@ impl Attaching<'_> {
 
     /// Frees what the route counts for at default Gateways that it comes to no longer.
     fn leave_defaults(&mut self, key: &RouteKey, new: &OfRoute, dirty: &mut Dirty) {
-        let defaults = |all: &[(Way, ParentKey, Attachment)]| -> BTreeSet<ParentKey> {
-            let all = all.iter().filter(|(way, ..)| *way == Way::Default);
-            all.map(|(_, parent, _)| parent.clone()).collect()
-        };
         for gone in defaults(self.attachments.of(key)).difference(&defaults(new)) {
             self.quotas
                 .charge_default(&(key.clone(), gone.clone()), None, dirty);
@@ -134,7 +129,8 @@ impl Attaching<'_> {
 
     fn attachments_of(&mut self, key: &RouteKey, dirty: &mut Dirty) -> OfRoute {
         let mut all = Vec::new();
-        let (store, parents) = (self.store, self.parents);
+        let store = self.store;
+        let parents = self.parents;
         let Some(route) = store.route(key) else {
             return all;
         };
@@ -164,6 +160,11 @@ impl Attaching<'_> {
         }
         all
     }
+}
+
+fn defaults(all: &[(Way, ParentKey, Attachment)]) -> BTreeSet<ParentKey> {
+    let all = all.iter().filter(|(way, ..)| *way == Way::Default);
+    all.map(|(_, parent, _)| parent.clone()).collect()
 }
 
 impl Attachments {
@@ -204,91 +205,93 @@ impl Attachments {
         let Some((route, attachments)) = store.route(key).zip(self.get(key)) else {
             return false;
         };
-        let stays = |(way, _, attachment): &&(Way, ParentKey, Attachment)| {
-            let reference = match way {
-                Way::Reference(index) => route.parents.get(*index),
-                Way::Default => None,
-            };
-            let named = reference
-                .and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
-            let own = match named.and_then(|named| store.grant(key, &named)) {
-                Some(grant) => grant.granted.iter().map(Some).collect(),
-                None => route
-                    .hostnames
-                    .iter()
-                    .map(|name| name.as_ref().ok())
-                    .collect::<Vec<_>>(),
-            };
-            let shares = |name: &Option<&Hostname>| {
-                let mut names = changed.values().flatten();
-                names.any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
-            };
-            let untouched = |taken: &Attached| !changed.contains_key(&*taken.listener);
-            (reference.is_some() || *way == Way::Default)
-                && reference
-                    .is_none_or(|reference| reference.section.is_none() && reference.port.is_none())
-                && !own.is_empty()
-                && !own.iter().any(shares)
-                && !attachment.listeners.is_empty()
-                && attachment.listeners.iter().all(untouched)
-        };
         let mut here = attachments
             .iter()
             .filter(|(_, of, _)| of == parent)
             .peekable();
-        here.peek().is_some() && here.all(|attachment| stays(&attachment))
+        here.peek().is_some()
+            && here.all(|(way, _, attachment)| {
+                let reference = match way {
+                    Way::Reference(index) => route.parents.get(*index),
+                    Way::Default => None,
+                };
+                let named = reference
+                    .and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
+                let own = match named.and_then(|named| store.grant(key, &named)) {
+                    Some(grant) => grant.granted.iter().map(Some).collect(),
+                    None => route
+                        .hostnames
+                        .iter()
+                        .map(|name| name.as_ref().ok())
+                        .collect::<Vec<_>>(),
+                };
+                (reference.is_some() || *way == Way::Default)
+                    && reference.is_none_or(|reference| {
+                        reference.section.is_none() && reference.port.is_none()
+                    })
+                    && !own.is_empty()
+                    && !own.iter().any(|name| {
+                        let mut names = changed.values().flatten();
+                        names
+                            .any(|other| name.is_none_or(|name| name.intersection(other).is_some()))
+                    })
+                    && !attachment.listeners.is_empty()
+                    && attachment
+                        .listeners
+                        .iter()
+                        .all(|taken| !changed.contains_key(&*taken.listener))
+            })
     }
 }
 
 /// Returns the listeners that differ for attachment in two evaluations of one parent, with their
 /// hostnames before and after; `None` if all of them may differ.
 fn changed<'a>(old: &'a Parent, new: &'a Parent) -> Option<BTreeMap<&'a str, Vec<&'a Hostname>>> {
-    let stands = |parent: &'a Parent| {
-        let placement = &parent.placement;
-        let GatewayExposure {
-            route_hostnames,
-            allowed_hostnames,
-            ..
-        } = &placement.exposure;
-        (
-            &parent.accepted,
-            &placement.gateway,
-            &placement.frontend_owner,
-            &parent.listeners_of,
-            route_hostnames,
-            allowed_hostnames,
-        )
-    };
-    if stands(old) != stands(new) {
+    if !stand_alike(old, new) {
         return None;
     }
-    let seen = |parent: &'a Parent| -> BTreeMap<&'a str, _> {
-        let view = |l: &'a ParentListener| {
-            (
-                &*l.name,
-                (
-                    l.port,
-                    &l.hostname,
-                    l.misnamed,
-                    l.protocol,
-                    l.kinds,
-                    &l.allowed,
-                ),
-            )
-        };
-        parent.listeners.iter().map(view).collect()
-    };
-    let (before, after) = (seen(old), seen(new));
+    let before = by_name(old);
+    let after = by_name(new);
     let mut changed: BTreeMap<&str, Vec<&Hostname>> = BTreeMap::new();
     for (one, other) in [(&before, &after), (&after, &before)] {
-        for (name, view) in one
-            .iter()
-            .filter(|(name, view)| other.get(*name) != Some(view))
-        {
-            changed.entry(name).or_default().push(view.1);
+        for (name, listener) in one.iter().filter(|(name, listener)| {
+            other
+                .get(*name)
+                .is_none_or(|other| !take_alike(listener, other))
+        }) {
+            changed.entry(name).or_default().push(&listener.hostname);
         }
     }
     Some(changed)
+}
+
+/// True if two evaluations of a parent differ in their listeners at most.
+fn stand_alike(old: &Parent, new: &Parent) -> bool {
+    let before = &old.placement;
+    let after = &new.placement;
+    old.accepted == new.accepted
+        && old.listeners_of == new.listeners_of
+        && before.gateway == after.gateway
+        && before.frontend_owner == after.frontend_owner
+        && before.exposure.route_hostnames == after.exposure.route_hostnames
+        && before.exposure.allowed_hostnames == after.exposure.allowed_hostnames
+}
+
+fn by_name(parent: &Parent) -> BTreeMap<&str, &ParentListener> {
+    let listeners = parent.listeners.iter();
+    listeners
+        .map(|listener| (&*listener.name, listener))
+        .collect()
+}
+
+/// True if two evaluations of a listener take the same routes.
+fn take_alike(one: &ParentListener, other: &ParentListener) -> bool {
+    one.port == other.port
+        && one.hostname == other.hostname
+        && one.misnamed == other.misnamed
+        && one.protocol == other.protocol
+        && one.kinds == other.kinds
+        && one.allowed == other.allowed
 }
 
 fn decide(
@@ -301,10 +304,6 @@ fn decide(
     let section = reference.and_then(|reference| reference.section.as_deref());
     let port = reference.and_then(|reference| reference.port);
     let chosen = section.is_some() || port.is_some();
-    let refuse = |reason, text: String| Attachment {
-        listeners: Vec::new(),
-        accepted: Err((reason, text)),
-    };
     if let Err((_, text)) = &parent.accepted {
         return refuse(
             Reason::NotAllowedByListeners,
@@ -362,7 +361,8 @@ fn decide(
     } else {
         valid
     };
-    let (mut listeners, mut accepted) = (Vec::new(), Ok(()));
+    let mut listeners = Vec::new();
+    let mut accepted = Ok(());
     let granted: Option<Vec<&Hostname>> = grant.map(|grant| grant.granted.iter().collect());
     for listener in allowed.into_iter().filter(|listener| !listener.misnamed) {
         let own_names = granted
@@ -410,5 +410,12 @@ fn decide(
     Attachment {
         listeners,
         accepted,
+    }
+}
+
+fn refuse(reason: Reason, text: String) -> Attachment {
+    Attachment {
+        listeners: Vec::new(),
+        accepted: Err((reason, text)),
     }
 }

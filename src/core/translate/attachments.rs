@@ -76,9 +76,10 @@ impl Attachments {
     /// Sets the attachments of a route, and its contributions to listeners.
     pub(super) fn set(&mut self, key: &RouteKey, new: OfRoute) -> Moved {
         let after = handed_out(key, &new);
-        let old = match new.is_empty() {
-            true => self.of_route.remove(key),
-            false => self.of_route.insert(key.clone(), new),
+        let old = if new.is_empty() {
+            self.of_route.remove(key)
+        } else {
+            self.of_route.insert(key.clone(), new)
         };
         let old = old.unwrap_or_default();
         let before = handed_out(key, &old);

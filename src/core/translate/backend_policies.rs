@@ -159,13 +159,7 @@ impl BackendPolicies {
             .chain(&new)
             .flat_map(|(policy, _)| places_of(policy))
             .collect();
-        let first = |of: &Self| -> Vec<_> {
-            places
-                .iter()
-                .map(|place| of.first(place).cloned())
-                .collect()
-        };
-        let before = first(self);
+        let before = self.first_of_each(&places);
         for (of, there) in [(&old, false), (&new, true)] {
             let Some((policy, judged)) = of else { continue };
             for place in places_of(policy) {
@@ -181,11 +175,18 @@ impl BackendPolicies {
         if let Some(new) = new {
             self.judged.insert(key.clone(), new);
         }
-        let after = first(self);
+        let after = self.first_of_each(&places);
         let changed = places.into_iter().zip(before.into_iter().zip(after));
         let changed =
             changed.filter(|(_, (before, after))| before != after || after.as_ref() == Some(key));
         changed.map(|((service, ..), _)| service).collect()
+    }
+
+    fn first_of_each(&self, places: &BTreeSet<Place>) -> Vec<Option<ObjectKey>> {
+        places
+            .iter()
+            .map(|place| self.first(place).cloned())
+            .collect()
     }
 
     /// Which policy comes first at a place.
@@ -419,13 +420,12 @@ pub(super) fn compile_backend(
     dirty: &mut Dirty,
 ) {
     let is_used = emissions.backends().is_used(&id);
-    let made = || Backend {
-        transport: policies.transport(&id),
-        retries: policies.retries(&id),
-        id: id.clone(),
-    };
     let resource = is_used
-        .then(made)
+        .then(|| Backend {
+            transport: policies.transport(&id),
+            retries: policies.retries(&id),
+            id: id.clone(),
+        })
         .map(|backend| Resource::Cluster(Cluster::Backend(backend)));
     emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

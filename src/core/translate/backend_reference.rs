@@ -46,16 +46,15 @@ impl Referrer<'_> {
             );
             return Err((Reason::RefNotPermitted, text));
         }
-        let missing = |text: String| (Reason::BackendNotFound, format!("{field}: {text}"));
         let service = store
             .service(name)
-            .ok_or_else(|| missing(format!("Service {name} does not exist")))?;
+            .ok_or_else(|| missing(format!("Service {name} does not exist"), &field))?;
         if service.external_name {
             let text =
                 format!("{field}: Service {name} has type ExternalName, which is not supported");
             return Err((Reason::UnsupportedValue, text));
         }
-        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port")))?;
+        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port"), &field))?;
         let known = service.port(port, transport).ok_or_else(|| {
             let ports = service.ports.iter().filter(|p| p.transport == transport);
             let ports: Vec<_> = ports.map(|p| p.port.to_string()).collect();
@@ -64,11 +63,14 @@ impl Referrer<'_> {
             } else {
                 "ports"
             };
-            missing(format!(
-                "{:?} port {port}: Service {name} has {of} {}",
-                &*name.name,
-                ports.join(", ")
-            ))
+            missing(
+                format!(
+                    "{:?} port {port}: Service {name} has {of} {}",
+                    &*name.name,
+                    ports.join(", ")
+                ),
+                &field,
+            )
         })?;
         Ok((
             ServicePort {
@@ -108,4 +110,8 @@ impl Referrer<'_> {
             protocol,
         })
     }
+}
+
+fn missing(text: String, field: &str) -> (Reason, String) {
+    (Reason::BackendNotFound, format!("{field}: {text}"))
 }

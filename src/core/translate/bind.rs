@@ -118,9 +118,6 @@ impl Binding<'_> {
     /// Those of a refused Gateway belong to it as well, since its Service still leads there.
     fn recorded_ports(&self, name: &ObjectName) -> BTreeSet<u16> {
         let key = ParentKey::Gateway(name.clone());
-        let shares_envoys = |placement: &GatewayPlacement| {
-            placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none()
-        };
         let parent = self.parents.get(&key).filter(|parent| {
             self.quotas.admits_ports_of(&key)
                 && (parent.accepted.is_err() || shares_envoys(&parent.placement))
@@ -189,11 +186,8 @@ impl Binding<'_> {
             None if is_shared(place) => addresses(settings, &[]),
             None => Vec::new(),
         };
-        let bind = |reached: Vec<IpAddr>| match settings.bind.is_empty() || reached.is_empty() {
-            true => reached,
-            false => settings.bind.clone(),
-        };
-        let (addresses, everywhere) = (bind(reached), bind(everywhere));
+        let addresses = listened_on(reached, &settings.bind);
+        let everywhere = listened_on(everywhere, &settings.bind);
         let reserved = reserved_ports(settings);
         let shared_service_ports =
             shared_service_ports(store, settings).filter(|_| is_shared(place));
@@ -219,7 +213,8 @@ impl Binding<'_> {
 
     /// The Envoy port for each port of a Gateway of the dedicated fleet, as recorded.
     fn targets(&self, gateway: &Gateway) -> Option<BTreeMap<TransportPort, u16>> {
-        let (name, ports) = (&gateway.meta.name, self.gateway_services.ports());
+        let name = &gateway.meta.name;
+        let ports = self.gateway_services.ports();
         if let Some(service) = self.parents.service_of(name) {
             let shares = self.gateway_services.port_outcomes(name);
             let mut targets = named_service::recorded(service, name, self.store);
@@ -246,6 +241,19 @@ impl Binding<'_> {
             targets
         })
     }
+}
+
+/// The addresses to listen on: those of the settings replace those that are reached.
+fn listened_on(reached: Vec<IpAddr>, bind: &[IpAddr]) -> Vec<IpAddr> {
+    if bind.is_empty() || reached.is_empty() {
+        reached
+    } else {
+        bind.to_vec()
+    }
+}
+
+fn shares_envoys(placement: &GatewayPlacement) -> bool {
+    placement.exposure.fleet == Fleet::Dedicated && placement.service.is_none()
 }
 
 /// The addresses that a Gateway is bound to, sorted.

@@ -115,11 +115,10 @@ impl Blaming<'_> {
                     .chain(sets)
                     .filter_map(|key| self.admission.parents.get(&key))
                 {
-                    let checks = |clients: &Clients| matches!(clients, Clients::Checked(own) if own.roots == *name);
                     let listeners = parent
                         .listeners
                         .iter()
-                        .filter(|listener| checks(&listener.clients));
+                        .filter(|listener| checks(&listener.clients, name));
                     blame
                         .listeners
                         .extend(listeners.map(|listener| parent.id(listener)));
@@ -149,8 +148,11 @@ impl Blaming<'_> {
     /// resource and of the chain, if Envoys of these fleets serve the frontend.
     pub(super) fn of_chain(self, frontend: &str, chain: &str, fleets: &Fleets) -> Blame {
         let mut blame = Blame::default();
-        let named = |id: &FrontendId| fleets.has(&id.fleet()) && id.to_string() == frontend;
-        for (_, state) in self.frontends.iter().filter(|(id, _)| named(id)) {
+        for (_, state) in self
+            .frontends
+            .iter()
+            .filter(|(id, _)| named(id, &frontend, fleets))
+        {
             let led = state
                 .matcher()
                 .all()
@@ -182,14 +184,10 @@ impl Blaming<'_> {
             .of(route)
             .iter()
             .any(|(_, parent, attachment)| {
-                let id = |name: &Arc<str>| ListenerId {
-                    parent: parent.clone(),
-                    name: name.clone(),
-                };
                 attachment
                     .listeners
                     .iter()
-                    .any(|attached| self.is_listener_of(&id(&attached.listener), fleets))
+                    .any(|attached| self.is_listener_of(&id(&attached.listener, parent), fleets))
             })
     }
 
@@ -207,5 +205,20 @@ impl Blaming<'_> {
                 .map(|(route, _)| route.clone()),
         );
         blame.listeners.push(listener.clone());
+    }
+}
+
+fn checks(clients: &Clients, name: &crate::model::RootsName) -> bool {
+    matches!(clients, Clients::Checked(own) if own.roots == *name)
+}
+
+fn named(id: &FrontendId, frontend: &str, fleets: &Fleets) -> bool {
+    fleets.has(&id.fleet()) && id.to_string() == *frontend
+}
+
+fn id(name: &Arc<str>, parent: &ParentKey) -> ListenerId {
+    ListenerId {
+        parent: parent.clone(),
+        name: name.clone(),
     }
 }

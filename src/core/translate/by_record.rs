@@ -23,13 +23,12 @@ impl ByRecord {
     pub(super) fn of(parent: &Parent, listener: &ParentListener, created: i64) -> Option<Self> {
         let is_shared = parent.placement.exposure.route_hostnames == Some(RouteHostnames::Shared);
         let decides = is_contended(parent, listener);
-        let by = || ByRecord {
+        // Of several routes without hostnames the oldest is served, in whatever namespace it is.
+        (admits_others(listener) && !is_shared && listener.has_hostnames()).then(|| ByRecord {
             at: parent.listeners_of.clone(),
             created,
             decides,
-        };
-        // Of several routes without hostnames the oldest is served, in whatever namespace it is.
-        (admits_others(listener) && !is_shared && listener.has_hostnames()).then(by)
+        })
     }
 }
 

@@ -35,7 +35,6 @@ pub(super) fn look_up<'a>(
             format!("{kind} {name} of group {group:?} is not supported, use a core ConfigMap");
         return Err((not_supported, text));
     };
-    let invalid = |text: String| (Reason::InvalidCACertificateRef, text);
     let bundle = bundle.ok_or_else(|| invalid(format!("{kind} {name} does not exist")))?;
     let bundle = bundle
         .as_ref()
@@ -52,6 +51,10 @@ pub(super) fn look_up<'a>(
         )));
     }
     Ok(bundle)
+}
+
+fn invalid(text: String) -> (Reason, String) {
+    (Reason::InvalidCACertificateRef, text)
 }
 
 /// The next time at which the certificates to trust of these references are others.

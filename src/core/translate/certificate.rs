@@ -186,14 +186,15 @@ pub(super) fn resolve(
     now: SystemTime,
 ) -> Result<Arc<Certificate>, Unusable> {
     let name = &reference.name;
-    let refused = |reason: Reason, text: String| {
+    fn refused(reason: Reason, text: String) -> Result<Arc<Certificate>, Unusable> {
         Err(Unusable {
             error: (reason, text),
             instead: None,
         })
-    };
+    }
     if !reference.group.is_empty() || reference.kind != "Secret" {
-        let (group, kind) = (&reference.group, &reference.kind);
+        let group = &reference.group;
+        let kind = &reference.kind;
         let text = format!(
             "{field}: {kind} {name} of group {group:?} is not supported, use a core Secret"
         );

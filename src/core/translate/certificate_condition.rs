@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::attachments::{Attached, Attachment, Way};
+use super::attachments::{Attachment, Way};
 use super::certificate::Served;
 use super::certificate_warning::{CertificateWarning, named};
 use super::dirty::Dirty;
@@ -28,10 +28,12 @@ pub(super) fn of_listener(listener: &ParentListener, issuance: &Issuance) -> Opt
             .is_some_and(|by| **by != *CERT_MANAGER),
         _ => false,
     };
-    let told = |warning: &&CertificateWarning| {
-        !(is_renewed && warning.reason == Reason::CertificateExpiring)
-    };
-    condition(listener.warnings.iter().filter(told))
+    condition(
+        listener
+            .warnings
+            .iter()
+            .filter(|warning| !(is_renewed && warning.reason == Reason::CertificateExpiring)),
+    )
 }
 
 /// The condition of a Gateway, about its client certificate.
@@ -65,11 +67,9 @@ pub(super) fn of_route(
         let is_refused = |hostname: &&Hostname| {
             **hostname != listener.hostname && !hostname.is_certified_by(names)
         };
-        let is_narrower =
-            |other: &Hostname| *other != listener.hostname && listener.hostname.covers(other);
         let is_served_here = |hostname: &&Hostname| {
             !attached(all, parents).any(|(at, other, _)| {
-                is_narrower(&other.hostname)
+                is_narrower(&other.hostname, &listener.hostname)
                     && other.hostname.covers(hostname)
                     && at.frontend(other.transport_port()) == id
             })
@@ -99,6 +99,10 @@ pub(super) fn of_route(
     (!texts.is_empty()).then(|| warning(Reason::CertificateNotForHostname, texts.join("; ")))
 }
 
+fn is_narrower(other: &Hostname, listener_hostname: &Hostname) -> bool {
+    *other != *listener_hostname && listener_hostname.covers(other)
+}
+
 type Names = [(Hostname, Hostname)];
 
 /// The listeners of attachments, each with the hostnames that it takes.
@@ -110,14 +114,13 @@ fn attached<'a>(
         .iter()
         .filter_map(|(_, key, attachment)| Some((parents.get(key)?, attachment)));
     parents.flat_map(|(parent, attachment)| {
-        let of = move |attached: &'a Attached| {
+        attachment.listeners.iter().filter_map(move |attached| {
             Some((
                 parent,
                 parent.listener(&attached.listener)?,
                 &attached.names[..],
             ))
-        };
-        attachment.listeners.iter().filter_map(of)
+        })
     })
 }
 
@@ -129,26 +132,27 @@ pub(super) fn touch_routes(
     store: &Store,
     dirty: &mut Dirty,
 ) {
-    let judged = |parent: Option<&Parent>| -> Vec<(Arc<str>, Option<Vec<Hostname>>)> {
-        let listeners = parent
-            .into_iter()
-            .flat_map(|parent| &parent.listeners)
-            .filter(|listener| is_judged(listener));
-        listeners
-            .map(|listener| {
-                (
-                    listener.name.clone(),
-                    known_names(&listener.served).map(<[_]>::to_vec),
-                )
-            })
-            .collect()
-    };
     let (Some(old), Some(new)) = (old, new) else {
         return;
     };
     if judged(Some(old)) != judged(Some(new)) {
         touch_routes_at(new, store, dirty);
     }
+}
+
+fn judged(parent: Option<&Parent>) -> Vec<(Arc<str>, Option<Vec<Hostname>>)> {
+    let listeners = parent
+        .into_iter()
+        .flat_map(|parent| &parent.listeners)
+        .filter(|listener| is_judged(listener));
+    listeners
+        .map(|listener| {
+            (
+                listener.name.clone(),
+                known_names(&listener.served).map(<[_]>::to_vec),
+            )
+        })
+        .collect()
 }
 
 /// Marks the statuses of the routes at a parent, if they are judged by the certificate that a

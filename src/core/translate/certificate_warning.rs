@@ -105,14 +105,16 @@ fn refusals(
     let findings = judgement
         .map(|judgement| judgement.findings(certificate, around.now))
         .unwrap_or_default();
-    let warning = |finding: pki::Finding| CertificateWarning {
-        reason: Reason::CertificateNotValid,
-        text: format!(
-            "the certificate in Secret {name} is refused by {}: {finding}",
-            finding.refuser
-        ),
-    };
-    findings.into_iter().map(warning).collect()
+    findings
+        .into_iter()
+        .map(|finding| CertificateWarning {
+            reason: Reason::CertificateNotValid,
+            text: format!(
+                "the certificate in Secret {name} is refused by {}: {finding}",
+                finding.refuser
+            ),
+        })
+        .collect()
 }
 
 /// The Secret with a certificate; the last good one is not in its Secret any more.
@@ -134,12 +136,12 @@ pub(super) fn of_certificate(
     let now = around.now;
     let secret = secret_of(certificate, name, around);
     let mut warnings = Vec::new();
-    let mut warn = |reason, text| warnings.push(CertificateWarning { reason, text });
     if certificate.not_after <= now {
         let end = rfc3339(certificate.not_after);
         warn(
             Reason::CertificateExpired,
             format!("the certificate in Secret {name} expired at {end}"),
+            &mut warnings,
         );
     }
     let end = end_of(certificate, secret);
@@ -157,12 +159,16 @@ pub(super) fn of_certificate(
              into the Secret before then",
             rfc3339(end)
         );
-        warn(Reason::CertificateExpiring, text);
+        warn(Reason::CertificateExpiring, text, &mut warnings);
     }
     not_yet_valid(certificate, now)
         .into_iter()
         .chain(warnings)
         .collect()
+}
+
+fn warn(reason: Reason, text: String, warnings: &mut Vec<CertificateWarning>) {
+    warnings.push(CertificateWarning { reason, text })
 }
 
 /// The times at which a certificate in a Secret is judged anew.
@@ -207,8 +213,10 @@ fn notices(certificate: &Certificate, secret: Option<&Secret>) -> Vec<(u32, Syst
         Duration::MAX
     };
     let end = end_of(certificate, secret);
-    let before_end = |days: u32| Some((days, end.checked_sub(longest.min(days * DAY))?));
-    NOTICES.into_iter().filter_map(before_end).collect()
+    NOTICES
+        .into_iter()
+        .filter_map(|days| Some((days, end.checked_sub(longest.min(days * DAY))?)))
+        .collect()
 }
 
 fn not_yet_valid(certificate: &Certificate, now: SystemTime) -> Option<CertificateWarning> {

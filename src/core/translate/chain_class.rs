@@ -193,7 +193,9 @@ mod tests {
     }
 
     fn params() -> impl Strategy<Value = TlsParams> {
-        let version = || select(vec![None, Some(TlsVersion::V1_2), Some(TlsVersion::V1_3)]);
+        fn version() -> prop::sample::Select<Option<TlsVersion>> {
+            select(vec![None, Some(TlsVersion::V1_2), Some(TlsVersion::V1_3)])
+        }
         let lists = (list(&["c", "d"]), list(&["c", "d"]), list(&["c", "d"]));
         (version(), version(), lists).prop_map(
             |(min, max, (ciphers, curves, signature_algorithms))| TlsParams {
@@ -304,22 +306,28 @@ mod tests {
 
     #[test]
     fn names_are_short_where_nothing_is_asked_for() {
-        let usual = |certificate, alpn: &[&str]| Termination {
-            certificate,
-            alpn: alpn.iter().copied().map(str::to_owned).collect(),
-            params: TlsParams::default(),
-            clients: None,
-        };
-        let name = |purpose, listener, tls| {
+        fn usual(certificate: CertificateSource, alpn: &[&str]) -> Termination {
+            Termination {
+                certificate,
+                alpn: alpn.iter().copied().map(str::to_owned).collect(),
+                params: TlsParams::default(),
+                clients: None,
+            }
+        }
+        fn name(purpose: Purpose, listener: Option<Hostname>, tls: Termination) -> String {
             ChainClass {
                 purpose,
                 listener,
                 tls: Some(tls),
             }
             .to_string()
-        };
-        let own = || CertificateSource::Fixed(fixed_name(&frontend(), &host("*.a.org")));
-        let wide = || Some(host("*.a.org"));
+        }
+        fn own() -> CertificateSource {
+            CertificateSource::Fixed(fixed_name(&frontend(), &host("*.a.org")))
+        }
+        fn wide() -> Option<Hostname> {
+            Some(host("*.a.org"))
+        }
         assert_eq!(
             name(
                 Purpose::Scopes,

@@ -193,11 +193,13 @@ impl Answering<'_> {
             return;
         }
         let frontend = self.frontends.get_or_insert(id);
-        let (was_idle, had_some) = (frontend.is_idle(), frontend.has_challenges());
+        let was_idle = frontend.is_idle();
+        let had_some = frontend.has_challenges();
         if !frontend.answer_challenges(host, thumbprint) {
             return;
         }
-        let (is_idle, has_some) = (frontend.is_idle(), frontend.has_challenges());
+        let is_idle = frontend.is_idle();
+        let has_some = frontend.has_challenges();
         dirty.tables.insert((id.clone(), None));
         // If all listeners lost their claims, the first challenge opens the port.
         if had_some != has_some {

@@ -329,7 +329,9 @@ mod tests {
         }
         let hostname = Hostname::of(hostname);
         let (winner, losers) = all.outcome(&hostname, |_| true);
-        let text = |id: &ListenerId| format!("{}/{}", id.parent.name().name, id.name);
+        fn text(id: &ListenerId) -> String {
+            format!("{}/{}", id.parent.name().name, id.name)
+        }
         (
             winner.map(|w| text(&w.listener)),
             losers
@@ -395,7 +397,9 @@ mod tests {
             shared(2, None, 1, "b.org", Protocol::Https),
             shared(1, Some(1), 0, "b.org", Protocol::Https),
         ];
-        let lost = |id: &str| vec![(id.to_owned(), Reason::HostnameConflict)];
+        fn lost(id: &str) -> Vec<(String, Reason)> {
+            vec![(id.to_owned(), Reason::HostnameConflict)]
+        }
         assert_eq!(
             check(&claims, "a.org"),
             (Some("gw/l0".into()), lost("gw/l0"))

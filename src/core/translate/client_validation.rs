@@ -76,12 +76,12 @@ impl ClientPolicy {
             })
         };
         let FrontendTls { default, ports } = frontend;
-        let of_port = |(port, own): (&u16, &Option<FrontendValidation>)| {
-            (*port, own.as_ref().map(|own| evaluated(Some(*port), own)))
-        };
         Self {
             default: default.as_ref().map(|default| evaluated(None, default)),
-            ports: ports.iter().map(of_port).collect(),
+            ports: ports
+                .iter()
+                .map(|(port, own)| (*port, own.as_ref().map(|own| evaluated(Some(*port), own))))
+                .collect(),
         }
     }
 
@@ -137,12 +137,6 @@ pub(super) fn union(
         Err((Reason::RefNotPermitted, text))
     };
     ca_bundles::union(&validation.references, now, |_, reference, before| {
-        let with = |(reason, text)| {
-            (
-                reason,
-                format!("with {} {}: {text}", reference.kind, reference.name),
-            )
-        };
         ca_bundles::look_up(
             reference,
             (store, now),
@@ -152,7 +146,12 @@ pub(super) fn union(
         .and_then(|found| {
             ca_bundles::bundle(before, found, &settings.limits)
                 .map(|()| found)
-                .map_err(with)
+                .map_err(|(reason, text)| {
+                    (
+                        reason,
+                        format!("with {} {}: {text}", reference.kind, reference.name),
+                    )
+                })
         })
         .map_err(|(reason, text)| (reason, format!("caCertificateRefs: {text}")))
     })

@@ -50,8 +50,10 @@ impl<'a> Units<'a> {
         if let Some(owner) = &owner {
             note_gateway(self.parents(), &id.gateway, &owner.listener, dirty);
         }
-        let ends_tls = |o: &&Owner| o.is_own && o.protocol.terminates();
-        let own = owner.as_ref().filter(ends_tls).zip(listener.as_ref());
+        let own = owner
+            .as_ref()
+            .filter(|o| o.is_own && o.protocol.terminates())
+            .zip(listener.as_ref());
         // This comes first, since chains depend on which of all frontends has the secret of the
         // name.
         self.place_secret(
@@ -361,11 +363,12 @@ impl<'a> Units<'a> {
         });
         // Without a route the chain finds no cluster for the SNI and resets, which excludes the
         // name from a wider listener.
-        let is_plain = |share: &WeightedTarget| match &share.target {
-            Target::Backend(id) => id.protocol == AppProtocol::Tcp,
-            Target::Invalid => true,
-        };
-        let by_sni = hostname.is_exact() && shares.len() <= 1 && shares.iter().all(is_plain)
+        let by_sni = hostname.is_exact()
+            && shares.len() <= 1
+            && shares.iter().all(|share| match &share.target {
+                Target::Backend(id) => id.protocol == AppProtocol::Tcp,
+                Target::Invalid => true,
+            })
             || shares.is_empty();
         if by_sni {
             let cluster =
@@ -431,11 +434,15 @@ impl<'a> Units<'a> {
         self.emissions
             .emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
         if let Some(shares) = datagrams {
-            let port = |share: WeightedTarget| match share.target {
-                Target::Backend(backend) => (Some(backend.port), share.weight),
-                Target::Invalid => (None, share.weight),
-            };
-            let targets = ClusterTargets::Weighted(shares.into_iter().map(port).collect());
+            let targets = ClusterTargets::Weighted(
+                shares
+                    .into_iter()
+                    .map(|share| match share.target {
+                        Target::Backend(backend) => (Some(backend.port), share.weight),
+                        Target::Invalid => (None, share.weight),
+                    })
+                    .collect(),
+            );
             dirty.set_cluster_targets(ClusterId::Udp(id.clone()), Some(targets));
         }
     }
@@ -455,16 +462,20 @@ impl<'a> Units<'a> {
 /// certificate is missing. Envoy keeps a whole Listener waiting until all secrets of its chains
 /// have arrived, which for a missing one delays every host of the port by seconds.
 fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -> bool {
-    let is_dark =
-        || listener.served.certificate().is_none() && matches!(name, SecretName::Fixed(..));
     match protocol {
         Protocol::Http | Protocol::Tcp | Protocol::Udp => false,
-        Protocol::Https => listener.clients == Clients::Nobody || is_dark(),
+        Protocol::Https => listener.clients == Clients::Nobody || is_dark(&name, &listener.served),
         Protocol::TlsTerminate => {
-            listener.clients == Clients::Nobody || is_dark() || listener.guard.refuses()
+            listener.clients == Clients::Nobody
+                || is_dark(&name, &listener.served)
+                || listener.guard.refuses()
         }
         Protocol::TlsPassthrough => listener.guard.refuses(),
     }
+}
+
+fn is_dark(name: &&SecretName, listener_served: &crate::translate::Served) -> bool {
+    listener_served.certificate().is_none() && matches!(name, SecretName::Fixed(..))
 }
 
 /// The unit of a port that passes nothing on.

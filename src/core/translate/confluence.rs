@@ -341,9 +341,7 @@ fn frontend_tls() -> impl Strategy<Value = Value> {
     let reference = (pick(NAMESPACES), pick(&["ca", "gone"]));
     let mode = pick(&["AllowValidOnly", "AllowInsecureFallback"]);
     let validation = (proptest::collection::vec(reference, 1..3), mode).prop_map(|(references, mode)| {
-        let reference =
-            |(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
-        let references: Vec<Value> = references.into_iter().map(reference).collect();
+        let references: Vec<Value> = references.into_iter().map(|(namespace, name)| json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name})).collect();
         json!({"validation": {"caCertificateRefs": references, "mode": mode}})
     });
     (validation, pick(&["every", "one", "others"])).prop_map(|(validation, ports)| match ports {
@@ -577,7 +575,9 @@ fn parameters(fleet: &str) -> Object {
 /// A Service that we made for a Gateway, with an address or without. Of the Envoy ports that are
 /// generated for it, one is the first choice for port 80 of Gateway a/g.
 fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
-    let port = |port: i32| json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443});
+    fn port(port: i32, target: &i32) -> Value {
+        json!({"name": format!("p{port}"), "port": port, "targetPort": target + port / 443})
+    }
     let datagrams =
         json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
     let ingress = if ip.is_empty() {
@@ -590,19 +590,19 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
             "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
                 "uid": "g", "controller": true}]},
-        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 25_200)], "ports": [port(80), port(443), datagrams]},
+        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 25_200)], "ports": [port(80, &target), port(443, &target), datagrams]},
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 
 /// The objects before any other: a class whose Gateways have addresses of their own, and one whose
 /// Gateways share them.
 fn classes() -> [Object; 3] {
-    let class = |name: &str, spec: Value| {
+    fn class(name: &str, spec: Value) -> Object {
         object(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": name}, "spec": spec}),
         )
-    };
+    }
     let parameters_ref = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "p"});
     let common = json!({"controllerName": CONTROLLER, "parametersRef": parameters_ref});
     [
@@ -654,10 +654,14 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         for change in &batch {
             match change {
                 Change::Object(ObjectChange::Put(object)) => {
-                    drop(last.insert(object.key(), Some(object.clone())))
+                    last.insert(object.key(), Some(object.clone()));
                 }
-                Change::Object(ObjectChange::Delete(key)) => drop(last.insert(key.clone(), None)),
-                fact => drop(told.insert(subject(fact), fact.clone())),
+                Change::Object(ObjectChange::Delete(key)) => {
+                    last.insert(key.clone(), None);
+                }
+                fact => {
+                    told.insert(subject(fact), fact.clone());
+                }
             }
         }
         let delta = engine.apply(batch, now());

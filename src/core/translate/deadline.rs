@@ -237,16 +237,17 @@ mod tests {
             message(&engine)
         );
         let name = ObjectName::new("default", "cert");
-        let awaited =
-            |by: Option<&str>| Change::Fact(Fact::ExpectedIssuer(name.clone(), by.map(Arc::from)));
-        engine.apply(vec![awaited(Some("acme"))], at(12));
+        fn awaited(by: Option<&str>, name: &ObjectName) -> Change {
+            Change::Fact(Fact::ExpectedIssuer(name.clone(), by.map(Arc::from)))
+        }
+        engine.apply(vec![awaited(Some("acme"), &name)], at(12));
         assert_eq!(message(&engine), "");
         assert_eq!(
             engine.brought_certificates(),
             [],
             "`certs` has it among those of issuers"
         );
-        engine.apply(vec![awaited(None)], at(12));
+        engine.apply(vec![awaited(None, &name)], at(12));
         let brought = engine.brought_certificates();
         assert_eq!(brought.len(), 1, "it is a user's");
         assert!(
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn of_two_references_a_valid_one_is_served_before_an_expired_one_and_the_unused_one_is_told() {
         let mut engine = engine();
-        let refer = |names: [&str; 2]| {
+        fn refer(names: [&str; 2]) -> Change {
             let references: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
             let tls = json!({"certificateRefs": references});
             let listener = json!({"name": "a", "port": 443, "protocol": "HTTPS", "hostname": "a.example.org", "tls": tls});
@@ -270,7 +271,7 @@ mod tests {
                 "edge",
                 json!({"gatewayClassName": "ours", "listeners": [listener]}),
             )
-        };
+        }
         engine.apply(
             vec![
                 changed(held("other", 0..100 * 24 * 3600)),
@@ -285,12 +286,12 @@ mod tests {
             message(&engine)
         );
         engine.apply(Vec::new(), at(20));
-        let served = |engine: &Engine| {
+        fn served(engine: &Engine) -> Option<SystemTime> {
             engine.hosts()[0]
                 .certificate
                 .as_ref()
                 .map(|held| held.not_after)
-        };
+        }
         assert_eq!(
             served(&engine),
             Some(at(100 * 24 * 3600)),
@@ -357,13 +358,14 @@ mod tests {
     #[test]
     fn an_expired_certificate_takes_the_place_of_the_last_good_one_when_that_ends_too() {
         let mut engine = started(vec![secret(0..20)], at(10));
-        let (good, expired) = (held("cert", 0..20), held("cert", 0..5));
-        let served = |engine: &Engine| {
+        let good = held("cert", 0..20);
+        let expired = held("cert", 0..5);
+        fn served(engine: &Engine) -> Option<SystemTime> {
             engine.hosts()[0]
                 .certificate
                 .as_ref()
                 .map(|held| held.not_after)
-        };
+        }
         engine.apply(
             vec![changed(expired.following(Some(&good), at(10)))],
             at(10),
@@ -379,11 +381,13 @@ mod tests {
 
     #[test]
     fn an_ended_edition_of_a_ca_is_left_out_by_itself() {
-        let certificate = |pem: &str, end: u64| CaCertificate {
-            pem: pem.into(),
-            not_before: at(1),
-            not_after: at(end),
-        };
+        fn certificate(pem: &str, end: u64) -> CaCertificate {
+            CaCertificate {
+                pem: pem.into(),
+                not_before: at(1),
+                not_after: at(end),
+            }
+        }
         let bundle = CaBundle::new(vec![certificate("OLD", 20), certificate("NEW", 30)]);
         let roots = ConfigMap {
             name: ObjectName::new("default", "ca"),
@@ -405,34 +409,36 @@ mod tests {
             put("BackendTLSPolicy", "web", policy),
             Change::put(Object::ConfigMap(roots)),
         ];
-        let roots = |delta: &Delta| {
-            let of = |resource: &Option<Resource>| match resource {
-                Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
-                _ => None,
-            };
-            delta.resources.values().find_map(of)
-        };
+        fn roots_in(delta: &Delta) -> Option<String> {
+            delta
+                .resources
+                .values()
+                .find_map(|resource| match resource {
+                    Some(Resource::Roots(roots)) => Some(roots.certificates.to_string()),
+                    _ => None,
+                })
+        }
         assert_eq!(
-            roots(&engine.apply(changes, at(15))).as_deref(),
+            roots_in(&engine.apply(changes, at(15))).as_deref(),
             Some("OLDNEW"),
             "both are valid"
         );
         assert_eq!(engine.next_deadline(), Some(at(20)), "the old one ends");
         assert_eq!(
-            roots(&engine.apply(Vec::new(), at(20))).as_deref(),
+            roots_in(&engine.apply(Vec::new(), at(20))).as_deref(),
             Some("NEW"),
             "it is left out"
         );
         assert_eq!(engine.next_deadline(), Some(at(30)), "the new one ends");
         engine.apply(Vec::new(), at(30));
-        let told = |engine: &Engine, key| {
+        fn told(engine: &Engine, key: &ObjectKey) -> String {
             let status = engine.status(key).expect("it is ours");
             status
                 .conditions()
                 .map(|c| c.message.clone())
                 .collect::<Vec<_>>()
                 .join("; ")
-        };
+        }
         let edge = ObjectKey::new(Kind::Gateway, ObjectName::new("default", "edge"));
         assert!(
             told(&engine, &edge).contains("all certificates in it have ended"),

@@ -17,12 +17,6 @@ const PARENTS: usize = 32;
 
 /// Ok if a Gateway that is to be a default one is: `None` where it is not to be.
 pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> Option<Verdict> {
-    let refuse = |reason, text: &str| {
-        Some(Err((
-            reason,
-            format!("spec.defaultScope has no effect: {text}"),
-        )))
-    };
     if !gateway.is_default {
         None
     } else if settings.channel == Channel::Standard {
@@ -42,6 +36,13 @@ pub(super) fn verdict(gateway: &Gateway, store: &Store, settings: &Settings) -> 
     } else {
         Some(Ok(()))
     }
+}
+
+fn refuse(reason: Reason, text: &str) -> Option<Result<(), (Reason, String)>> {
+    Some(Err((
+        reason,
+        format!("spec.defaultScope has no effect: {text}"),
+    )))
 }
 
 /// True if Gateways of a class may be default Gateways: whoever may create one would otherwise
@@ -66,12 +67,6 @@ pub(super) fn of_route<'a>(
 ) -> Vec<(&'a Parent, Attachment)> {
     let namespace = &route.meta.name.namespace;
     let asks = route.uses_defaults.then(|| parents.defaults());
-    let is_named = |parent: &Parent| {
-        route
-            .parents
-            .iter()
-            .any(|named| parent_key(named, namespace).is_some_and(|named| named == parent.key))
-    };
     let labels = store.labels(namespace);
     let allows = |parent: &Parent| {
         let own = &parent.key.name().namespace;
@@ -83,7 +78,7 @@ pub(super) fn of_route<'a>(
     let all = asks
         .into_iter()
         .flatten()
-        .filter(|parent| !is_named(parent) && allows(parent));
+        .filter(|parent| !is_named(parent, namespace, &route.parents) && allows(parent));
     let mut all: Vec<(&Parent, Attachment)> = all.map(|parent| (parent, attach(parent))).collect();
     all.sort_by_cached_key(|(parent, attachment)| {
         let name = parent.key.name().clone();
@@ -97,6 +92,16 @@ pub(super) fn of_route<'a>(
     });
     all.truncate(PARENTS.saturating_sub(route.parents.len()));
     all
+}
+
+fn is_named(
+    parent: &Parent,
+    namespace: &std::sync::Arc<str>,
+    route_parents: &std::sync::Arc<[ParentRef]>,
+) -> bool {
+    route_parents
+        .iter()
+        .any(|named| parent_key(named, namespace).is_some_and(|named| named == parent.key))
 }
 
 /// The reference to a default Gateway that stands in the status of a route.
@@ -200,35 +205,37 @@ mod tests {
         });
         let filter = json!({"type": "ExternalAuth",
             "externalAuth": {"protocol": "HTTP", "backendRef": {"name": "auth", "port": 80}}});
-        let filters =
-            |count: usize| json!({"port": 8080, "filters": {"requests": vec![&filter; count]}});
-        let mut apply = |changes: Vec<Change>| {
+        fn filters(count: usize, filter: &Value) -> Value {
+            json!({"port": 8080, "filters": {"requests": vec![&filter; count]}})
+        }
+        fn apply(changes: Vec<Change>, engine: &mut Engine) -> [[Option<&str>; 2]; 3] {
             engine.apply(changes, SystemTime::UNIX_EPOCH);
-            ["r1", "r2", "r3"].map(|route| ["infra", "b"].map(|at| accepted(&engine, route, at)))
-        };
-        let (good, refused) = (Some("Accepted"), Some("LimitReached"));
+            ["r1", "r2", "r3"].map(|route| ["infra", "b"].map(|at| accepted(engine, route, at)))
+        }
+        let good = Some("Accepted");
+        let refused = Some("LimitReached");
         let gateways = vec![
             gateway("infra", "g", json!({"port": 80})),
-            gateway("b", "g", filters(16)),
+            gateway("b", "g", filters(16, &filter)),
         ];
-        apply(gateways);
-        let told = apply(vec![route("r1"), route("r2"), route("r3")]);
+        apply(gateways, &mut engine);
+        let told = apply(vec![route("r1"), route("r2"), route("r3")], &mut engine);
         assert_eq!(told, [[good, good], [good, good], [good, refused]]);
         // The oldest, here the first by name, have what fits.
         assert_eq!(
-            apply(vec![Change::delete(key("r1"))]),
+            apply(vec![Change::delete(key("r1"))], &mut engine),
             [[None, None], [good, good], [good, good]]
         );
         assert_eq!(
-            apply(vec![route("r1")]),
+            apply(vec![route("r1")], &mut engine),
             [[good, good], [good, good], [good, refused]]
         );
         assert_eq!(
-            apply(vec![gateway("b", "g", filters(8))]),
+            apply(vec![gateway("b", "g", filters(8, &filter))], &mut engine),
             [[good, good]; 3]
         );
         assert_eq!(
-            apply(vec![gateway("b", "g", filters(16))]),
+            apply(vec![gateway("b", "g", filters(16, &filter))], &mut engine),
             [[good, good], [good, good], [good, refused]]
         );
     }

@@ -107,20 +107,20 @@ impl Emissions {
         if matches!(key, ResourceKey::Endpoints(_) | ResourceKey::Secret(_)) {
             return;
         }
-        let of = |value: Option<u64>| value.map_or(0, |value| fingerprint(&(key, value)));
-        self.digest = self.digest.wrapping_sub(of(old)).wrapping_add(of(new));
+        self.digest = self
+            .digest
+            .wrapping_sub(of(old, &key))
+            .wrapping_add(of(new, &key));
     }
+}
+
+fn of(value: Option<u64>, key: &&ResourceKey) -> u64 {
+    value.map_or(0, |value| fingerprint(&(*key, value)))
 }
 
 /// The backends that a resource refers to.
 pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     let mut all = BTreeSet::new();
-    let mut shares = |shares: &[WeightedTarget]| {
-        all.extend(shares.iter().filter_map(|share| match &share.target {
-            Target::Backend(id) => Some(id.clone()),
-            Target::Invalid => None,
-        }));
-    };
     let hosts = match resource {
         Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
         Resource::Table(table) => &table.virtual_hosts,
@@ -129,11 +129,11 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
                 FrontendKind::Tls { chains, .. } => {
                     for chain in chains.values() {
                         if let Handler::Tcp(targets) = &chain.handler {
-                            shares(targets);
+                            shares(targets, &mut all);
                         }
                     }
                 }
-                FrontendKind::Tcp { shares: targets } => shares(targets),
+                FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
                 FrontendKind::Http { .. } | FrontendKind::Udp => {}
             }
             &[]
@@ -151,7 +151,7 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     };
     for rule in rules() {
         if let Action::Forward(targets) = &rule.action {
-            shares(targets);
+            shares(targets, &mut all);
         }
     }
     all.extend(
@@ -166,4 +166,11 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
         .flat_map(ListenerFilters::servers);
     all.extend(servers.map(|auth| auth.server.clone()));
     all
+}
+
+fn shares(shares: &[WeightedTarget], all: &mut BTreeSet<BackendId>) {
+    all.extend(shares.iter().filter_map(|share| match &share.target {
+        Target::Backend(id) => Some(id.clone()),
+        Target::Invalid => None,
+    }));
 }

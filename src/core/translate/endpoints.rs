@@ -111,10 +111,8 @@ impl ServiceEndpoints {
         if before == targets {
             return;
         }
-        let (old, new) = (
-            before.as_ref().map(ClusterTargets::ports),
-            targets.as_ref().map(ClusterTargets::ports),
-        );
+        let old = before.as_ref().map(ClusterTargets::ports);
+        let new = targets.as_ref().map(ClusterTargets::ports);
         let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
         for &port in new.difference(&old) {
             let state = self.ports.entry(port.clone()).or_default();
@@ -371,10 +369,13 @@ impl AllowedEndpoints<'_> {
                 .slices(&port.service)
                 .filter(|slice| self.quotas.serves(slice))
             {
-                let is_it = |(n, of): &&(Arc<str>, TransportPort)| {
-                    *n == name && of.transport == port.transport
+                let numbers = || {
+                    slice
+                        .ports
+                        .iter()
+                        .filter(|(n, of)| *n == name && of.transport == port.transport)
+                        .map(|(_, of)| of.number)
                 };
-                let numbers = || slice.ports.iter().filter(is_it).map(|(_, of)| of.number);
                 for ip in of(slice) {
                     let is_pod =
                         self.store.reserved().in_cluster() && self.store.is_of_its_pod(slice, *ip);
@@ -400,7 +401,8 @@ impl AllowedEndpoints<'_> {
     /// Returns why an endpoint of a namespace may not have an address; `is_pod` is true for the
     /// address of a pod of that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
-        let (namespace, ip) = (&port.service.namespace, address.ip());
+        let namespace = &port.service.namespace;
+        let ip = address.ip();
         if let Some(why) = self.settings.endpoints.refuses(ip) {
             return Some(why);
         }
@@ -411,13 +413,10 @@ impl AllowedEndpoints<'_> {
             return Some("where Gatewright listens itself".to_owned());
         }
         let reserved = self.store.reserved();
-        let is_trusted = || {
-            self.store
-                .labels(namespace)
-                .get(ENDPOINTS_LABEL)
-                .is_some_and(|value| value == "any")
-        };
-        if !reserved.in_cluster() || reserved.is_home(namespace) || is_trusted() {
+        if !reserved.in_cluster()
+            || reserved.is_home(namespace)
+            || is_trusted(namespace, self.store)
+        {
             return None;
         }
         let what = match forms(ip).find_map(|form| reserved.holder(&form)) {
@@ -433,12 +432,14 @@ impl AllowedEndpoints<'_> {
 
     /// True if a Gateway with a Service of its own has an address.
     fn fronts(self, address: SocketAddr) -> bool {
-        let serves = |name: &ObjectName| {
-            let service = self.store.service(name);
-            service
-                .is_some_and(|service| service.ports.iter().any(|port| port.port == address.port()))
-        };
-        forms(address.ip()).any(|form| self.store.reserved().gateways_at(&form).any(serves))
+        forms(address.ip()).any(|form| {
+            self.store.reserved().gateways_at(&form).any(|name| {
+                let service = self.store.service(name);
+                service.is_some_and(|service| {
+                    service.ports.iter().any(|port| port.port == address.port())
+                })
+            })
+        })
     }
 
     /// True if Envoys listen at an address: bound to it, or to all addresses of theirs.
@@ -447,10 +448,10 @@ impl AllowedEndpoints<'_> {
             number: address.port(),
             transport,
         };
-        let bound = |ip: IpAddr| self.frontends.has_socket(ip, port);
-        let everywhere =
-            || bound(Ipv4Addr::UNSPECIFIED.into()) || bound(Ipv6Addr::UNSPECIFIED.into());
-        forms(address.ip()).any(|form| bound(form) || self.is_of_envoys(form) && everywhere())
+        forms(address.ip()).any(|form| {
+            bound(form, &port, self.frontends)
+                || self.is_of_envoys(form) && everywhere(&port, self.frontends)
+        })
     }
 
     /// True if the program itself listens at an address, for other Services than this one.
@@ -476,6 +477,22 @@ impl AllowedEndpoints<'_> {
             || self.settings.default_addresses.contains(&ip)
             || self.store.reserved().is_installation(&ip)
     }
+}
+
+fn is_trusted(namespace: &Arc<str>, store: &Store) -> bool {
+    store
+        .labels(namespace)
+        .get(ENDPOINTS_LABEL)
+        .is_some_and(|value| value == "any")
+}
+
+fn bound(ip: IpAddr, port: &TransportPort, frontends: &Frontends) -> bool {
+    frontends.has_socket(ip, *port)
+}
+
+fn everywhere(port: &TransportPort, frontends: &Frontends) -> bool {
+    bound(Ipv4Addr::UNSPECIFIED.into(), port, frontends)
+        || bound(Ipv6Addr::UNSPECIFIED.into(), port, frontends)
 }
 
 /// Merges shares by Service port. The share of a port without addresses is discarded, so that no

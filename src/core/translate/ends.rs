@@ -61,20 +61,21 @@ impl Ends {
 
     /// Returns the ends as of a time.
     pub(super) fn at(&self, now: SystemTime) -> CertificateEnds {
-        let past = |all: &BTreeMap<(SystemTime, ParentKey), usize>| {
-            all.iter()
-                .take_while(|((at, _), _)| *at <= now)
-                .map(|(_, count)| count)
-                .sum::<usize>()
-        };
-        let ended = past(&self.ends);
+        let ended = past(&self.ends, &now);
         let next = self.ends.keys().map(|(end, _)| *end).find(|end| *end > now);
         CertificateEnds {
             next,
-            soon: past(&self.notices) - ended,
+            soon: past(&self.notices, &now) - ended,
             ended,
         }
     }
+}
+
+fn past(all: &BTreeMap<(SystemTime, ParentKey), usize>, now: &SystemTime) -> usize {
+    all.iter()
+        .take_while(|((at, _), _)| *at <= *now)
+        .map(|(_, count)| count)
+        .sum::<usize>()
 }
 
 /// Returns the time from which on a certificate counts as ending.
@@ -122,17 +123,15 @@ mod tests {
     #[test]
     fn an_ended_certificate_hides_no_other() {
         let mut ends = Ends::default();
-        let (ended, soon) = (
-            certificate("ended", 0, 90 * DAY),
-            certificate("soon", 0, 95 * DAY),
-        );
+        let ended = certificate("ended", 0, 90 * DAY);
+        let soon = certificate("soon", 0, 95 * DAY);
         let late = certificate("late", 0, 180 * DAY);
         ends.set(&key("one"), [&ended, &ended, &soon].into_iter());
         ends.set(&key("two"), [&late].into_iter());
-        let told = |ends: &Ends, day: u32| {
+        fn told(ends: &Ends, day: u32) -> (Option<SystemTime>, usize, usize) {
             let CertificateEnds { next, soon, ended } = ends.at(at(day * DAY));
             (next, soon, ended)
-        };
+        }
         assert_eq!(told(&ends, 80), (Some(at(90 * DAY)), 0, 0));
         assert_eq!(told(&ends, 84), (Some(at(90 * DAY)), 1, 0));
         assert_eq!(told(&ends, 89), (Some(at(90 * DAY)), 2, 0));

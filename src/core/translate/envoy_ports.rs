@@ -94,11 +94,10 @@ impl EnvoyPorts {
         gateway: &ObjectName,
         store: &Store,
     ) -> Option<&'a ObjectName> {
-        let made = || oldest(self.made.of(port).filter(|other| *other != gateway), store);
         let first = self
             .holder(port, store)
             .or_else(|| oldest(self.lent.of(port), store))
-            .or_else(made)
+            .or_else(|| oldest(self.made.of(port).filter(|other| *other != gateway), store))
             .or_else(|| oldest(self.asked.of(port), store));
         first.filter(|first| *first != gateway)
     }
@@ -139,9 +138,10 @@ impl EnvoyPorts {
 
     /// Sets whether a Gateway has a port for which no Envoy port is recorded.
     pub(super) fn set_choosing(&mut self, gateway: &ObjectName, is_choosing: bool) {
-        match is_choosing {
-            true => self.choosing.insert(gateway.clone()),
-            false => self.choosing.remove(gateway),
+        if is_choosing {
+            self.choosing.insert(gateway.clone())
+        } else {
+            self.choosing.remove(gateway)
         };
     }
 

@@ -9,7 +9,7 @@ use super::attachments::Attachments;
 use super::ca_bundles::next_time;
 use super::certificate_condition::touch_routes;
 use super::certificate_warning;
-use super::claims::{Claim, Content, Place, Rank, claims_of};
+use super::claims::{Claim, Rank, claims_of};
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -76,9 +76,11 @@ impl Evaluation<'_> {
         if let ParentKey::Gateway(name) = key {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely
             // change.
-            let seen_by_sets =
-                |parent: &Parent| (parent.accepted.clone(), parent.placement.clone());
-            if self.parents.get(key).map(seen_by_sets) != new.as_ref().map(seen_by_sets) {
+            let before = self.parents.get(key);
+            let after = new.as_ref();
+            if before.map(|parent| &parent.accepted) != after.map(|parent| &parent.accepted)
+                || before.map(|parent| &parent.placement) != after.map(|parent| &parent.placement)
+            {
                 dirty.parents.extend(
                     self.store
                         .indexes()
@@ -117,8 +119,6 @@ impl Evaluation<'_> {
         if let ParentKey::Gateway(name) = key {
             self.touch_client(name, old.as_ref(), new.as_ref(), dirty);
         }
-        // Which default Gateways a route comes to is decided among all of them.
-        let as_default = |parent: &Parent| (parent.is_default(), parent.created);
         if old.as_ref().map(as_default) != new.as_ref().map(as_default)
             && [&old, &new].into_iter().flatten().any(Parent::is_default)
         {
@@ -218,10 +218,10 @@ impl Evaluation<'_> {
         // content, also if its Gateway was created again meanwhile, which changes its rank.
         for (place, (claim, content)) in &after {
             let made_anew = || {
-                let same = |((id, _), (old, _)): &(&Place, &(Claim, Content))| {
-                    *id == place.0 && old.listener == claim.listener
-                };
-                before.iter().find(same).map(|(_, old)| old)
+                before
+                    .iter()
+                    .find(|((id, _), (old, _))| *id == place.0 && old.listener == claim.listener)
+                    .map(|(_, old)| old)
             };
             let Some((_, old)) = before
                 .get(place)
@@ -248,7 +248,6 @@ impl Evaluation<'_> {
         new: Option<&Parent>,
         dirty: &mut Dirty,
     ) {
-        let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
         if fleet(old) != fleet(new) {
             dirty.show([ResourceKey::Secret(SecretName::Client(gateway.clone()))]);
         }
@@ -342,6 +341,15 @@ impl Evaluation<'_> {
         };
         admission.touch_under(self.frontends, id, wide, dirty);
     }
+}
+
+/// Which default Gateways a route comes to is decided among all of them.
+fn as_default(parent: &Parent) -> (bool, i64) {
+    (parent.is_default(), parent.created)
+}
+
+fn fleet(parent: Option<&Parent>) -> Option<super::Fleet> {
+    parent.map(|parent| parent.placement.exposure.fleet)
 }
 
 /// Bytes of the filters of each listener.

@@ -30,7 +30,8 @@ pub(super) fn defaults_in_vain(route: &Route, channel: Channel) -> Option<String
 
 /// Ok if an authorization server may get as much of a request's body as its filter asks for.
 pub(super) fn body(auth: &AuthFilter, limits: &Limits) -> Result<(), String> {
-    let (body, most) = (auth.body, limits.max_external_auth_body_kib);
+    let body = auth.body;
+    let most = limits.max_external_auth_body_kib;
     if u64::from(body) > most.saturating_mul(1024) {
         return Err(format!(
             "externalAuth.forwardBody.maxSize is {body} bytes, --max-external-auth-body-kib is {most}"

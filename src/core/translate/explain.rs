@@ -206,9 +206,11 @@ impl<'a> Explainer<'a> {
             .iter()
             .filter(|(id, _)| id.transport_port() == port)
             .collect();
-        let here = |addresses: &[IpAddr]| question.address.is_none_or(|ip| addresses.contains(&ip));
         let mut refusal = None;
-        for (id, frontend) in on_port.into_iter().filter(|(_, f)| here(f.addresses())) {
+        for (id, frontend) in on_port
+            .into_iter()
+            .filter(|(_, f)| here(f.addresses(), &question.address))
+        {
             if self
                 .frontends()
                 .rival(id, self.admission().register)
@@ -288,18 +290,12 @@ impl<'a> Explainer<'a> {
     /// An addition to a message about a hostname of another namespace: the platform granted it.
     fn granted_over(&self, host: &Hostname) -> String {
         let granted = self.admission().register.granted();
-        let namespace = |name: &Hostname| {
-            granted
-                .first(name)
-                .map_or_else(String::new, ToString::to_string)
-        };
-        let told = |name: Hostname| {
+        granted.over(host).map_or_else(String::new, |name| {
             format!(
                 " (the platform granted {name} to namespace {})",
-                namespace(&name)
+                namespace(&name, granted)
             )
-        };
-        granted.over(host).map_or_else(String::new, told)
+        })
     }
 
     /// Adds the certificate that a listener serves, and what it requires of clients.
@@ -311,11 +307,13 @@ impl<'a> Explainer<'a> {
         explanation: &mut Explanation,
     ) {
         let Some(certificate) = own.served.certificate() else {
-            let pending = || "it is still being issued".to_owned();
             let why = self
                 .cause_at(parent, own)
                 .or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
-            explanation.fail("certificate", why.unwrap_or_else(pending));
+            explanation.fail(
+                "certificate",
+                why.unwrap_or_else(|| "it is still being issued".to_owned()),
+            );
             return;
         };
         let until = certificate::rfc3339(certificate.not_after);
@@ -411,7 +409,8 @@ impl<'a> Explainer<'a> {
                 .map(|(key, _)| key)
                 .collect();
             let names: Vec<_> = keys.iter().map(|key| key.object().to_string()).collect();
-            let (method, path) = (&question.method, &question.path);
+            let method = &question.method;
+            let path = &question.path;
             let text = format!(
                 "{method} {path} matches no rule of {}: {}",
                 names.join(", "),
@@ -436,6 +435,16 @@ impl<'a> Explainer<'a> {
         }
         self.explain_action(route, protocol, explanation);
     }
+}
+
+fn here(addresses: &[IpAddr], question_address: &Option<IpAddr>) -> bool {
+    question_address.is_none_or(|ip| addresses.contains(&ip))
+}
+
+fn namespace(name: &Hostname, granted: &super::granted_names::GrantedNames) -> String {
+    granted
+        .first(name)
+        .map_or_else(String::new, ToString::to_string)
 }
 
 /// Adds whether a request for another protocol passes.

@@ -39,7 +39,6 @@ const ASKED: &str = "gatewright.io/infrastructure";
 
 /// A DNS label from a text: the text itself if it is one, else shortened and made unique by a hash.
 fn label(text: &str) -> String {
-    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = text.len() <= 63
         && text.bytes().all(|byte| is_letter(byte) || byte == b'-')
         && text
@@ -60,6 +59,10 @@ fn label(text: &str) -> String {
         .take(45)
         .collect();
     format!("gw-{}-{hash}", plain.trim_end_matches('-'))
+}
+
+fn is_letter(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
 /// The value of a label: the text itself if it fits (63 characters), else as [`label`].
@@ -96,7 +99,8 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
         .map(String::as_str)
         .collect();
     let keys: Vec<&str> = keys.into_iter().collect();
-    let (mut labels, mut annotations) = (asked.labels.clone(), asked.annotations.clone());
+    let mut labels = asked.labels.clone();
+    let mut annotations = asked.annotations.clone();
     for (label, text) in [
         (MANAGED_BY, MANAGER),
         (GATEWAY_NAME, &**name),
@@ -113,11 +117,14 @@ fn marks(gateway: &Gateway) -> (BTreeMap<String, String>, BTreeMap<String, Strin
 /// of the same name is none.
 pub(super) fn made_service<'a>(gateway: &Gateway, store: &'a Store) -> Option<&'a MadeService> {
     let service = store.service(&service_name(gateway))?;
-    let is_owner = |made: &MadeService| gateway.uid.is_empty() || *made.owner == *gateway.uid;
     service
         .made
         .as_deref()
-        .filter(|made| made.gateway == gateway.meta.name && is_owner(made))
+        .filter(|made| made.gateway == gateway.meta.name && is_owner(made, &gateway.uid))
+}
+
+fn is_owner(made: &MadeService, gateway_uid: &str) -> bool {
+    gateway_uid.is_empty() || *made.owner == *gateway_uid
 }
 
 /// The ports of a Gateway and of the ListenerSets that extend it.
@@ -184,7 +191,8 @@ impl Exposing<'_> {
         intent: Option<&ServiceIntent>,
         dirty: &mut Dirty,
     ) {
-        let (mut is_choosing, mut without) = (false, BTreeSet::new());
+        let mut is_choosing = false;
+        let mut without = BTreeSet::new();
         let parent = self.parents.get(&ParentKey::Gateway(name.clone()));
         if let (Some(ServiceIntent::Wanted(desired)), Some(parent)) = (intent, parent) {
             let recorded = self
@@ -258,9 +266,10 @@ impl Exposing<'_> {
         } = parent.placement.exposure.service.clone();
         // A Gateway that is reached from within the cluster alone has no address outside, whatever
         // the parameters say.
-        let kind = match routability::is_internal(gateway) {
-            true => ServiceType::ClusterIP,
-            false => r#type.unwrap_or(ServiceType::LoadBalancer),
+        let kind = if routability::is_internal(gateway) {
+            ServiceType::ClusterIP
+        } else {
+            r#type.unwrap_or(ServiceType::LoadBalancer)
         };
         let within = gateway
             .requests
@@ -332,11 +341,10 @@ impl Exposing<'_> {
     /// as well; else the first free one, starting from a hash of the name. Envoys of its own have
     /// no ports of others.
     fn targets(&self, parent: &Parent, gateway: &Gateway) -> BTreeMap<TransportPort, u16> {
-        let (name, service) = (&gateway.meta.name, service_name(gateway));
-        let (ports, taken) = (
-            ports_of(parent, self.frontends),
-            self.gateway_services.ports(),
-        );
+        let name = &gateway.meta.name;
+        let service = service_name(gateway);
+        let ports = ports_of(parent, self.frontends);
+        let taken = self.gateway_services.ports();
         let shares_envoys = parent.placement.exposure.fleet != Fleet::Isolated;
         let mut targets = made_service(gateway, self.store)
             .map(recorded)
@@ -376,24 +384,23 @@ impl Exposing<'_> {
     /// True if a Gateway keeps a recorded port.
     fn keeps(&self, gateway: &Gateway, target: u16) -> bool {
         let name = &gateway.meta.name;
-        let age = |name: &ObjectName| {
-            (
-                self.store
-                    .gateway(name)
-                    .map_or(i64::MAX, |g| g.meta.created),
-                name.clone(),
-            )
-        };
         let own = (gateway.meta.created, name.clone());
         let taken = self.gateway_services.ports();
         taken
             .made
             .of(target)
-            .all(|other| other == name || age(other) > own)
+            .all(|other| other == name || age(other, self.store) > own)
             && taken
                 .holder(target, self.store)
                 .is_none_or(|other| other == name)
     }
+}
+
+fn age(name: &ObjectName, store: &Store) -> (i64, ObjectName) {
+    (
+        store.gateway(name).map_or(i64::MAX, |g| g.meta.created),
+        name.clone(),
+    )
 }
 
 /// The addresses of a Gateway of the dedicated fleet, and why it has none, or not all.
@@ -555,30 +562,38 @@ mod tests {
             envoys,
             ..Settings::new("c", vec![])
         });
-        let mut apply = |change: Change| {
+        fn apply(change: Change, engine: &mut Engine) -> Option<(Status, String, usize)> {
             engine.apply(vec![change], SystemTime::UNIX_EPOCH);
             engine
                 .status(&ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")))
                 .is_some()
-                .then(|| programmed(&engine))
-        };
-        let mut put = |value: Value| apply(Change::put(Object::parse(value).expect("an object")));
+                .then(|| programmed(engine))
+        }
+        fn put(value: Value, engine: &mut Engine) -> Option<(Status, String, usize)> {
+            apply(
+                Change::put(Object::parse(value).expect("an object")),
+                engine,
+            )
+        }
         put(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
             "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}),
+            &mut engine,
         );
         put(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                 "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
+            &mut engine,
         );
-        let refused = |text: &str| {
+        fn refused(text: &str) -> Change {
             Change::Fact(Fact::ServiceProblem(
                 ObjectName::new("a", "edge"),
                 (!text.is_empty()).then(|| text.into()),
             ))
-        };
-        let told = apply(refused("Service a/edge-g: exceeded quota")).expect("a status");
+        }
+        let told =
+            apply(refused("Service a/edge-g: exceeded quota"), &mut engine).expect("a status");
         assert_eq!(
             told,
             (
@@ -587,7 +602,7 @@ mod tests {
                 0
             )
         );
-        let told = apply(refused("")).expect("a status");
+        let told = apply(refused(""), &mut engine).expect("a status");
         assert_eq!(
             told,
             (
@@ -603,8 +618,12 @@ mod tests {
             "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": 20_001}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
         let service = Change::put(Object::parse(service).expect("an object"));
-        assert_eq!(apply(service).expect("a status").0, Status::True);
-        let told = apply(refused("Service a/edge-g: no more ports")).expect("a status");
+        assert_eq!(
+            apply(service, &mut engine).expect("a status").0,
+            Status::True
+        );
+        let told =
+            apply(refused("Service a/edge-g: no more ports"), &mut engine).expect("a status");
         assert_eq!(
             told,
             (
@@ -614,22 +633,23 @@ mod tests {
             ),
             "it is served on"
         );
-        assert_eq!(apply(refused("")).expect("a status").0, Status::True);
+        assert_eq!(
+            apply(refused(""), &mut engine).expect("a status").0,
+            Status::True
+        );
     }
 
     #[test]
     fn services_lead_to_the_envoys_that_serve_the_dedicated_fleet() {
-        let (shared, own) = (
-            ObjectName::new("ours", "envoy"),
-            ObjectName::new("ours", "own"),
-        );
-        let slice = |service: &str, ips: &[&str]| {
+        let shared = ObjectName::new("ours", "envoy");
+        let own = ObjectName::new("ours", "own");
+        fn slice(service: &str, ips: &[&str]) -> Value {
             let labels = json!({"kubernetes.io/service-name": service});
             let endpoints: Vec<Value> = ips.iter().map(|ip| json!({"addresses": [ip]})).collect();
             json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
                 "metadata": {"namespace": "ours", "name": service, "labels": labels}, "endpoints": endpoints,
                 "ports": [{"name": "http", "port": 80}]})
-        };
+        }
         for (dedicated, before, with_own) in [
             (
                 DedicatedEnvoys::OfSharedFleet,
@@ -652,7 +672,7 @@ mod tests {
                 dedicated: dedicated.clone(),
                 ..settings
             });
-            let mut put = |value: Value| {
+            fn put(value: Value, engine: &mut Engine) -> Vec<String> {
                 engine.apply(
                     vec![Change::put(Object::parse(value).expect("an object"))],
                     SystemTime::UNIX_EPOCH,
@@ -663,19 +683,29 @@ mod tests {
                     }
                     _ => Vec::new(),
                 }
-            };
+            }
             put(
                 json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
                 "metadata": {"name": "g"}, "spec": {"controllerName": "c"}}),
+                &mut engine,
             );
             put(
                 json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                 "metadata": {"name": "edge", "namespace": "a"}, "spec": {"gatewayClassName": "g",
                     "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
+                &mut engine,
             );
-            assert_eq!(put(slice("envoy", &["10.0.0.1"])), before, "{dedicated:?}");
-            assert_eq!(put(slice("own", &["10.0.0.2"])), with_own, "{dedicated:?}");
-            assert_eq!(put(slice("own", &[])), before, "{dedicated:?}");
+            assert_eq!(
+                put(slice("envoy", &["10.0.0.1"]), &mut engine),
+                before,
+                "{dedicated:?}"
+            );
+            assert_eq!(
+                put(slice("own", &["10.0.0.2"]), &mut engine),
+                with_own,
+                "{dedicated:?}"
+            );
+            assert_eq!(put(slice("own", &[]), &mut engine), before, "{dedicated:?}");
         }
     }
 

@@ -107,12 +107,11 @@ pub(super) fn supported(
         .into_iter()
         .filter(|kind| definitions.missing.contains(kind))
         .collect();
-    let is_defined = |name: &&str| !missing.iter().any(|kind| name.starts_with(kind.as_str()));
     let mut all: Vec<&str> = ALWAYS
         .iter()
         .chain(own)
         .copied()
-        .filter(is_defined)
+        .filter(|name| !missing.iter().any(|kind| name.starts_with(kind.as_str())))
         .chain(experimental)
         .collect();
     all.sort_unstable();
@@ -135,9 +134,9 @@ mod tests {
     }
     #[test]
     fn those_without_definitions_are_left_out() {
-        let of = |definitions: Definitions| {
+        fn of(definitions: Definitions) -> Vec<&'static str> {
             supported(Fleet::Dedicated, Channel::Experimental, false, &definitions)
-        };
+        }
         let all = of(Definitions::default());
         assert!(
             all.contains(&"GatewayListenerFilters")

@@ -11,7 +11,7 @@ use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
-    Parameters, ParametersRef, ServiceParameters, ServicePortSpec, ServiceType,
+    Parameters, ParametersRef, ServiceParameters, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -23,7 +23,6 @@ pub(super) fn gateway_exposure(
     store: &Store,
     settings: &Settings,
 ) -> Result<GatewayExposure, (Reason, String)> {
-    let invalid = |text| (Reason::InvalidParameters, text);
     let class = store.class(&gateway.class);
     let wide = class
         .map(|class| class_parameters(class, store))
@@ -111,6 +110,10 @@ pub(super) fn gateway_exposure(
         ports,
         isolated,
     })
+}
+
+fn invalid(text: String) -> (Reason, String) {
+    (Reason::InvalidParameters, text)
 }
 
 /// The parameters of a Gateway's Envoys of fleet Isolated, from its own parameters and its class's.
@@ -301,11 +304,12 @@ pub(super) fn class_parameters(
     };
     let path = "spec.parametersRef";
     let found = parameters(reference, path, store)?;
-    match found.service.name.is_some() {
-        true => Err(format!(
+    if found.service.name.is_some() {
+        Err(format!(
             "{path}: spec.service.name belongs to the parameters of a Gateway: leave it out"
-        )),
-        false => Ok(Some(found)),
+        ))
+    } else {
+        Ok(Some(found))
     }
 }
 
@@ -405,11 +409,16 @@ pub(super) fn shared_service_ports(
         return None;
     }
     let service = store.service(settings.envoys.as_ref()?)?;
-    let port = |there: &ServicePortSpec| TransportPort {
-        number: there.port,
-        transport: there.transport,
-    };
-    Some(service.ports.iter().map(port).collect())
+    Some(
+        service
+            .ports
+            .iter()
+            .map(|there| TransportPort {
+                number: there.port,
+                transport: there.transport,
+            })
+            .collect(),
+    )
 }
 
 /// Marks what depends on a changed GatewayClass.
@@ -488,7 +497,7 @@ mod tests {
     /// `Programmed` of an object and of each of its listeners; with reason and message if it is
     /// False.
     fn programmed(engine: &Engine, kind: Kind, name: &str) -> (String, Vec<String>) {
-        let of = |conditions: &[Condition]| {
+        fn of(conditions: &[Condition]) -> String {
             let found = conditions
                 .iter()
                 .find(|condition| condition.kind == ConditionType::Programmed)
@@ -497,7 +506,7 @@ mod tests {
                 Status::True => "True".to_owned(),
                 _ => format!("{:?}: {}", found.reason, found.message),
             }
-        };
+        }
         let status = engine
             .status(&ObjectKey::new(kind, ObjectName::new("a", name)))
             .expect("it has a status");
@@ -517,23 +526,27 @@ mod tests {
 
     #[test]
     fn a_port_that_the_service_of_the_fleet_does_not_have_is_told() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
-        let listener =
-            |port: u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
-        let gateway = |name: &str, ports: &[u16]| {
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
+        fn listener(port: u16) -> Value {
+            json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port})
+        }
+        fn gateway(name: &str, ports: &[u16]) -> Change {
             put(
                 json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
                 "metadata": {"name": name, "namespace": "a"}, "spec": {"gatewayClassName": "g",
                     "allowedListeners": {"namespaces": {"from": "Same"}},
                     "listeners": ports.iter().map(|port| listener(*port)).collect::<Vec<_>>()}}),
             )
-        };
+        }
         let set = put(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
             "metadata": {"name": "more", "namespace": "a"}, "spec": {"parentRef": {"name": "edge"},
                 "listeners": [listener(8082)]}}),
         );
-        let at = || json!([{"ip": "192.0.2.7"}]);
+        fn at() -> Value {
+            json!([{"ip": "192.0.2.7"}])
+        }
         engine.apply(
             vec![
                 service_with(&[80], at()),
@@ -543,11 +556,11 @@ mod tests {
             ],
             now,
         );
-        let lacks = |port: u16| {
+        fn lacks(port: u16) -> String {
             format!(
                 "Pending: Service ours/envoy has no port {port}: add it, or use one that it has"
             )
-        };
+        }
         assert_eq!(
             programmed(&engine, Kind::Gateway, "edge"),
             ("True".to_owned(), vec!["True".to_owned(), lacks(8080)]),
@@ -604,7 +617,8 @@ mod tests {
 
     #[test]
     fn the_shared_fleet_is_reached_where_its_service_is() {
-        let (mut engine, now) = (shared(), SystemTime::UNIX_EPOCH);
+        let mut engine = shared();
+        let now = SystemTime::UNIX_EPOCH;
         engine.apply(
             vec![
                 put(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

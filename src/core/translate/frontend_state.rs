@@ -154,8 +154,9 @@ impl FrontendState {
                 .covering()
                 .find_map(|w| self.winners.get_key_value(&w))
         };
-        let any = || self.winners.get_key_value(&Hostname::any());
-        let (hostname, (listener, protocol)) = own.or_else(wider).or_else(any)?;
+        let (hostname, (listener, protocol)) = own
+            .or_else(wider)
+            .or_else(|| self.winners.get_key_value(&Hostname::any()))?;
         Some((hostname, listener, *protocol))
     }
 
@@ -206,9 +207,10 @@ impl FrontendState {
         if was.is_some() == there {
             return flipped;
         }
-        match there && !hostname.is_exact() {
-            true => self.wide.insert(hostname.clone()),
-            false => self.wide.remove(hostname),
+        if there && !hostname.is_exact() {
+            self.wide.insert(hostname.clone())
+        } else {
+            self.wide.remove(hostname)
         };
         let any = (!hostname.is_any()).then(Hostname::any);
         for wide in hostname.covering().chain(any) {
@@ -242,17 +244,18 @@ impl FrontendState {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope belong to no listener, unless a table serves some of them.
-        let theirs = |name: &&Hostname| {
-            class.listener.as_ref() != Some(name) || self.matcher.has_table(name)
-        };
-        class.chain(id, elsewhere(self.wide.iter().filter(theirs)))
+        class.chain(
+            id,
+            elsewhere(self.wide.iter().filter(|name| {
+                class.listener.as_ref() != Some(name) || self.matcher.has_table(name)
+            })),
+        )
     }
 
     /// True if another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
-        let wider = |h: &Hostname| h.covering().any(|w| self.winners.contains_key(&w));
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
-        self.under.contains_key(hostname) || wider(hostname) || any
+        self.under.contains_key(hostname) || wider(hostname, &self.winners) || any
     }
 
     /// Sets its claims on its addresses, and returns the former ones if they differ.
@@ -284,6 +287,10 @@ impl FrontendState {
     }
 }
 
+fn wider(h: &Hostname, winners: &BTreeMap<Hostname, (ListenerId, Protocol)>) -> bool {
+    h.covering().any(|w| winners.contains_key(&w))
+}
+
 impl FrontendState {
     /// True if it has neither claims nor challenges.
     pub(super) fn is_idle(&self) -> bool {
@@ -292,9 +299,10 @@ impl FrontendState {
 
     /// True if it speaks plain HTTP: its listeners do, or it exists for challenges alone.
     pub(super) fn is_plain(&self) -> bool {
-        match self.claims.is_empty() {
-            true => !self.challenges.is_empty(),
-            false => self.claims.family() == Some(Family::Http),
+        if self.claims.is_empty() {
+            !self.challenges.is_empty()
+        } else {
+            self.claims.family() == Some(Family::Http)
         }
     }
 }

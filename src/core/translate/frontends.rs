@@ -144,23 +144,19 @@ impl Frontends {
         let Some(frontend) = self.all.get_mut(id) else {
             return Vec::new();
         };
-        let at = |number| TransportPort {
-            number,
-            transport: id.transport,
-        };
         let (held, held_port) = frontend.rebind(addresses.clone(), port);
         let same = held == addresses && held_port == port;
         if same
             && addresses.iter().all(|ip| {
                 self.sockets
-                    .contains(&(at(port), *ip), &(created, id.clone()))
+                    .contains(&(at(port, &id.transport), *ip), &(created, id.clone()))
             })
         {
             return Vec::new();
         }
         let mut touched = Vec::new();
-        let old = held.iter().map(|ip| (at(held_port), *ip));
-        for socket in old.chain(addresses.iter().map(|ip| (at(port), *ip))) {
+        let old = held.iter().map(|ip| (at(held_port, &id.transport), *ip));
+        for socket in old.chain(addresses.iter().map(|ip| (at(port, &id.transport), *ip))) {
             touched.push(socket.1);
             self.touch_socket(socket.1, socket.0, dirty);
             let own: Vec<Bound> = self
@@ -174,7 +170,8 @@ impl Frontends {
             }
         }
         for ip in &addresses {
-            self.sockets.insert((at(port), *ip), (created, id.clone()));
+            self.sockets
+                .insert((at(port, &id.transport), *ip), (created, id.clone()));
         }
         self.touch(id, dirty);
         touched
@@ -206,9 +203,7 @@ impl Frontends {
             .sockets
             .from((port, ip))
             .take_while(|((other, _), _)| *other == port);
-        let is_part =
-            |other: IpAddr| other == ip || ip.is_unspecified() && other.is_ipv4() == ip.is_ipv4();
-        for (_, bound) in there.take_while(|((_, other), _)| is_part(*other)) {
+        for (_, bound) in there.take_while(|((_, other), _)| is_part(*other, &ip)) {
             bound.for_each(|(_, id)| self.touch(id, dirty));
         }
     }
@@ -236,13 +231,13 @@ impl Frontends {
     /// The contender that has a socket.
     fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
         let owner = register.owner(&Ownable::Socket(ip, port));
-        let may_hold = |bound: &&Bound| {
-            !claims(bound) || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
-        };
         self.sockets
             .of(&(port, ip))
             .filter(|(_, id)| !id.isolated)
-            .find(may_hold)
+            .find(|bound| {
+                !claims(bound)
+                    || owner.is_none_or(|owner| owner.namespace == bound.1.gateway.namespace)
+            })
     }
 
     /// The frontend that has the port of all addresses since before another one has it of this
@@ -262,18 +257,32 @@ impl Frontends {
         let first = self
             .holder(all, port, register)
             .filter(|first| claims(first) && ip != all)?;
-        let since = |ip| {
-            register
-                .owner(&Ownable::Socket(ip, port))
-                .map_or(u64::MAX, |owner| owner.since)
-        };
-        let (gateway, other) = (&first.1.gateway, &holder.1.gateway);
-        let is_earlier = match gateway.namespace == other.namespace {
-            true => gateway != other && first < holder,
-            false => since(all) < since(ip),
+        let gateway = &first.1.gateway;
+        let other = &holder.1.gateway;
+        let is_earlier = if gateway.namespace == other.namespace {
+            gateway != other && first < holder
+        } else {
+            since(all, &port, register) < since(ip, &port, register)
         };
         is_earlier.then_some(&first.1)
     }
+}
+
+fn at(number: u16, id_transport: &crate::model::Transport) -> TransportPort {
+    TransportPort {
+        number,
+        transport: *id_transport,
+    }
+}
+
+fn is_part(other: IpAddr, ip: &IpAddr) -> bool {
+    other == *ip || ip.is_unspecified() && other.is_ipv4() == ip.is_ipv4()
+}
+
+fn since(ip: IpAddr, port: &TransportPort, register: &Register) -> u64 {
+    register
+        .owner(&Ownable::Socket(ip, *port))
+        .map_or(u64::MAX, |owner| owner.since)
 }
 
 /// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and

@@ -115,9 +115,10 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) {
         self.ports.set_choosing(gateway, is_choosing);
-        let before = match without.is_empty() {
-            true => self.without_ports.remove(gateway),
-            false => self.without_ports.insert(gateway.clone(), without),
+        let before = if without.is_empty() {
+            self.without_ports.remove(gateway)
+        } else {
+            self.without_ports.insert(gateway.clone(), without)
         };
         if before.as_ref() != self.without_ports.get(gateway) {
             let sets = store
@@ -158,10 +159,10 @@ impl GatewayServices {
         }
         let mut port_outcomes = PortOutcomes::new();
         for (port, target) in asked {
-            let same = |other: &&TransportPort| {
-                other.transport == port.transport && asked[other] == *target
-            };
-            let first = asked.keys().find(same).filter(|first| *first != port);
+            let first = asked
+                .keys()
+                .find(|other| other.transport == port.transport && asked[other] == *target)
+                .filter(|first| *first != port);
             let outcome = match (first, self.ports.before(*target, gateway, store)) {
                 (Some(first), _) => Err(Refusal::Port(*target, *first)),
                 (None, Some(other)) => Err(Refusal::Gateway(*target, other.clone())),
@@ -169,9 +170,10 @@ impl GatewayServices {
             };
             port_outcomes.insert(*port, outcome);
         }
-        let before = match port_outcomes.is_empty() {
-            true => self.port_outcomes.remove(gateway),
-            false => self.port_outcomes.insert(gateway.clone(), port_outcomes),
+        let before = if port_outcomes.is_empty() {
+            self.port_outcomes.remove(gateway)
+        } else {
+            self.port_outcomes.insert(gateway.clone(), port_outcomes)
         };
         let (before, after) = (before.unwrap_or_default(), self.port_outcomes(gateway));
         let ports: BTreeSet<TransportPort> = before.keys().chain(after.keys()).copied().collect();
@@ -293,7 +295,9 @@ impl GatewayServices {
         dirty: &mut Dirty,
     ) {
         let new = store.slice(name).and_then(|slice| slice.made.as_deref());
-        let gateway = |made: Option<&MadeSlice>| Some(made?.lent.as_ref()?.gateway.clone());
+        fn gateway(made: Option<&MadeSlice>) -> Option<ObjectName> {
+            Some(made?.lent.as_ref()?.gateway.clone())
+        }
         for (gateway, there) in [(gateway(old), false), (gateway(new), true)] {
             let Some(gateway) = gateway else { continue };
             self.slices.set(&gateway, name, there);

@@ -120,12 +120,12 @@ impl GrantedNames {
 
     /// True if a name was granted, and to none of these namespaces, by whatever grant over it.
     pub(super) fn withholds(&self, name: &Hostname, namespaces: [&str; 2]) -> bool {
-        let has = |level: &Hostname| {
-            namespaces
-                .iter()
-                .any(|namespace| self.has(level, namespace))
-        };
-        self.over(name).is_some() && !self.levels(name).any(|level| has(&level))
+        self.over(name).is_some()
+            && !self.levels(name).any(|level| {
+                namespaces
+                    .iter()
+                    .any(|namespace| self.has(&level, namespace))
+            })
     }
 
     /// The granted names below a wildcard, or below the catch-all.
@@ -168,7 +168,8 @@ pub(super) fn granted_by_classes(store: &Store, controller: &str) -> BTreeSet<Gr
     let rules: Vec<Arc<[AllowedHostnames]>> = parameters
         .filter_map(|of_class| of_class.allowed_hostnames)
         .collect();
-    let (mut grants, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    let mut grants = BTreeSet::new();
+    let mut shared = BTreeSet::new();
     for rule in rules.iter().flat_map(|rules| rules.iter()) {
         let names = rule.hostnames.iter().filter(|name| !name.is_any()).cloned();
         match named(&rule.namespaces) {
@@ -184,15 +185,14 @@ pub(super) fn granted_by_classes(store: &Store, controller: &str) -> BTreeSet<Gr
 fn named(selector: &Selector) -> Option<&str> {
     let by_label = selector.labels.get(NAME_LABEL).map(String::as_str);
     let mut expressions = selector.expressions.iter();
-    let by_expression = || {
+    by_label.or_else(|| {
         expressions.find_map(|(key, operator, values)| {
             match (key.as_str(), operator.as_str(), values.as_slice()) {
                 (NAME_LABEL, "In", [only]) => Some(only.as_str()),
                 _ => None,
             }
         })
-    };
-    by_label.or_else(by_expression)
+    })
 }
 
 /// A domain, and the wildcard over all names below it.

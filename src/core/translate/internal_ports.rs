@@ -26,7 +26,8 @@ pub(super) fn reserved(port: u16) -> Option<(Reason, String)> {
 
 /// The message about a port of a Gateway for which no Envoy port is free.
 pub(super) fn exhausted(port: TransportPort) -> String {
-    let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
+    let first = INTERNAL.start;
+    let last = INTERNAL.end - 1;
     format!(
         "no port of Envoys is free for port {port}: other Gateways have all from {first} to {last}; delete some of them"
     )

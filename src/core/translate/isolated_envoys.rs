@@ -213,8 +213,13 @@ mod tests {
                         panic!("it has Envoys of its own")
                     };
                     assert_eq!(
-                        (desired.parameters.count(), &*desired.name.namespace),
-                        (3, "ours")
+                        desired.parameters.count(),
+                        3,
+                        "the number is that of the class"
+                    );
+                    assert_eq!(
+                        &*desired.name.namespace, "ours",
+                        "the objects are in the installation's namespace"
                     );
                     assert!(desired.parameters.node_selector.is_some(), "of its class");
                 }
@@ -244,11 +249,12 @@ mod tests {
         );
         assert_eq!(engine.isolated_envoys().get(&newer), None);
 
-        let unmade =
-            |text: Option<&str>| Change::Fact(Fact::EnvoysProblem(edge(), text.map(str::to_owned)));
-        let programmed = |engine: &Engine| {
+        fn unmade(text: Option<&str>) -> Change {
+            Change::Fact(Fact::EnvoysProblem(edge(), text.map(str::to_owned)))
+        }
+        fn programmed(engine: &Engine) -> String {
             told(engine, Kind::Gateway, edge(), ConditionType::Programmed).expect("not yet")
-        };
+        }
         engine.apply(vec![unmade(Some("exceeded quota"))], SystemTime::UNIX_EPOCH);
         assert!(programmed(&engine).contains("exceeded quota"));
         engine.apply(vec![unmade(None)], SystemTime::UNIX_EPOCH);
@@ -266,42 +272,47 @@ mod tests {
     #[test]
     fn a_gateway_that_is_refused_loses_its_envoys_and_gets_them_again() {
         let mut engine = engine(true, &json!({"fleet": "Isolated"}), &json!({}));
-        let mut apply = |change: Change| {
+        fn apply(change: Change, engine: &mut Engine) -> Vec<(String, bool)> {
             let delta = engine.apply(vec![change], SystemTime::UNIX_EPOCH);
             let changed = delta
                 .envoys
                 .into_iter()
                 .map(|(gateway, desired)| (gateway.to_string(), desired.is_some()));
             changed.collect::<Vec<_>>()
-        };
-        let changed = |all: &[(&str, bool)]| {
+        }
+        fn changed(all: &[(&str, bool)]) -> Vec<(String, bool)> {
             all.iter()
                 .map(|(name, has)| ((*name).to_owned(), *has))
                 .collect::<Vec<_>>()
-        };
+        }
         let newer = put(
             json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "newer", "namespace": "a", "creationTimestamp": "2026-02-01T00:00:00Z"},
             "spec": {"gatewayClassName": "g", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}}),
         );
-        assert_eq!(apply(newer), changed(&[]), "one too many");
+        assert_eq!(apply(newer, &mut engine), changed(&[]), "one too many");
         let wrong = json!({"namedServices": "Allow"});
         assert_eq!(
-            apply(parameters("a", "own", &wrong)),
+            apply(parameters("a", "own", &wrong), &mut engine),
             changed(&[("a/edge", false), ("a/newer", true)])
         );
         let right = json!({});
         assert_eq!(
-            apply(parameters("a", "own", &right)),
+            apply(parameters("a", "own", &right), &mut engine),
             changed(&[("a/edge", true), ("a/newer", false)])
         );
         let class = ObjectKey::new(Kind::GatewayClass, ObjectName::new("", "g"));
-        assert_eq!(apply(Change::delete(class)), changed(&[("a/edge", false)]));
+        assert_eq!(
+            apply(Change::delete(class), &mut engine),
+            changed(&[("a/edge", false)])
+        );
     }
 
     #[test]
     fn names_are_bounded_and_those_of_two_gateways_differ() {
-        let name = |namespace: &str, name: &str| isolated_name(&ObjectName::new(namespace, name));
+        fn name(namespace: &str, name: &str) -> String {
+            isolated_name(&ObjectName::new(namespace, name))
+        }
         let long = "a.".repeat(120) + "b";
         for one in [
             name("a", "edge"),

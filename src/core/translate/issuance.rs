@@ -21,8 +21,12 @@ impl Issuance {
     /// Sets why a certificate does not exist yet.
     pub(super) fn set_trouble(&mut self, secret: ObjectName, text: Option<String>) {
         match text {
-            Some(text) => drop(self.troubles.insert(secret, text)),
-            None => drop(self.troubles.remove(&secret)),
+            Some(text) => {
+                self.troubles.insert(secret, text);
+            }
+            None => {
+                self.troubles.remove(&secret);
+            }
         }
     }
 
@@ -34,8 +38,12 @@ impl Issuance {
     /// Sets the issuer that is about to store a certificate in a Secret.
     pub(super) fn set_awaited(&mut self, secret: ObjectName, by: Option<Arc<str>>) {
         match by {
-            Some(by) => drop(self.awaited.insert(secret, by)),
-            None => drop(self.awaited.remove(&secret)),
+            Some(by) => {
+                self.awaited.insert(secret, by);
+            }
+            None => {
+                self.awaited.remove(&secret);
+            }
         }
     }
 }

@@ -158,7 +158,8 @@ fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
             ..unverified(Reason::NoValidCACertificate, text)
         };
     };
-    let (hostname, names) = (validation.hostname.clone(), validation.names.clone());
+    let hostname = validation.hostname.clone();
+    let names = validation.names.clone();
     let tls = BackendTls {
         hostname,
         names,

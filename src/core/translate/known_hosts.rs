@@ -75,8 +75,12 @@ impl KnownHosts {
         match (was_collapsed, collapse) {
             (true, true) => return false,
             (false, false) => match thumbprint {
-                Some(thumbprint) => drop(self.shown.insert(host.clone(), thumbprint)),
-                None => drop(self.shown.remove(host)),
+                Some(thumbprint) => {
+                    self.shown.insert(host.clone(), thumbprint);
+                }
+                None => {
+                    self.shown.remove(host);
+                }
             },
             (false, true) => {
                 self.shown
@@ -135,7 +139,9 @@ mod tests {
     #[test]
     fn many_hosts_of_one_account_are_one_name_and_come_apart_again() {
         let mut known = KnownHosts::default();
-        let name = |i: usize| host(&format!("h{i}.a.example.org"));
+        fn name(i: usize) -> Hostname {
+            host(&format!("h{i}.a.example.org"))
+        }
         for i in 0..COLLAPSE {
             assert!(known.set(&name(i), Some("one".into())));
         }

@@ -14,13 +14,15 @@ pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) 
     }
     let of = &rule.regexes;
     if of.longest > limits.max_regex_length {
-        let (found, most) = (of.longest, limits.max_regex_length);
+        let found = of.longest;
+        let most = limits.max_regex_length;
         return Some(format!(
             "a regular expression has {found} bytes, --max-regex-length is {most}"
         ));
     }
     if of.largest > limits.max_regex_size {
-        let (found, most) = (of.largest, limits.max_regex_size);
+        let found = of.largest;
+        let most = limits.max_regex_size;
         let text = format!(
             "a regular expression has about {found} instructions when compiled, --max-regex-size is {most}"
         );
@@ -38,7 +40,6 @@ pub(super) fn unmatched(rule: &RouteRule, regexes: &mut usize, limits: &Limits) 
 
 /// Checks whether the actions of a rule are within the limits.
 pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupported> {
-    let refuse = |text: String| Err(Unsupported::Value(text));
     let own = rule.filters.as_ref().ok().and_then(Option::as_deref);
     let of_backends = rule
         .backends
@@ -46,7 +47,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         .filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
     for filters in own.into_iter().chain(of_backends) {
         if filters.mirrors.len() > limits.max_mirrors_per_rule {
-            let (found, most) = (filters.mirrors.len(), limits.max_mirrors_per_rule);
+            let found = filters.mirrors.len();
+            let most = limits.max_mirrors_per_rule;
             return refuse(format!(
                 "{found} filters of type RequestMirror, --max-mirrors-per-rule is {most}"
             ));
@@ -63,7 +65,8 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
         if let Some((name, value)) =
             values.find(|(_, value)| value.len() > limits.max_header_value_length)
         {
-            let (found, most) = (value.len(), limits.max_header_value_length);
+            let found = value.len();
+            let most = limits.max_header_value_length;
             return refuse(format!(
                 "the value of header {name} has {found} bytes, --max-header-value-length is {most}"
             ));
@@ -72,21 +75,26 @@ pub(super) fn allowed(rule: &RouteRule, limits: &Limits) -> Result<(), Unsupport
     Ok(())
 }
 
+fn refuse(text: String) -> Result<(), Unsupported> {
+    Err(Unsupported::Value(text))
+}
+
 /// Returns the retries of a rule, at most as many as are allowed, and a message if it requests
 /// more: `retry.attempts` is an upper bound.
 pub(super) fn retries(rule: &RouteRule, limits: &Limits) -> (Option<Retry>, Option<String>) {
     let Some(asked) = rule.retry.as_deref() else {
         return (None, None);
     };
-    let (found, most) = (asked.attempts, limits.max_retry_attempts);
-    let text =
-        || format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts");
+    let found = asked.attempts;
+    let most = limits.max_retry_attempts;
     (
         Some(Retry {
             attempts: found.min(most),
             ..asked.clone()
         }),
-        (found > most).then(text),
+        (found > most).then(|| {
+            format!("retry.attempts is {found}, of which {most} are made: --max-retry-attempts")
+        }),
     )
 }
 
@@ -141,7 +149,8 @@ mod tests {
             .map(|rule| rule.rule.retry.as_ref().map(|r| r.attempts))
             .collect();
         assert_eq!(attempts, [Some(10), Some(10)]);
-        assert_eq!((resolved.invalid, resolved.partial), (None, None));
+        assert_eq!(resolved.invalid, None, "the rule is valid");
+        assert_eq!(resolved.partial, None, "nothing of it is dropped");
         let note = resolved.note.expect("it is told");
         assert_eq!(
             note,

@@ -92,8 +92,10 @@ impl Guard {
                         servers.extend(found.as_ref().ok().cloned());
                         resolved = resolved.and(found.map(|_| ()).map_err(unresolved));
                         let allowed = experimental::body(auth, &around.settings.limits);
-                        let refused = |text| (Reason::UnsupportedValue, format!("{field}.{text}"));
-                        accepted = accepted.and(allowed.map_err(refused));
+                        accepted =
+                            accepted.and(allowed.map_err(|text| {
+                                (Reason::UnsupportedValue, format!("{field}.{text}"))
+                            }));
                     }
                     Err(Unsupported::Value(text) | Unsupported::Incompatible(text)) => {
                         let refused = (Reason::InvalidListenerFilter, format!("{field}.{text}"));
@@ -115,7 +117,6 @@ impl Guard {
             (Ok(()), Ok(())) => ListenerFilters::Ask(servers),
             _ => ListenerFilters::Refuse,
         };
-        let nobody = |(reason, text)| (reason, format!("{text}; nobody passes"));
         let bytes = listener
             .filters
             .iter()
@@ -129,6 +130,10 @@ impl Guard {
             bytes,
         }
     }
+}
+
+fn nobody((reason, text): (Reason, String)) -> (Reason, String) {
+    (reason, format!("{text}; nobody passes"))
 }
 
 /// The reason that the specification has for a reference of a filter.

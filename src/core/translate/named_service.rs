@@ -15,7 +15,7 @@ use super::gateway_services::Refusal;
 use super::internal_ports::INTERNAL;
 use super::key::Verdict;
 use super::settings::Settings;
-use crate::inputs::{Address, Gateway, MadeSlice, Service, ServicePortSpec, TargetPort};
+use crate::inputs::{Address, Gateway, Service, ServicePortSpec, TargetPort};
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
 
@@ -48,11 +48,6 @@ pub(super) fn named_service(
     settings: &Settings,
 ) -> (NamedService, Option<(Reason, String)>) {
     let name = ObjectName::new(gateway.meta.name.namespace.clone(), name.clone());
-    let nothing = |name: ObjectName| NamedService {
-        name,
-        ports: BTreeMap::new(),
-        has_names: false,
-    };
     let Some(service) = store.service(&name) else {
         let text = format!(
             "Service {name} is not there: create it, without a selector, or name another one"
@@ -88,6 +83,14 @@ pub(super) fn named_service(
         },
         wrong,
     )
+}
+
+fn nothing(name: ObjectName) -> NamedService {
+    NamedService {
+        name,
+        ports: BTreeMap::new(),
+        has_names: false,
+    }
 }
 
 /// Why no Gateway can stand on a Service.
@@ -139,12 +142,13 @@ fn unlike(service: &Service, gateway: &Gateway) -> Option<String> {
     }
     let name = &service.meta.name;
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
-    Some(match all.is_empty() {
-        true => format!("spec.addresses: Service {name} has no address yet: name none"),
-        false => format!(
+    Some(if all.is_empty() {
+        format!("spec.addresses: Service {name} has no address yet: name none")
+    } else {
+        format!(
             "spec.addresses: Service {name} is reached at {}: name that, or none",
             all.join(" and ")
-        ),
+        )
     })
 }
 
@@ -160,7 +164,8 @@ fn target(
         transport: port.transport,
     };
     let this = format!("port {at} of Service {} has targetPort", service.meta.name);
-    let (first, last) = (INTERNAL.start, INTERNAL.end - 1);
+    let first = INTERNAL.start;
+    let last = INTERNAL.end - 1;
     let number = match &port.target {
         TargetPort::Number(number) => *number,
         TargetPort::Name(name) => {
@@ -189,19 +194,19 @@ fn target(
             }
         }
     };
-    match INTERNAL.contains(&number) {
-        true => Ok(number),
-        false => Err(format!(
+    if INTERNAL.contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!(
             "{this} {number}, where Envoys may listen for others: use a number from {first} to {last}, which are kept for \
              Gateways of fleet Dedicated"
-        )),
+        ))
     }
 }
 
 impl NamedService {
     /// Checks whether the Service permits a port of a listener.
     pub(super) fn check(&self, at: TransportPort) -> Verdict {
-        let unavailable = |text: String| Err((Reason::PortUnavailable, text));
         match self.ports.get(&at).map(|port| &port.target) {
             Some(Ok(_)) => Ok(()),
             Some(Err(text)) => unavailable(text.clone()),
@@ -226,20 +231,23 @@ impl NamedService {
     }
 }
 
+fn unavailable(text: String) -> Result<(), (Reason, String)> {
+    Err((Reason::PortUnavailable, text))
+}
+
 /// The Envoy ports that lent slices record for the ports of a Gateway's Service.
 pub(super) fn recorded(
     service: &NamedService,
     gateway: &ObjectName,
     store: &Store,
 ) -> BTreeMap<TransportPort, u16> {
-    let of_gateway = |made: &MadeSlice| {
-        made.lent
-            .as_ref()
-            .is_some_and(|lent| lent.gateway == *gateway)
-    };
-    let slices = store
-        .slices(&service.name)
-        .filter(|slice| slice.made.as_deref().is_some_and(of_gateway));
+    let slices = store.slices(&service.name).filter(|slice| {
+        slice.made.as_deref().is_some_and(|made| {
+            made.lent
+                .as_ref()
+                .is_some_and(|lent| lent.gateway == *gateway)
+        })
+    });
     let mut targets = BTreeMap::new();
     for (name, at) in slices
         .flat_map(|slice| slice.ports.iter())
@@ -260,9 +268,10 @@ pub(super) fn recorded(
 pub(super) fn refused(service: &ObjectName, port: TransportPort, refusal: &Refusal) -> String {
     match refusal {
         Refusal::Gateway(target, other) => {
-            let other = match other.namespace == service.namespace {
-                true => format!("Gateway {other} has"),
-                false => "a Gateway of another namespace has".to_owned(),
+            let other = if other.namespace == service.namespace {
+                format!("Gateway {other} has")
+            } else {
+                "a Gateway of another namespace has".to_owned()
             };
             format!(
                 "port {port} of Service {service} leads to port {target} of Envoys, which {other}: give it another targetPort, or \

@@ -76,7 +76,8 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let unusable = unfit
         .or(unmet)
         .or(unusable.map(|text| (Reason::AddressNotUsable, text)));
-    let (name, admits) = (gateway.meta.name.clone(), gateway.allowed_listeners.clone());
+    let name = gateway.meta.name.clone();
+    let admits = gateway.allowed_listeners.clone();
     let avoids_reserved_ports = settings.envoys.is_some() && !exposure.fleet.has_services();
     let listeners_of = listeners_of(&name.namespace, &name, exposure.fleet);
     let clients = ClientPolicy::of(gateway, around);
@@ -182,27 +183,30 @@ fn parent(
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
         // On the shared fleet the class decides which namespaces have ports without hostnames.
         let by_port = placement.exposure.fleet == Fleet::Shared && !listener.has_hostnames();
-        let allowed = match by_port {
-            true => Ok(()),
-            false => allowed_hostnames::check(
+        let allowed = if by_port {
+            Ok(())
+        } else {
+            allowed_hostnames::check(
                 &placement.exposure,
                 &listener.hostname,
                 namespace,
                 around.store,
-            ),
+            )
         };
         let spoken = port_protocols::check(&placement.exposure, listener, namespace, around.store);
         listener.accepted = listener.accepted.clone().and(allowed).and(spoken);
     }
-    let listeners_of = match meta.name.namespace == placement.gateway.namespace {
-        true => placement.listeners_of.clone(),
-        false => listeners_of(
+    let listeners_of = if meta.name.namespace == placement.gateway.namespace {
+        placement.listeners_of.clone()
+    } else {
+        listeners_of(
             &meta.name.namespace,
             &placement.gateway,
             placement.exposure.fleet,
-        ),
+        )
     };
-    let (generation, created) = (meta.generation, meta.created);
+    let generation = meta.generation;
+    let created = meta.created;
     Parent {
         key,
         generation,
@@ -300,7 +304,6 @@ fn listener(
 
 fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
     let mode = listener.tls.as_ref().map(|tls| tls.mode);
-    let invalid = |text: &str| (Reason::UnsupportedValue, text.to_owned());
     match (listener.protocol.as_str(), mode) {
         ("HTTP", None) => (Some(Protocol::Http), Ok(())),
         ("HTTP", Some(_)) => (
@@ -329,6 +332,10 @@ fn protocol(listener: &Listener) -> (Option<Protocol>, Verdict) {
             (None, Err((Reason::UnsupportedProtocol, text)))
         }
     }
+}
+
+fn invalid(text: &str) -> (Reason, String) {
+    (Reason::UnsupportedValue, text.to_owned())
 }
 
 /// Checks that a TCP or UDP listener has nothing but a port (CEL of the Gateway's CRD): its traffic

@@ -175,13 +175,14 @@ impl Owners<'_> {
     /// True if wildcard and catch-all listeners of a frontend do not serve all names that they
     /// cover.
     fn keeps_names(&self, id: &FrontendId, frontend: &FrontendState) -> bool {
-        let decides = |listener: &ListenerId| {
-            let Some(parent) = self.parents.get(&listener.parent) else {
-                return false;
-            };
-            admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
-        };
-        frontend.is_wide() && (is_shared(&id.gateway) || frontend.wide_winners().any(decides))
+        frontend.is_wide()
+            && (is_shared(&id.gateway)
+                || frontend.wide_winners().any(|listener| {
+                    let Some(parent) = self.parents.get(&listener.parent) else {
+                        return false;
+                    };
+                    admitted(parent).is_some() || self.register.has_wide(&parent.listeners_of)
+                }))
     }
 
     /// Marks what depends on the owner of an item.
@@ -205,7 +206,8 @@ impl Owners<'_> {
             Ownable::Secret(name) => self.names.touch(name, dirty),
             Ownable::Admitted(at, name) => self.touch_admitted(at, name, dirty),
             Ownable::Port(port) => {
-                let (id, family) = (shared_frontend(*port), self.register.family(*port));
+                let id = shared_frontend(*port);
+                let family = self.register.family(*port);
                 if let Some(frontend) = self.frontends.get_mut(&id) {
                     let mut touched = frontend.set_recorded_family(family);
                     if family.is_some_and(|family| !family.has_hostnames()) {
@@ -251,14 +253,14 @@ impl Owners<'_> {
             return;
         }
         // An owned hostname is kept from wider hostnames of other namespaces, on every port.
-        let names: Vec<Hostname> = match name.is_exact() {
-            true => vec![name.clone()],
-            false => self
-                .register
+        let names: Vec<Hostname> = if name.is_exact() {
+            vec![name.clone()]
+        } else {
+            self.register
                 .kept_below(&what)
                 .cloned()
                 .chain([name.clone()])
-                .collect(),
+                .collect()
         };
         let own = (!name.is_exact()).then(|| name.clone());
         for wide in own
@@ -297,11 +299,13 @@ impl Owners<'_> {
     }
 
     fn claiming_routes(&self, what: &Ownable) -> Vec<(ListenerId, RouteKey)> {
-        let route = |claimant: &Claimant| match &claimant.by {
-            By::Route(listener, key) => Some((listener.clone(), key.clone())),
-            By::Listener(_) | By::Frontend(_) => None,
-        };
-        self.register.claimants(what).filter_map(route).collect()
+        self.register
+            .claimants(what)
+            .filter_map(|claimant| match &claimant.by {
+                By::Route(listener, key) => Some((listener.clone(), key.clone())),
+                By::Listener(_) | By::Frontend(_) => None,
+            })
+            .collect()
     }
 }
 

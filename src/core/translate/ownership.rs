@@ -180,16 +180,18 @@ impl Ownable {
         if let Ok(number) = number.parse::<u16>() {
             return Ok(Ownable::Port(TransportPort { number, transport }));
         }
-        let refused =
-            |error| format!("{error}; expected a hostname, *, a port, or an address and a port");
         Hostname::parse(text)
             .map(Ownable::Hostname)
-            .map_err(refused)
+            .map_err(|error| {
+                format!("{error}; expected a hostname, *, a port, or an address and a port")
+            })
     }
 
     /// Formats a line of the record.
     pub fn line(&self, owner: Option<&OwnerRecord>) -> String {
-        let (mut listeners, mut address, mut port) = (None, None, None);
+        let mut listeners = None;
+        let mut address = None;
+        let mut port = None;
         match self {
             Ownable::Hostname(_) | Ownable::Secret(_) => {}
             Ownable::Port(of) => port = Some(*of),

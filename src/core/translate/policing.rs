@@ -70,13 +70,6 @@ impl Policing<'_> {
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
-        let of_port = |name: &Arc<str>| {
-            let at = |section| {
-                self.policies
-                    .first(&(service.clone(), Kind::BackendTLSPolicy, section))
-            };
-            at(Some(name.clone())).or(at(None))
-        };
         let ports = self
             .store
             .service(service)
@@ -84,7 +77,12 @@ impl Policing<'_> {
             .unwrap_or_default();
         let ports: BTreeMap<u16, ObjectKey> = ports
             .iter()
-            .filter_map(|port| Some((port.port, of_port(&port.name)?.clone())))
+            .filter_map(|port| {
+                Some((
+                    port.port,
+                    of_port(&port.name, service, self.policies)?.clone(),
+                ))
+            })
             .collect();
         let is_targeted = self
             .store
@@ -186,13 +184,15 @@ impl Policing<'_> {
         services: impl Iterator<Item = &'b ObjectName>,
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
-        let counts = |service: &&ObjectName| {
-            self.policies.knows(service)
-                && self
-                    .store
-                    .permits(by.kind, &by.name.namespace, "Service", service)
-        };
-        let services: BTreeSet<ObjectName> = services.filter(counts).cloned().collect();
+        let services: BTreeSet<ObjectName> = services
+            .filter(|service| {
+                self.policies.knows(service)
+                    && self
+                        .store
+                        .permits(by.kind, &by.name.namespace, "Service", service)
+            })
+            .cloned()
+            .collect();
         let gateways = if services.is_empty() {
             BTreeSet::new()
         } else {
@@ -200,6 +200,16 @@ impl Policing<'_> {
         };
         Uses { services, gateways }
     }
+}
+
+fn of_port<'a>(
+    name: &Arc<str>,
+    service: &ObjectName,
+    policies: &'a BackendPolicies,
+) -> Option<&'a ObjectKey> {
+    let place = (service.clone(), Kind::BackendTLSPolicy, Some(name.clone()));
+    let of_section = policies.first(&place);
+    of_section.or_else(|| policies.first(&(place.0, place.1, None)))
 }
 
 /// The objects with the CA certificates of a policy.
@@ -239,10 +249,8 @@ pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &
         .iter()
         .filter(|listener| listener.guard.filters.is_some())
     {
-        let (frontend, id) = (
-            parent.frontend(listener.transport_port()),
-            parent.id(listener),
-        );
+        let frontend = parent.frontend(listener.transport_port());
+        let id = parent.id(listener);
         let kept = admission.kept_under(&id, &listener.hostname);
         let names = admission
             .attachments

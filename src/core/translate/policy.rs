@@ -134,13 +134,6 @@ impl IssuerAllow {
 
 impl NamespacePattern {
     fn parse(text: &str) -> Result<Self, String> {
-        let label = |text: &str| {
-            !text.is_empty()
-                && text.len() <= 63
-                && text
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        };
         match text.strip_suffix('*') {
             Some("") => Ok(Self::Any),
             Some(prefix) if label(prefix) => Ok(Self::Prefix(prefix.to_owned())),
@@ -158,6 +151,14 @@ impl NamespacePattern {
             Self::Prefix(prefix) => namespace.starts_with(prefix.as_str()),
         }
     }
+}
+
+fn label(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 63
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 impl HostnamePattern {
@@ -238,7 +239,6 @@ impl FromStr for IssuerRule {
             (Some("wildcards"), None) => true,
             _ => return Err(wrong()),
         };
-        let list = |text: &str| text.split(',').map(str::to_owned).collect();
         let written = Written {
             namespaces: list(namespaces),
             hostnames: list(hostnames),
@@ -249,6 +249,10 @@ impl FromStr for IssuerRule {
             allow: written.try_into()?,
         })
     }
+}
+
+fn list(text: &str) -> Vec<String> {
+    text.split(',').map(str::to_owned).collect()
 }
 
 impl fmt::Display for Unlisted {

@@ -20,7 +20,8 @@ pub(super) fn check(
     let (Some(protocol), Fleet::Shared) = (listener.protocol, exposure.fleet) else {
         return Ok(());
     };
-    let (port, family) = (listener.transport_port(), protocol.family());
+    let port = listener.transport_port();
+    let family = protocol.family();
     let said = exposure.ports.iter().flat_map(|ports| ports.iter());
     let said = said.into_iter().find(|said| said.transport_port() == port);
     let Some(said) = said else {

@@ -127,15 +127,17 @@ impl Quotas {
             .namespaces()
             .chain(self.parents.namespaces())
             .collect();
-        let of = |namespace: &Arc<str>| QuotaUse {
-            namespace: namespace.clone(),
-            used: Cost {
-                record: register.used_by(namespace),
-                ..self.routes.used(namespace) + self.parents.used(namespace)
-            },
-            allowed: self.allowed(namespace),
-        };
-        namespaces.into_iter().map(of).collect()
+        namespaces
+            .into_iter()
+            .map(|namespace| QuotaUse {
+                namespace: namespace.clone(),
+                used: Cost {
+                    record: register.used_by(namespace),
+                    ..self.routes.used(namespace) + self.parents.used(namespace)
+                },
+                allowed: self.allowed(namespace),
+            })
+            .collect()
     }
 
     /// What each object of a namespace takes in a dimension, within the quotas.
@@ -344,7 +346,8 @@ impl Quotas {
             .iter()
             .map(bytes)
             .fold(0, u64::saturating_add);
-        let (own, theirs) = (name.namespace.clone(), parent.key.name().namespace.clone());
+        let own = name.namespace.clone();
+        let theirs = parent.key.name().namespace.clone();
         let text = format!(
             "the routes of namespace {own} up to this one, the oldest first, exceed at the default Gateways of namespace \
              {theirs} --max-envoy-mib-per-namespace {}",
@@ -388,7 +391,8 @@ impl Quotas {
         service_endpoints: &ServiceEndpoints,
         dirty: &mut Dirty,
     ) {
-        let (mut of_service, mut of_namespace) = (None, None);
+        let mut of_service = None;
+        let mut of_namespace = None;
         if let Some(slice) = store.slice(name)
             && let Some(service) = &slice.service
         {
@@ -496,7 +500,8 @@ impl Quotas {
         mut resolved: Resolved,
         store: &Store,
     ) -> Resolved {
-        let (limits, namespace) = (&self.limits, &key.name.namespace);
+        let limits = &self.limits;
+        let namespace = &key.name.namespace;
         if resolved.invalid.is_some() {
             return resolved;
         }

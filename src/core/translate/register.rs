@@ -57,11 +57,10 @@ impl Register {
 
     /// The protocol family of a port of the shared fleet, if it is known.
     pub(super) fn family(&self, port: TransportPort) -> Option<Family> {
-        let recorded = || {
+        well_known(port).or_else(|| {
             self.owner(&Ownable::Port(port))
                 .and_then(|owner| owner.protocol)
-        };
-        well_known(port).or_else(recorded)
+        })
     }
 
     /// The hostnames that the platform granted.
@@ -351,19 +350,13 @@ impl Register {
             }
             Ownable::Socket(..) | Ownable::Secret(_) => candidates.next(),
             // A parent whose listeners contradict each other does not decide the protocol.
-            Ownable::Port(_) => {
-                let parent = |claimant: &Claimant| match &claimant.by {
-                    By::Listener(listener) => Some(listener.parent.clone()),
-                    By::Frontend(_) | By::Route(..) => None,
-                };
-                candidates.find(|claimant| {
-                    let mut others = self
-                        .claims
-                        .of(what)
-                        .filter(|other| parent(other) == parent(claimant));
-                    others.all(|other| other.protocol == claimant.protocol)
-                })
-            }
+            Ownable::Port(_) => candidates.find(|claimant| {
+                let mut others = self
+                    .claims
+                    .of(what)
+                    .filter(|other| parent(other) == parent(claimant));
+                others.all(|other| other.protocol == claimant.protocol)
+            }),
         };
         first.map(|first| OwnerRecord {
             namespace: first.namespace.clone(),
@@ -470,6 +463,13 @@ impl Register {
     }
 }
 
+fn parent(claimant: &Claimant) -> Option<crate::inputs::ParentKey> {
+    match &claimant.by {
+        By::Listener(listener) => Some(listener.parent.clone()),
+        By::Frontend(_) | By::Route(..) => None,
+    }
+}
+
 /// True if an item is a hostname below a wildcard, or below the catch-all, among the same
 /// namespaces.
 fn is_below(wide: &Ownable, what: &Ownable) -> bool {
@@ -486,6 +486,9 @@ fn is_public(wide: &Hostname) -> bool {
 }
 
 fn same_owner(a: Option<&OwnerRecord>, b: Option<&OwnerRecord>) -> bool {
-    let seen = |owner: &OwnerRecord| (owner.namespace.clone(), owner.protocol);
     a.map(seen) == b.map(seen)
+}
+
+fn seen(owner: &OwnerRecord) -> (Arc<str>, Option<Family>) {
+    (owner.namespace.clone(), owner.protocol)
 }

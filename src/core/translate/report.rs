@@ -76,7 +76,8 @@ impl Report<'_> {
             .class(&key.name.name)
             .filter(|c| c.controller == self.settings.controller)?;
         let fleet = fleet::of_class(class, self.store, self.settings);
-        let (channel, bundles) = (self.settings.channel, self.store.has_trust_bundles());
+        let channel = self.settings.channel;
+        let bundles = self.store.has_trust_bundles();
         let supported =
             |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
         let features = fleet.as_ref().map(supported);
@@ -118,11 +119,10 @@ impl Report<'_> {
             ),
         };
         let assignment = (self.settings.channel == Channel::Experimental).then(|| {
-            let own = || addresses.clone();
             let offered = routability::offered(
                 &parent.placement.exposure,
                 gateway,
-                own,
+                || addresses.clone(),
                 self.store,
                 self.settings,
             );
@@ -208,13 +208,6 @@ impl Report<'_> {
         assignment: Option<Assignment>,
         unusable: Option<(Reason, String)>,
     ) -> (Vec<StatusAddress>, Option<Condition>) {
-        let said = |verdict| {
-            condition(
-                ConditionType::AddressesAssigned,
-                verdict,
-                Reason::AddressesAssigned,
-            )
-        };
         match (assignment, unusable) {
             (Some(_), Some((_, text))) => {
                 (Vec::new(), Some(said(Err((Reason::NotAssigned, text)))))
@@ -224,13 +217,16 @@ impl Report<'_> {
                 let verdict = assignment.verdict();
                 (assignment.assigned, Some(said(verdict)))
             }
-            (None, None) => {
-                let said = |address| StatusAddress {
-                    address,
-                    routability: None,
-                };
-                (addresses.into_iter().map(said).collect(), None)
-            }
+            (None, None) => (
+                addresses
+                    .into_iter()
+                    .map(|address| StatusAddress {
+                        address,
+                        routability: None,
+                    })
+                    .collect(),
+                None,
+            ),
         }
     }
 
@@ -284,9 +280,10 @@ impl Report<'_> {
 
     /// The message about a port of a Gateway that its Service does not lead to Envoys.
     fn unled(self, parent: &Parent, port: TransportPort) -> String {
-        match self.gateway_services.lacks(&parent.placement.gateway, port) {
-            true => exhausted(port),
-            false => "the Gateway's Service does not lead to Envoys yet".to_owned(),
+        if self.gateway_services.lacks(&parent.placement.gateway, port) {
+            exhausted(port)
+        } else {
+            "the Gateway's Service does not lead to Envoys yet".to_owned()
         }
     }
 
@@ -315,11 +312,10 @@ impl Report<'_> {
 
     /// What to do if another Gateway has a port of a Gateway on the same address.
     fn remedy_for_address(self, parent: &Parent) -> &'static str {
-        match self.store.is_governed(&parent.placement.gateway) {
-            true => {
-                "give its TenantGateway another address by the annotation gatewright.io/addresses"
-            }
-            false => "give this one spec.addresses",
+        if self.store.is_governed(&parent.placement.gateway) {
+            "give its TenantGateway another address by the annotation gatewright.io/addresses"
+        } else {
+            "give this one spec.addresses"
         }
     }
 
@@ -632,6 +628,14 @@ impl Report<'_> {
     }
 }
 
+fn said(verdict: Result<(), (Reason, String)>) -> Condition {
+    condition(
+        ConditionType::AddressesAssigned,
+        verdict,
+        Reason::AddressesAssigned,
+    )
+}
+
 impl Report<'_> {
     /// Ok if an accepted listener has something to serve.
     fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
@@ -696,13 +700,15 @@ impl Report<'_> {
     /// The message why a listener does not get its hostname. It contains only the reader's own
     /// hostname and port: the owner of the name may be another tenant.
     fn conflict_text(self, reason: Reason, parent: &Parent, listener: &ParentListener) -> String {
-        let (port, place) = (listener.transport_port(), &parent.placement.frontend_owner);
+        let port = listener.transport_port();
+        let place = &parent.placement.frontend_owner;
         if !listener.has_hostnames() && reason != Reason::ProtocolConflict {
             return self.port_conflict_text(reason, parent, listener);
         }
-        let name = match listener.hostname.is_any() {
-            true => "the catch-all hostname".to_owned(),
-            false => format!("hostname {}", listener.hostname),
+        let name = if listener.hostname.is_any() {
+            "the catch-all hostname".to_owned()
+        } else {
+            format!("hostname {}", listener.hostname)
         };
         match reason {
             Reason::Pending => {

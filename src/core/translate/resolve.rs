@@ -59,7 +59,8 @@ impl Resolving<'_> {
 
 /// Resolves all rules of a route.
 pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Resolved {
-    let (limits, channel) = (&settings.limits, settings.channel);
+    let limits = &settings.limits;
+    let channel = settings.channel;
     let mut regexes = 0;
     let mut resolver = Resolver {
         route,
@@ -70,7 +71,8 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
     let mut problems = route.unreadable.clone();
     let mut reason = Reason::UnsupportedValue;
     let mut served = 0;
-    let (mut refused, mut notes) = (Vec::new(), Vec::new());
+    let mut refused = Vec::new();
+    let mut notes = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
         let label = label(index, rule);
         match limits::unmatched(rule, &mut regexes, limits) {

@@ -49,17 +49,13 @@ impl Assignment {
 /// Gives each request an address of its own, of those that are offered. Those that leave less of a
 /// choice come first. Without any request all that is offered is taken.
 pub(super) fn assign(requests: &[AddressRequest], offered: &[Offered]) -> Assignment {
-    let own = |offered: &Offered| {
+    fn own(offered: &Offered) -> Routability {
         if offered.in_cluster {
             Routability::Cluster
         } else {
             Routability::Default
         }
-    };
-    let taken = |offered: &Offered, routability| StatusAddress {
-        address: offered.address.clone(),
-        routability: Some(routability),
-    };
+    }
     if requests.is_empty() {
         let assigned = offered
             .iter()
@@ -125,6 +121,13 @@ pub(super) fn assign(requests: &[AddressRequest], offered: &[Offered]) -> Assign
     }
 }
 
+fn taken(offered: &Offered, routability: Routability) -> StatusAddress {
+    StatusAddress {
+        address: offered.address.clone(),
+        routability: Some(routability),
+    }
+}
+
 fn lacking(request: &AddressRequest) -> String {
     let AddressRequest {
         address,
@@ -159,24 +162,19 @@ pub(super) fn offered(
     store: &Store,
     settings: &Settings,
 ) -> Vec<Offered> {
-    let outside = |all: Vec<GatewayAddress>| -> Vec<Offered> {
-        all.into_iter()
-            .map(|address| Offered {
-                address,
-                in_cluster: false,
-            })
-            .collect()
-    };
     match exposure.fleet {
         Fleet::Own => outside(own()),
         // The common addresses of the fleet are not those of one Gateway alone, whatever the type
         // of its Service is.
         Fleet::Shared => outside(fleet::addresses(store, settings)),
         Fleet::Dedicated | Fleet::Isolated => {
-            let wants = |request: &AddressRequest| request.routability == Routability::Cluster;
             // Beside its load balancer a Service has an address within the cluster, which whoever
             // asks for it is given.
-            let both = gateway.requests.iter().any(wants) && !is_internal(gateway);
+            let both = gateway
+                .requests
+                .iter()
+                .any(|request| request.routability == Routability::Cluster)
+                && !is_internal(gateway);
             let service = exposure::service(exposure, gateway, store);
             service
                 .map(|service| of_service(service, both))
@@ -185,18 +183,23 @@ pub(super) fn offered(
     }
 }
 
+fn outside(all: Vec<GatewayAddress>) -> Vec<Offered> {
+    all.into_iter()
+        .map(|address| Offered {
+            address,
+            in_cluster: false,
+        })
+        .collect()
+}
+
 /// The addresses of a Service; with `both` those within the cluster beside those of its load
 /// balancer.
 fn of_service(service: &Service, both: bool) -> Vec<Offered> {
-    let is_in_cluster = |address: &GatewayAddress| match address {
-        GatewayAddress::Ip(ip) => service.cluster_ips.contains(ip),
-        GatewayAddress::Hostname(_) => false,
-    };
     let reached = service.reached.iter();
     let mut all: Vec<Offered> = reached
         .map(|address| Offered {
             address: address.clone(),
-            in_cluster: is_in_cluster(address),
+            in_cluster: is_in_cluster(address, &service.cluster_ips),
         })
         .collect();
     let more = service
@@ -214,6 +217,13 @@ fn of_service(service: &Service, both: bool) -> Vec<Offered> {
     all
 }
 
+fn is_in_cluster(address: &GatewayAddress, service_cluster_ips: &[std::net::IpAddr]) -> bool {
+    match address {
+        GatewayAddress::Ip(ip) => service_cluster_ips.contains(ip),
+        GatewayAddress::Hostname(_) => false,
+    }
+}
+
 /// Why no request of a Gateway can ever be met, so that it is served nowhere.
 pub(super) fn unusable(
     gateway: &Gateway,
@@ -221,7 +231,6 @@ pub(super) fn unusable(
     store: &Store,
     settings: &Settings,
 ) -> Option<(Reason, String)> {
-    let scoped = |request: &&AddressRequest| request.routability != Routability::Default;
     let first = gateway
         .requests
         .iter()
@@ -269,6 +278,10 @@ pub(super) fn unusable(
     Some((Reason::AddressNotAssigned, text))
 }
 
+fn scoped(request: &&AddressRequest) -> bool {
+    request.routability != Routability::Default
+}
+
 /// The verdict on the addresses of a Gateway that requests scopes: addresses that meet some of its
 /// requests are enough.
 pub(super) fn reached(parent: &Parent, assignment: &Assignment, reached: Verdict) -> Verdict {
@@ -290,19 +303,21 @@ mod tests {
     use super::*;
 
     fn requests(all: &[(&str, &str)]) -> Vec<AddressRequest> {
-        let one = |(value, routability): &(&str, &str)| AddressRequest {
-            address: value.parse().map_or(Address::Any, Address::Ip),
-            routability: Routability::parse(routability),
-        };
-        all.iter().map(one).collect()
+        all.iter()
+            .map(|(value, routability)| AddressRequest {
+                address: value.parse().map_or(Address::Any, Address::Ip),
+                routability: Routability::parse(routability),
+            })
+            .collect()
     }
 
     fn offer(all: &[(&str, bool)]) -> Vec<Offered> {
-        let one = |(ip, in_cluster): &(&str, bool)| Offered {
-            address: GatewayAddress::Ip(ip.parse().expect("an address")),
-            in_cluster: *in_cluster,
-        };
-        all.iter().map(one).collect()
+        all.iter()
+            .map(|(ip, in_cluster)| Offered {
+                address: GatewayAddress::Ip(ip.parse().expect("an address")),
+                in_cluster: *in_cluster,
+            })
+            .collect()
     }
 
     /// The addresses as a status has them, and how many requests are not met.
@@ -321,11 +336,11 @@ mod tests {
 
     #[test]
     fn each_request_has_an_address_of_its_own_and_of_its_scope() {
-        let texts = |all: &[&str]| {
+        fn texts(all: &[&str]) -> Vec<String> {
             all.iter()
                 .map(|text| (*text).to_owned())
                 .collect::<Vec<_>>()
-        };
+        }
         for (asked, offered, expected, unmet) in [
             (&[][..], BOTH, &["10.96.0.9 Cluster", "192.0.2.1"][..], 0),
             (&[("", "")], BOTH, &["192.0.2.1"], 0),
@@ -386,7 +401,9 @@ mod tests {
 
     #[test]
     fn an_unmet_address_request_is_reported_by_its_position() {
-        let told = |asked, offered| assign(&requests(asked), &offer(offered)).verdict();
+        fn told(asked: &[(&str, &str)], offered: &[(&str, bool)]) -> Result<(), (Reason, String)> {
+            assign(&requests(asked), &offer(offered)).verdict()
+        }
         assert_eq!(told(&[("", "Cluster"), ("", "")], BOTH), Ok(()));
         let partly = told(&[("", ""), ("192.0.2.9", "Cluster")], BOTH);
         let text = "spec.addresses[1]: 192.0.2.9 within the cluster is not there".to_owned();

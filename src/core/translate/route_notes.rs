@@ -63,17 +63,19 @@ mod tests {
 
     #[test]
     fn a_star_for_exposed_headers_is_in_vain_with_credentials() {
-        let cors = |credentials: bool, exposed: &str| {
+        fn cors(credentials: bool, exposed: &str) -> Value {
             json!({"filters": [{"type": "CORS", "cors": {"allowOrigins": ["https://a.org"],
                 "allowCredentials": credentials, "exposeHeaders": [exposed]}}]})
-        };
+        }
         assert_eq!(notes(&cors(true, "*")).len(), 1);
         assert!(notes(&cors(false, "*")).is_empty() && notes(&cors(true, "x-a")).is_empty());
     }
 
     #[test]
     fn values_that_no_query_has_are_told() {
-        let query = |kind: &str, value: &str| json!({"matches": [{"queryParams": [{"type": kind, "name": "q", "value": value}]}]});
+        fn query(kind: &str, value: &str) -> Value {
+            json!({"matches": [{"queryParams": [{"type": kind, "name": "q", "value": value}]}]})
+        }
         for value in ["a b", "a&b", "a#b"] {
             let told = notes(&query("Exact", value));
             assert!(

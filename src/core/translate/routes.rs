@@ -7,7 +7,7 @@ use super::admission::Admission;
 use super::backend_policies::BackendPolicies;
 use super::key::{ListenerId, RouteKey};
 use super::precedence::{match_rank, route_rank};
-use super::resolutions::{Resolutions, Resolved, ResolvedRule};
+use super::resolutions::{Resolutions, Resolved};
 use super::resolve::resolve;
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
@@ -64,14 +64,16 @@ impl<'a> Routing<'a> {
         }
         let client = self.admission.parents.client_of(listener);
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
-        let route = |(_, rule, m): (_, &ResolvedRule, &crate::model::Match)| Route {
-            name: rule.name.clone(),
-            matches: m.clone(),
-            rule: self
-                .policies
-                .with_client(self.served(&rule.rule, hostname, at), client),
-        };
-        let routes: Vec<Route> = ranked.into_iter().map(route).collect();
+        let routes: Vec<Route> = ranked
+            .into_iter()
+            .map(|(_, rule, m)| Route {
+                name: rule.name.clone(),
+                matches: m.clone(),
+                rule: self
+                    .policies
+                    .with_client(self.served(&rule.rule, hostname, at), client),
+            })
+            .collect();
         let guard =
             escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
         let guard = guard.map(|guard| Route {
@@ -159,30 +161,30 @@ impl<'a> Routing<'a> {
         only: Option<&Arc<str>>,
     ) -> Vec<(&'a Hostname, &'a InputRoute)> {
         let mut best: BTreeMap<&RouteKey, &Hostname> = BTreeMap::new();
-        let is_among = |key: &RouteKey| {
-            let namespace = &key.name.namespace;
-            only.is_none_or(|only| {
-                namespace == only || *namespace == listener.parent.name().namespace
-            })
-        };
         for (key, own) in self
             .admission
             .served(hostname, listener)
-            .filter(|(key, _)| is_among(key))
+            .filter(|(key, _)| is_among(key, &only, &listener.parent))
         {
             let slot = best.entry(key).or_insert(own);
             if own.precedence(slot).is_lt() {
                 *slot = own;
             }
         }
-        let found = |(key, own)| {
-            self.resolutions
-                .get(key)
-                .filter(|resolved| resolved.invalid.is_none())?;
-            Some((own, &**self.store.route(key)?))
-        };
-        best.into_iter().filter_map(found).collect()
+        best.into_iter()
+            .filter_map(|(key, own)| {
+                self.resolutions
+                    .get(key)
+                    .filter(|resolved| resolved.invalid.is_none())?;
+                Some((own, &**self.store.route(key)?))
+            })
+            .collect()
     }
+}
+
+fn is_among(key: &RouteKey, only: &Option<&Arc<str>>, listener_parent: &super::ParentKey) -> bool {
+    let namespace = &key.name.namespace;
+    only.is_none_or(|only| namespace == only || *namespace == listener_parent.name().namespace)
 }
 
 /// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else

@@ -29,13 +29,14 @@ impl Sans {
             Some(new) => self.certificates.insert(listener.clone(), new.clone()),
             None => self.certificates.remove(listener),
         };
-        let names = |certificate: Option<&Arc<Certificate>>| -> BTreeSet<Hostname> {
+        fn names(certificate: Option<&Arc<Certificate>>) -> BTreeSet<Hostname> {
             certificate
                 .into_iter()
                 .flat_map(|certificate| certificate.names.iter().cloned())
                 .collect()
-        };
-        let (before, after) = (names(old.as_ref()), names(certificate));
+        }
+        let before = names(old.as_ref());
+        let after = names(certificate);
         for name in before.difference(&after) {
             self.listeners.remove(name, listener);
             self.count(name, false);
@@ -57,11 +58,17 @@ impl Sans {
             .get(listener)
             .map(|certificate| certificate.names.as_slice())
             .unwrap_or_default();
-        let others = |name: &Hostname| self.listeners.of(name).any(|other| other != listener);
+        fn others(
+            name: &Hostname,
+            listener: &&Hostname,
+            listeners: &MultiMap<Hostname, Hostname>,
+        ) -> bool {
+            listeners.of(name).any(|other| other != *listener)
+        }
         names.iter().any(|name| {
-            others(name)
+            others(name, &listener, &self.listeners)
                 || match wildcard_over(name) {
-                    Some(wildcard) => others(&wildcard),
+                    Some(wildcard) => others(&wildcard, &listener, &self.listeners),
                     None => self
                         .under(name)
                         .any(|(_, mut by)| by.any(|other| other != listener)),
@@ -87,11 +94,10 @@ impl Sans {
     /// The listeners that an added or removed name may affect: if there are more of a kind, the
     /// present ones overlap already.
     fn touch(&self, name: &Hostname, touched: &mut BTreeSet<Hostname>) {
-        let few = |name: &Hostname| self.listeners.of(name).take(3).cloned().collect::<Vec<_>>();
-        touched.extend(few(name));
+        touched.extend(few(name, &self.listeners));
         match wildcard_over(name) {
             Some(wildcard) if self.under.get(&wildcard).is_none_or(|count| *count <= 2) => {
-                touched.extend(few(&wildcard))
+                touched.extend(few(&wildcard, &self.listeners))
             }
             Some(_) => {}
             None if self.listeners.count(name) <= 2 => {
@@ -113,6 +119,10 @@ impl Sans {
             .flatten();
         all.filter(move |(name, _)| wildcard_over(name).as_ref() == Some(wildcard))
     }
+}
+
+fn few(name: &Hostname, listeners: &MultiMap<Hostname, Hostname>) -> Vec<Hostname> {
+    listeners.of(name).take(3).cloned().collect::<Vec<_>>()
 }
 
 /// The wildcard that covers a name in a certificate: it covers exactly one label (RFC 9525, 6.3).
@@ -147,18 +157,22 @@ mod tests {
 
     /// The result of `overlap`, pair by pair.
     fn overlapping(all: &BTreeMap<Hostname, Vec<String>>) -> BTreeSet<Hostname> {
-        let meet = |a: &Hostname, b: &Hostname| {
+        fn meet(a: &Hostname, b: &Hostname) -> bool {
             a == b || wildcard_over(a).as_ref() == Some(b) || wildcard_over(b).as_ref() == Some(a)
-        };
-        let clash = |a: &[String], b: &[String]| {
+        }
+        fn clash(a: &[String], b: &[String]) -> bool {
             a.iter().any(|a| b.iter().any(|b| meet(&host(a), &host(b))))
-        };
-        let others = |name: &Hostname, names: &[String]| {
+        }
+        fn others(
+            name: &Hostname,
+            names: &[String],
+            all: &BTreeMap<Hostname, Vec<String>>,
+        ) -> bool {
             all.iter()
                 .any(|(n, other)| n != name && clash(names, other))
-        };
+        }
         all.iter()
-            .filter(|(name, names)| others(name, names))
+            .filter(|(name, names)| others(name, names, all))
             .map(|(name, _)| name.clone())
             .collect()
     }

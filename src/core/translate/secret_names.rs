@@ -76,7 +76,9 @@ impl SecretNames {
         let before = place.ok().map(|place| claims[place].1.clone());
         match (place, content) {
             (Ok(place), Some(content)) => claims[place].1 = content.clone(),
-            (Ok(place), None) => drop(claims.remove(place)),
+            (Ok(place), None) => {
+                claims.remove(place);
+            }
             (Err(place), Some(content)) => claims.insert(place, (id.clone(), content.clone())),
             (Err(_), None) => {}
         }
@@ -218,11 +220,6 @@ impl SecretNames {
                 .get(&hostname)
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            let claims_it = |namespace: &Arc<str>| {
-                claims
-                    .iter()
-                    .any(|(_, content)| content.namespace == *namespace)
-            };
             let first = claims.first().map(|(_, content)| &content.namespace);
             let is_contended = claims
                 .iter()
@@ -231,7 +228,7 @@ impl SecretNames {
             let namespace = [recorded, kept]
                 .into_iter()
                 .flatten()
-                .find(|namespace| claims_it(namespace));
+                .find(|namespace| claims_it(namespace, claims));
             let keeps = namespace
                 .or_else(|| first.cloned())
                 .filter(|_| is_contended);
@@ -260,6 +257,12 @@ impl SecretNames {
             .units
             .extend(claims.iter().map(|(id, _)| (id.clone(), hostname.clone())));
     }
+}
+
+fn claims_it(namespace: &Arc<str>, claims: &[(FrontendId, SniContent)]) -> bool {
+    claims
+        .iter()
+        .any(|(_, content)| content.namespace == *namespace)
 }
 
 /// The name of a secret that one frontend alone requests.

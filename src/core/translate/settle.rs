@@ -90,11 +90,13 @@ impl Admission<'_> {
     fn is_entitled(self, id: &FrontendId, claim: &Claim) -> bool {
         let namespace = &claim.listener.parent.name().namespace;
         let whole_port = !claim.protocol.has_hostnames();
-        let owner = || match whole_port {
-            true => self.register.owner(&Ownable::Port(id.transport_port())),
-            false => self
-                .register
-                .owner(&Ownable::Hostname(claim.hostname.clone())),
+        let owner = || {
+            if whole_port {
+                self.register.owner(&Ownable::Port(id.transport_port()))
+            } else {
+                self.register
+                    .owner(&Ownable::Hostname(claim.hostname.clone()))
+            }
         };
         let has_own =
             !is_shared(&id.gateway) || owner().is_some_and(|owner| owner.namespace == *namespace);
@@ -162,20 +164,17 @@ impl Admission<'_> {
                 && self.register.family(at).is_none()
                 && self.register.proposed().contains_key(&port)
         };
-        // The needed items that its namespace does not own.
-        let has = |what: &Ownable| {
-            self.register
-                .owner(what)
-                .is_some_and(|owner| owner.namespace == *namespace)
-        };
         let mut lacking = self.needed(id, hostname, loser);
-        lacking.retain(|what| !has(what));
-        let is_awaited = |what: &Ownable| {
-            self.register.owner(what).is_none() && self.register.is_about_to_own(what, namespace)
-        };
+        lacking.retain(|what| !has(what, namespace, self.register));
         let waits = match reason {
             Reason::ProtocolConflict => undecided(),
-            _ => !lacking.is_empty() && lacking.iter().all(is_awaited),
+            _ => {
+                !lacking.is_empty()
+                    && lacking.iter().all(|what| {
+                        self.register.owner(what).is_none()
+                            && self.register.is_about_to_own(what, namespace)
+                    })
+            }
         };
         if waits { Reason::Pending } else { reason }
     }
@@ -326,6 +325,17 @@ impl Admission<'_> {
     }
 }
 
+/// The needed items that its namespace does not own.
+fn has(
+    what: &Ownable,
+    namespace: &std::sync::Arc<str>,
+    register: &super::register::Register,
+) -> bool {
+    register
+        .owner(what)
+        .is_some_and(|owner| owner.namespace == *namespace)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -437,7 +447,7 @@ mod tests {
     }
 
     fn gateway(namespace: &str, created: u8, listeners: &[(&str, u16, &str)]) -> Value {
-        let listener = |(index, (protocol, port, host)): (usize, &(&str, u16, &str))| {
+        fn listener((index, (protocol, port, host)): (usize, &(&str, u16, &str))) -> Value {
             let mut listener =
                 json!({"name": format!("l{index}"), "protocol": protocol, "port": port});
             if !host.is_empty() {
@@ -447,7 +457,7 @@ mod tests {
                 listener["tls"] = json!({"mode": "Passthrough"});
             }
             listener
-        };
+        }
         let listeners: Vec<Value> = listeners.iter().enumerate().map(listener).collect();
         json!({"apiVersion": GATEWAY, "kind": "Gateway",
             "metadata": {"name": "edge", "namespace": namespace, "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
@@ -475,15 +485,24 @@ mod tests {
             ],
         ));
         assert_eq!(
-            (
-                site.served(443, "x.org").as_deref(),
-                site.served(80, "x.org")
-            ),
-            (Some("b"), None)
+            site.served(443, "x.org").as_deref(),
+            Some("b"),
+            "the first owner is served"
         );
         assert_eq!(
-            (site.told("a"), site.served(443, "y.org").as_deref()),
-            ("HostnameConflict", Some("a"))
+            site.served(80, "x.org"),
+            None,
+            "nobody is on the other port"
+        );
+        assert_eq!(
+            site.told("a"),
+            "HostnameConflict",
+            "the later one conflicts"
+        );
+        assert_eq!(
+            site.served(443, "y.org").as_deref(),
+            Some("a"),
+            "it is served by another name"
         );
         site.apply(vec![gone("b")]);
         assert_eq!(site.served(443, "x.org"), None, "it is reserved");
@@ -522,7 +541,9 @@ mod tests {
             1,
             &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")],
         ));
-        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        fn label(host: &str) -> Value {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
+        }
         assert_eq!(
             site.served(443, "w.team.x.org"),
             None,
@@ -573,7 +594,7 @@ mod tests {
                 ("TLS", 443, "*.w.org"),
             ],
         ));
-        let emitted = |site: &mut Site| {
+        fn emitted(site: &mut Site) -> std::collections::BTreeMap<ResourceKey, Option<Resource>> {
             let mut anew = Engine::new(site.engine.settings().clone());
             let class = json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "g"},
                 "spec": {"controllerName": "c"}});
@@ -589,7 +610,7 @@ mod tests {
             );
             anew.apply(vec![put(class), put(any), put(own)], site.now)
                 .resources
-        };
+        }
         let resources = emitted(&mut site);
         let mut kept = BTreeSet::new();
         for (key, resource) in resources {
@@ -610,7 +631,9 @@ mod tests {
     #[test]
     fn wide_listeners_have_nothing_that_the_platform_granted_to_another_namespace() {
         let mut site = Site::new(Recording::ThisProcess);
-        let label = |host: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}});
+        fn label(host: &str) -> Value {
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
+        }
         site.put(gateway(
             "early",
             1,
@@ -661,10 +684,10 @@ mod tests {
 
     #[test]
     fn the_work_for_a_granted_domain_does_not_grow_with_their_number() {
-        let label = |number: u32| {
+        fn label(number: u32) -> Value {
             json!({"apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": format!("n{number}"), "labels": {HOST_LABEL: format!("d{number}.org")}}})
-        };
+        }
         let [few, many] = [4, 40].map(|count| {
             let mut site = Site::new(Recording::ThisProcess);
             site.put(gateway(
@@ -702,23 +725,27 @@ mod tests {
             ],
         ));
         assert_eq!(
-            (
-                site.served(8443, "b.org").as_deref(),
-                site.served(8443, "a.org")
-            ),
-            (Some("b"), None)
+            site.served(8443, "b.org").as_deref(),
+            Some("b"),
+            "the first protocol of the port is served"
+        );
+        assert_eq!(site.served(8443, "a.org"), None, "the other one is not");
+        assert_eq!(
+            site.served(443, "b.org").as_deref(),
+            Some("b"),
+            "the well-known port speaks TLS"
         );
         assert_eq!(
-            (
-                site.served(443, "b.org").as_deref(),
-                site.served(443, "a.org")
-            ),
-            (Some("b"), None)
+            site.served(443, "a.org"),
+            None,
+            "nothing else is served there"
         );
         assert_eq!(
-            (site.served(80, "a.org"), site.told("a")),
-            (None, "ProtocolConflict")
+            site.served(80, "a.org"),
+            None,
+            "TLS is not served on the port of HTTP"
         );
+        assert_eq!(site.told("a"), "ProtocolConflict", "the conflict is told");
         // Others continue to use it like this.
         site.put(gateway("c", 9, &[("TLS", 8443, "c.org")]));
         site.apply(vec![gone("b")]);
@@ -729,25 +756,25 @@ mod tests {
 
     #[test]
     fn in_a_cluster_a_name_is_nobodys_until_it_is_recorded_and_every_replica_goes_by_the_record() {
-        let (mut one, mut two) = (
-            Site::new(Recording::OtherProcess),
-            Site::new(Recording::OtherProcess),
-        );
+        let mut one = Site::new(Recording::OtherProcess);
+        let mut two = Site::new(Recording::OtherProcess);
         one.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
         assert_eq!(
-            (one.served(8443, "x.org"), one.told("b")),
-            (None, "Pending")
+            one.served(8443, "x.org"),
+            None,
+            "nobody is served before the record"
         );
+        assert_eq!(one.told("b"), "Pending", "the claim waits");
+        assert_eq!(one.keep(), 2, "both names are recorded");
         assert_eq!(
-            (
-                one.keep(),
-                one.served(8443, "x.org").as_deref(),
-                one.told("b")
-            ),
-            (2, Some("b"), "Accepted")
+            one.served(8443, "x.org").as_deref(),
+            Some("b"),
+            "the owner is served"
         );
+        assert_eq!(one.told("b"), "Accepted", "and accepted");
         one.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
-        assert_eq!((one.keep(), one.told("a")), (0, "HostnameConflict"));
+        assert_eq!(one.keep(), 0, "nothing is recorded anew");
+        assert_eq!(one.told("a"), "HostnameConflict", "the later one conflicts");
         // Another replica sees them in another order.
         two.put(gateway("a", 1, &[("TLS", 8443, "x.org")]));
         two.put(gateway("b", 9, &[("TLS", 8443, "x.org")]));
@@ -759,17 +786,22 @@ mod tests {
             .collect();
         two.apply(record);
         assert_eq!(
-            (two.served(8443, "x.org").as_deref(), two.keep()),
-            (Some("b"), 0)
+            two.served(8443, "x.org").as_deref(),
+            Some("b"),
+            "the other replica serves the recorded owner"
         );
+        assert_eq!(two.keep(), 0, "it records nothing");
         // A released hostname is reserved, which is recorded as well, and then free.
         one.apply(vec![gone("b")]);
-        assert_eq!((one.keep(), one.served(8443, "x.org")), (1, None));
+        assert_eq!(one.keep(), 1, "the owner of the listener is recorded");
+        assert_eq!(one.served(8443, "x.org"), None, "nobody is served yet");
         one.now += Duration::from_secs(3600);
         one.apply(Vec::new());
+        assert_eq!(one.keep(), 1, "the heir is recorded");
         assert_eq!(
-            (one.keep(), one.served(8443, "x.org").as_deref()),
-            (1, Some("a"))
+            one.served(8443, "x.org").as_deref(),
+            Some("a"),
+            "the heir is served"
         );
     }
 

@@ -264,9 +264,8 @@ mod tests {
     /// The chain that the sent entries give a name.
     fn looked_up(matcher: &SniMatcher, hostname: &Hostname) -> Option<ChainName> {
         let sent = matcher.sent();
-        let wider = || hostname.covering().find_map(|w| sent.get(&w));
         sent.get(hostname)
-            .or_else(wider)
+            .or_else(|| hostname.covering().find_map(|w| sent.get(&w)))
             .or_else(|| sent.get(&Hostname::any()))
             .cloned()
     }
@@ -287,21 +286,23 @@ mod tests {
     fn a_hostname_changes_the_backends_of_its_own_chain() {
         let mut matcher = SniMatcher::default();
         let x = Hostname::parse("x.a.org").expect("a hostname");
-        let tcp = |shares| ChainClass {
-            purpose: Purpose::Tcp(x.clone(), shares),
-            listener: None,
-            tls: None,
-        };
-        assert!(matcher.set(&x, Some(tcp(Vec::new()))));
+        fn tcp(shares: Vec<WeightedTarget>, x: &Hostname) -> ChainClass {
+            ChainClass {
+                purpose: Purpose::Tcp(x.clone(), shares),
+                listener: None,
+                tls: None,
+            }
+        }
+        assert!(matcher.set(&x, Some(tcp(Vec::new(), &x))));
         let shares = vec![refused()];
-        assert!(matcher.set(&x, Some(tcp(shares.clone()))));
-        assert!(!matcher.set(&x, Some(tcp(shares.clone()))));
+        assert!(matcher.set(&x, Some(tcp(shares.clone(), &x))));
+        assert!(!matcher.set(&x, Some(tcp(shares.clone(), &x))));
         assert_eq!(
             matcher
                 .chains()
                 .map(|(_, class)| class.clone())
                 .collect::<Vec<_>>(),
-            [tcp(shares)]
+            [tcp(shares, &x)]
         );
     }
 
@@ -311,13 +312,15 @@ mod tests {
         let mut matcher = SniMatcher::default();
         let of = Hostname::parse("x.a.org").expect("a hostname");
         let other = Hostname::parse("y.a.org").expect("a hostname");
-        let tcp = |shares| ChainClass {
-            purpose: Purpose::Tcp(of.clone(), shares),
-            listener: None,
-            tls: None,
-        };
-        matcher.set(&of, Some(tcp(Vec::new())));
-        matcher.set(&other, Some(tcp(vec![refused()])));
+        fn tcp(shares: Vec<WeightedTarget>, of: &Hostname) -> ChainClass {
+            ChainClass {
+                purpose: Purpose::Tcp(of.clone(), shares),
+                listener: None,
+                tls: None,
+            }
+        }
+        matcher.set(&of, Some(tcp(Vec::new(), &of)));
+        matcher.set(&other, Some(tcp(vec![refused()], &of)));
     }
 
     #[test]

@@ -28,11 +28,11 @@ pub(super) fn settle_solved(
         attachments,
         register,
     };
-    let solves = |key: &RouteKey| store.route(key).is_some_and(|route| route.challenge);
     let routes = || admission.served(hostname, listener);
     // Nearly always the first route is no solver's, and none was before.
-    let only =
-        hostname.is_exact() && routes().next().is_some() && routes().all(|(key, _)| solves(key));
+    let only = hostname.is_exact()
+        && routes().next().is_some()
+        && routes().all(|(key, _)| solves(key, store));
     if (only || attachments.has_solved()) && attachments.set_solved(listener, hostname, only) {
         dirty.units.extend(
             parents
@@ -40,4 +40,8 @@ pub(super) fn settle_solved(
                 .map(|id| (id, hostname.clone())),
         );
     }
+}
+
+fn solves(key: &RouteKey, store: &Store) -> bool {
+    store.route(key).is_some_and(|route| route.challenge)
 }

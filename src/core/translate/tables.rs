@@ -104,14 +104,15 @@ fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
     if !hosts?.contains_key(wide) {
         virtual_hosts.insert(0, VirtualHost::new(wide.clone(), Vec::new()));
     }
-    let elsewhere = match frontend.is_scoped(wide) {
-        true => OtherListeners::Many,
-        false => elsewhere(
+    let elsewhere = if frontend.is_scoped(wide) {
+        OtherListeners::Many
+    } else {
+        elsewhere(
             frontend
                 .winners()
                 .map(|(name, _)| name)
                 .filter(|name| *name != wide),
-        ),
+        )
     };
     Some(Table {
         id: table.clone(),

@@ -137,8 +137,11 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
 
 /// Reads the name of an issuer. Whether it exists is known to the certificate manager alone.
 fn issuer(key: &str, value: &str) -> Result<String, String> {
-    let letters = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if !(1..=63).contains(&value.len()) || !value.bytes().all(letters) {
+    if !(1..=63).contains(&value.len())
+        || !value
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    {
         return Err(format!(
             "tls.options {key}: {value:?} names no issuer: expected {INTERNAL_CA}, acme, or another name"
         ));
@@ -168,8 +171,11 @@ fn list(key: &str, value: &str, known: &[&str]) -> Result<Vec<String>, String> {
         ));
     }
     // Envoy refuses a Listener with a duplicate curve or signature algorithm.
-    let twice = |(index, item): &(usize, &String)| items[..*index].contains(item);
-    match items.iter().enumerate().find(twice) {
+    match items
+        .iter()
+        .enumerate()
+        .find(|(index, item)| items[..*index].contains(item))
+    {
         Some((_, item)) => Err(format!("tls.options {key}: {item:?} stands twice")),
         None => Ok(items),
     }
@@ -243,9 +249,11 @@ mod tests {
         ]);
         let params = options.expect("valid").params;
         assert_eq!(
-            (params.min, params.curves.len()),
-            (Some(TlsVersion::V1_3), 2)
+            params.min,
+            Some(TlsVersion::V1_3),
+            "the least version is read"
         );
+        assert_eq!(params.curves.len(), 2, "both curves are read");
         assert!(check(&[("gatewright.io/tls-min-version", "1.1")]).is_err());
         assert!(check(&[("gatewright.io/tls-ciphers", "RC4")]).is_err());
         assert!(

@@ -23,10 +23,8 @@ pub(super) fn place_roots(
     emissions: &mut Emissions,
     dirty: &mut Dirty,
 ) {
-    let (before, after) = (
-        old.map(needed).unwrap_or_default(),
-        new.map(needed).unwrap_or_default(),
-    );
+    let before = old.map(needed).unwrap_or_default();
+    let after = new.map(needed).unwrap_or_default();
     before
         .difference(&after)
         .for_each(|name| parents.needs_roots(name, key, false));
@@ -44,7 +42,6 @@ pub(super) fn place_roots(
                 .cloned(),
         );
     }
-    let fleet = |parent: Option<&Parent>| parent.map(|parent| parent.placement.exposure.fleet);
     let is_moved = fleet(old) != fleet(new);
     for name in touched {
         if is_moved {
@@ -61,6 +58,10 @@ pub(super) fn place_roots(
             dirty,
         );
     }
+}
+
+fn fleet(parent: Option<&Parent>) -> Option<super::Fleet> {
+    parent.map(|parent| parent.placement.exposure.fleet)
 }
 
 /// The client roots that the listeners of a parent need.

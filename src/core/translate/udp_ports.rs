@@ -102,9 +102,10 @@ impl UdpPorts {
         settings: &Settings,
         dirty: &mut Dirty,
     ) {
-        let before = match asks.1.is_empty() {
-            true => self.asked.remove(key),
-            false => self.asked.insert(key.clone(), asks.clone()),
+        let before = if asks.1.is_empty() {
+            self.asked.remove(key)
+        } else {
+            self.asked.insert(key.clone(), asks.clone())
         };
         if before.as_ref() == Some(&asks) {
             return;

@@ -53,24 +53,11 @@ pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -
             Reason::Accepted,
         );
     }
-    let has = |l: &ListenerStatus, kind, status| {
-        l.conditions
-            .iter()
-            .any(|c| c.kind == kind && c.status == status)
-    };
     let is_set = matches!(parent.key, ParentKey::ListenerSet(_));
-    let is_valid = |l: &&ListenerStatus| {
-        has(l, ConditionType::Accepted, Status::True)
-            && (!is_set
-                || has(l, ConditionType::ResolvedRefs, Status::True)
-                || has(l, ConditionType::Programmed, Status::True))
-    };
-    let others: Vec<&ListenerStatus> = listeners.iter().filter(|l| !is_valid(l)).collect();
+    let others: Vec<&ListenerStatus> = listeners.iter().filter(|l| !is_valid(l, &is_set)).collect();
     let (pending, invalid): (Vec<&ListenerStatus>, Vec<_>) = others
         .iter()
         .partition(|l| has(l, ConditionType::Accepted, Status::Unknown));
-    let names =
-        |all: &[&ListenerStatus]| all.iter().map(|l| &*l.name).collect::<Vec<_>>().join(", ");
     let mut accepted = condition(ConditionType::Accepted, Ok(()), Reason::Accepted);
     if !invalid.is_empty() {
         accepted.reason = Reason::ListenersNotValid;
@@ -92,6 +79,23 @@ pub(super) fn listeners_verdict(parent: &Parent, listeners: &[ListenerStatus]) -
         accepted.reason = Reason::Pending;
     }
     accepted
+}
+
+fn has(l: &ListenerStatus, kind: ConditionType, status: Status) -> bool {
+    l.conditions
+        .iter()
+        .any(|c| c.kind == kind && c.status == status)
+}
+
+fn is_valid(l: &&ListenerStatus, is_set: &bool) -> bool {
+    has(l, ConditionType::Accepted, Status::True)
+        && (!*is_set
+            || has(l, ConditionType::ResolvedRefs, Status::True)
+            || has(l, ConditionType::Programmed, Status::True))
+}
+
+fn names(all: &[&ListenerStatus]) -> String {
+    all.iter().map(|l| &*l.name).collect::<Vec<_>>().join(", ")
 }
 
 /// `Programmed` of an accepted Gateway or ListenerSet: true if one of its listeners is programmed.

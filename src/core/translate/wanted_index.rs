@@ -57,11 +57,11 @@ impl WantedIndex {
             .into_iter()
             .map(|(want, _)| (want.secret.clone(), want))
             .collect();
-        let before = match now.is_empty() {
-            true => self.by_parent.remove(key),
-            false => self
-                .by_parent
-                .insert(key.clone(), now.keys().cloned().collect()),
+        let before = if now.is_empty() {
+            self.by_parent.remove(key)
+        } else {
+            self.by_parent
+                .insert(key.clone(), now.keys().cloned().collect())
         };
         for secret in before
             .unwrap_or_default()
@@ -107,14 +107,17 @@ impl WantedIndex {
                 dirty.note_secrets(shared.cloned());
             }
         }
-        let before = match now.is_empty() {
-            true => self.refused.remove(key),
-            false => self.refused.insert(key.clone(), now.clone()),
+        let before = if now.is_empty() {
+            self.refused.remove(key)
+        } else {
+            self.refused.insert(key.clone(), now.clone())
         };
         let before = before.unwrap_or_default();
-        let differs =
-            |(secret, refused): &(&ObjectName, &Refused)| before.get(*secret) != Some(*refused);
-        dirty.note_secrets(now.iter().filter(differs).map(|(secret, _)| secret.clone()));
+        dirty.note_secrets(
+            now.iter()
+                .filter(|(secret, refused)| before.get(*secret) != Some(*refused))
+                .map(|(secret, _)| secret.clone()),
+        );
         dirty.note_secrets(
             before
                 .into_keys()
@@ -136,7 +139,9 @@ impl WantedIndex {
             .or_insert_with(|| Vec::with_capacity(1));
         match (all.binary_search_by(|(parent, _)| parent.cmp(key)), want) {
             (Ok(place), Some(want)) => all[place].1 = want,
-            (Ok(place), None) => drop(all.remove(place)),
+            (Ok(place), None) => {
+                all.remove(place);
+            }
             (Err(place), Some(want)) => all.insert(place, (key.clone(), want)),
             (Err(_), None) => {}
         }
@@ -351,7 +356,7 @@ mod tests {
         engine.apply(vec![gateway("alice", 5, 443, "a.example.org")], now);
         assert_eq!(wanted(&engine), ["a.example.org in alice"]);
         // A ListenerSet with the same hostname does not get it; another hostname is not permitted.
-        let set = |hostname: &str| {
+        fn set(hostname: &str) -> Change {
             let parent = json!({"name": "edge", "namespace": "alice"});
             put(
                 "ListenerSet",
@@ -359,7 +364,7 @@ mod tests {
                 1,
                 json!({"parentRef": parent, "listeners": [listener(443, hostname)]}),
             )
-        };
+        }
         for hostname in ["a.example.org", "b.example.org", "*.example.org"] {
             engine.apply(vec![set(hostname)], now);
             assert_eq!(wanted(&engine), ["a.example.org in alice"], "{hostname}");
@@ -387,7 +392,7 @@ mod tests {
     #[test]
     fn a_secret_is_refused_while_every_listener_that_refers_to_it_is() {
         let now = SystemTime::UNIX_EPOCH;
-        let refers = |namespace: &str, created: u32, port: u16, hostnames: &[&str]| {
+        fn refers(namespace: &str, created: u32, port: u16, hostnames: &[&str]) -> Change {
             let listeners: Vec<Value> = hostnames
                 .iter()
                 .enumerate()
@@ -402,39 +407,66 @@ mod tests {
                 created,
                 json!({"gatewayClassName": "edge", "listeners": listeners}),
             )
-        };
+        }
         let mut engine = engine(&[]);
         let secret = ObjectName::new("bob", "tls");
-        let told = |engine: &mut Engine, change: Change| {
+        fn told(
+            engine: &mut Engine,
+            change: Change,
+            now: &SystemTime,
+            secret: &ObjectName,
+        ) -> (bool, bool) {
             let told = engine
-                .apply(vec![change], now)
+                .apply(vec![change], *now)
                 .refusal_changes
-                .contains(&secret);
-            (told, engine.is_refused(&secret))
-        };
+                .contains(secret);
+            (told, engine.is_refused(secret))
+        }
         assert_eq!(
-            told(&mut engine, refers("alice", 1, 443, &["a.example.org"])),
+            told(
+                &mut engine,
+                refers("alice", 1, 443, &["a.example.org"]),
+                &now,
+                &secret
+            ),
             (false, false)
         );
         // Alice's Gateway has the port.
         let two = ["b.example.org", "c.example.org"];
-        assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
         assert_eq!(
-            told(&mut engine, refers("bob", 2, 444, &two)),
+            told(&mut engine, refers("bob", 2, 443, &two), &now, &secret),
+            (true, true)
+        );
+        assert_eq!(
+            told(&mut engine, refers("bob", 2, 444, &two), &now, &secret),
             (true, false)
         );
-        assert_eq!(told(&mut engine, refers("bob", 2, 443, &two)), (true, true));
+        assert_eq!(
+            told(&mut engine, refers("bob", 2, 443, &two), &now, &secret),
+            (true, true)
+        );
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
-        assert_eq!(told(&mut engine, Change::delete(alice)), (true, false));
+        assert_eq!(
+            told(&mut engine, Change::delete(alice), &now, &secret),
+            (true, false)
+        );
         // Two listeners with one hostname conflict with each other; a third does not.
         let twice = ["b.example.org", "b.example.org", "c.example.org"];
         assert_eq!(
-            told(&mut engine, refers("bob", 2, 443, &twice[..2])),
+            told(
+                &mut engine,
+                refers("bob", 2, 443, &twice[..2]),
+                &now,
+                &secret
+            ),
             (true, true)
         );
-        assert!(!told(&mut engine, refers("bob", 2, 443, &twice)).1);
+        assert!(!told(&mut engine, refers("bob", 2, 443, &twice), &now, &secret).1);
         let bob = ObjectKey::new(Kind::Gateway, ObjectName::new("bob", "edge"));
-        assert_eq!(told(&mut engine, Change::delete(bob)), (true, false));
+        assert_eq!(
+            told(&mut engine, Change::delete(bob), &now, &secret),
+            (true, false)
+        );
         assert!(engine.wanted_index().refused.is_empty());
     }
 
@@ -456,21 +488,26 @@ mod tests {
             now,
         );
         let shop = Hostname::parse("shop.example.org").expect("a hostname");
-        let has = |namespace: &str, created: u32, listeners: Value| {
+        fn has(namespace: &str, created: u32, listeners: Value) -> Change {
             put(
                 "Gateway",
                 namespace,
                 created,
                 json!({"gatewayClassName": "edge", "listeners": listeners}),
             )
-        };
-        let refers = |name: &str, hostname: &str| {
+        }
+        fn refers(name: &str, hostname: &str) -> Value {
             json!({"name": name, "port": 443, "protocol": "HTTPS", "hostname": hostname,
                 "tls": {"certificateRefs": [{"name": "tls"}]}})
-        };
-        let told = |engine: &mut Engine, change: Change, secret: &ObjectName| {
+        }
+        fn told(
+            engine: &mut Engine,
+            change: Change,
+            secret: &ObjectName,
+            now: &SystemTime,
+        ) -> (bool, Vec<Hostname>) {
             let told = engine
-                .apply(vec![change], now)
+                .apply(vec![change], *now)
                 .refusal_changes
                 .contains(secret);
             (
@@ -480,7 +517,7 @@ mod tests {
                     .into_iter()
                     .collect::<Vec<_>>(),
             )
-        };
+        }
         let tls = ObjectName::new("bob", "tls");
         engine.apply(
             vec![has("alice", 5, json!([refers("l", "shop.example.org")]))],
@@ -488,7 +525,10 @@ mod tests {
         );
         // Alice's is younger, and recorded.
         let lost = has("bob", 1, json!([refers("l", "shop.example.org")]));
-        assert_eq!(told(&mut engine, lost, &tls), (true, vec![shop.clone()]));
+        assert_eq!(
+            told(&mut engine, lost, &tls, &now),
+            (true, vec![shop.clone()])
+        );
         let both = has(
             "bob",
             1,
@@ -497,7 +537,11 @@ mod tests {
                 refers("m", "m.example.org")
             ]),
         );
-        assert_eq!(told(&mut engine, both, &tls).1, [], "one of them is served");
+        assert_eq!(
+            told(&mut engine, both, &tls, &now).1,
+            [],
+            "one of them is served"
+        );
         assert_eq!(
             engine.lost_hostnames(&ObjectName::new("alice", "tls")),
             BTreeSet::new()
@@ -505,7 +549,7 @@ mod tests {
         // A Secret that an issuer fills.
         let issued = has("bob", 1, json!([listener(443, "shop.example.org")]));
         assert_eq!(
-            told(&mut engine, issued, &tls).1,
+            told(&mut engine, issued, &tls, &now).1,
             [],
             "nobody refers to it any more"
         );
@@ -514,14 +558,14 @@ mod tests {
         // Alice's Gateway is deleted, and bob's gets the hostname.
         let alice = ObjectKey::new(Kind::Gateway, ObjectName::new("alice", "edge"));
         assert_eq!(
-            told(&mut engine, Change::delete(alice), &secret),
+            told(&mut engine, Change::delete(alice), &secret, &now),
             (true, vec![])
         );
         assert!(engine.want(&secret).is_some());
         // Two listeners of one namespace: the record is not involved.
         let twice = json!([refers("l", "m.example.org"), refers("m", "m.example.org")]);
         assert_eq!(
-            told(&mut engine, has("bob", 1, twice), &tls),
+            told(&mut engine, has("bob", 1, twice), &tls, &now),
             (true, vec![])
         );
         assert!(engine.is_refused(&tls));
@@ -538,7 +582,12 @@ mod tests {
             ],
             now,
         );
-        let told = |engine: &mut Engine, namespace: &str, thumbprint: &str| {
+        fn told(
+            engine: &mut Engine,
+            namespace: &str,
+            thumbprint: &str,
+            now: &SystemTime,
+        ) -> Vec<String> {
             let hostname = Hostname::parse("a.example.org").expect("a hostname");
             let answer = ChallengeAnswer {
                 port: 80,
@@ -550,7 +599,7 @@ mod tests {
             };
             let delta = engine.apply(
                 vec![Change::Fact(Fact::Challenge(asked, Some(answer)))],
-                now,
+                *now,
             );
             let tables = delta
                 .resources
@@ -563,16 +612,16 @@ mod tests {
                     _ => None,
                 });
             tables.collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
-            told(&mut engine, "mallory", "hers"),
+            told(&mut engine, "mallory", "hers", &now),
             ["mallory/edge:80 hers"]
         );
         assert_eq!(
-            told(&mut engine, "alice", "alices"),
+            told(&mut engine, "alice", "alices", &now),
             ["alice/edge:80 alices"]
         );
-        assert_eq!(told(&mut engine, "zoe", "zoes"), Vec::<String>::new());
+        assert_eq!(told(&mut engine, "zoe", "zoes", &now), Vec::<String>::new());
         let host = Hostname::parse("a.example.org").expect("a hostname");
         assert_eq!(engine.addresses_of(&host, Some("zoes")).len(), 0);
         assert_eq!(engine.addresses_of(&host, Some("alices")).len(), 1);

@@ -32,12 +32,15 @@ fn is_duration(message: &DynamicMessage) -> bool {
 }
 
 fn nanoseconds(message: &DynamicMessage) -> String {
-    let part = |name: &str| match message.get_field_by_name(name).as_deref() {
+    (part("seconds", message) * 1_000_000_000 + part("nanos", message)).to_string()
+}
+
+fn part(name: &str, message: &DynamicMessage) -> i64 {
+    match message.get_field_by_name(name).as_deref() {
         Some(Value::I64(n)) => *n,
         Some(Value::I32(n)) => i64::from(*n),
         _ => 0,
-    };
-    (part("seconds") * 1_000_000_000 + part("nanos")).to_string()
+    }
 }
 
 fn text(value: &Value) -> String {
@@ -217,11 +220,10 @@ fn table() -> String {
     let mut known: BTreeSet<String> = BTreeSet::new();
     loop {
         let mut more = known.clone();
-        let has = |message: &&MessageDescriptor| !lines(&pool, message, &known).is_empty();
         more.extend(
             reached
                 .iter()
-                .filter(has)
+                .filter(|message| !lines(&pool, message, &known).is_empty())
                 .map(|message| message.full_name().to_owned()),
         );
         if more == known {

@@ -125,12 +125,13 @@ enum Characters {
 
 impl Characters {
     fn allow(self, text: &str) -> bool {
-        let loose = |c: char| !matches!(c, '\0' | '\n' | '\r');
-        let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c);
         match self {
             Characters::Name => {
                 let name = text.strip_prefix(':').unwrap_or(text);
-                !name.is_empty() && name.chars().all(token)
+                !name.is_empty()
+                    && name
+                        .chars()
+                        .all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_|~`".contains(c))
             }
             Characters::Value => text
                 .chars()
@@ -139,6 +140,10 @@ impl Characters {
             Characters::LooseName | Characters::LooseValue => text.chars().all(loose),
         }
     }
+}
+
+fn loose(c: char) -> bool {
+    !matches!(c, '\0' | '\n' | '\r')
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,15 +191,17 @@ impl Order {
 impl Field {
     /// Reads a line: number, name, presence, kind and rules, separated by tabs.
     pub(super) fn parse(line: &str, messages: &HashMap<String, usize>) -> Result<Self, String> {
-        let wrong = |what: &str| format!("{line:?}: {what}");
         let mut parts = line.split('\t');
-        let mut part = || parts.next().ok_or_else(|| wrong("too few parts"));
-        let (number, name, presence, kind) = (part()?, part()?, part()?, part()?);
+        let mut part = || parts.next().ok_or_else(|| wrong("too few parts", &line));
+        let number = part()?;
+        let name = part()?;
+        let presence = part()?;
+        let kind = part()?;
         let presence = match presence {
             "implicit" => Presence::Implicit,
             "explicit" => Presence::Explicit,
             "repeated" => Presence::Repeated,
-            _ => return Err(wrong("no such presence")),
+            _ => return Err(wrong("no such presence", &line)),
         };
         let kind = match kind {
             "text" => Kind::Text,
@@ -210,14 +217,14 @@ impl Field {
             message => Kind::Message(
                 *messages
                     .get(message)
-                    .ok_or_else(|| wrong("no such message"))?,
+                    .ok_or_else(|| wrong("no such message", &line))?,
             ),
         };
         let mut rules = Rules::default();
         for rule in parts {
-            rules.add(rule).map_err(|what| wrong(&what))?;
+            rules.add(rule).map_err(|what| wrong(&what, &line))?;
         }
-        let number = number.parse().map_err(|_| wrong("no number"))?;
+        let number = number.parse().map_err(|_| wrong("no number", &line))?;
         Ok(Self {
             number,
             name: name.to_owned(),
@@ -228,32 +235,28 @@ impl Field {
     }
 }
 
+fn wrong(what: &str, line: &str) -> String {
+    format!("{line:?}: {what}")
+}
+
 impl Rules {
     fn add(&mut self, rule: &str) -> Result<(), String> {
         let (key, value) = rule.split_once('=').unwrap_or((rule, ""));
-        let size = || value.parse::<usize>().map_err(|error| error.to_string());
-        let list = || {
-            value
-                .split('|')
-                .map(str::parse)
-                .collect::<Result<Vec<i64>, _>>()
-                .map_err(|error| error.to_string())
-        };
         match key {
             "required" => self.required = true,
             "ignore_empty" => self.ignore_empty = true,
             // Our lists never contain duplicates.
             "unique" => {}
-            "min_items" => self.min_items = Some(size()?),
-            "max_items" => self.max_items = Some(size()?),
-            "min_len" => self.min_len = Some(size()?),
-            "min_bytes" => self.min_bytes = Some(size()?),
-            "max_bytes" => self.max_bytes = Some(size()?),
+            "min_items" => self.min_items = Some(size(value)?),
+            "max_items" => self.max_items = Some(size(value)?),
+            "min_len" => self.min_len = Some(size(value)?),
+            "min_bytes" => self.min_bytes = Some(size(value)?),
+            "max_bytes" => self.max_bytes = Some(size(value)?),
             "prefix" => self.prefix = Some(value.to_owned()),
             "suffix" => self.suffix = Some(value.to_owned()),
             "in" => self.one_of = value.split('|').map(str::to_owned).collect(),
-            "defined" => self.defined = list()?,
-            "not_in" => self.not_in = list()?,
+            "defined" => self.defined = list(value)?,
+            "not_in" => self.not_in = list(value)?,
             "pattern" => {
                 self.pattern = Some(regex::Regex::new(value).map_err(|error| error.to_string())?)
             }
@@ -383,6 +386,18 @@ impl Rules {
             None => Ok(()),
         }
     }
+}
+
+fn size(value: &str) -> Result<usize, String> {
+    value.parse::<usize>().map_err(|error| error.to_string())
+}
+
+fn list(value: &str) -> Result<Vec<i64>, String> {
+    value
+        .split('|')
+        .map(str::parse)
+        .collect::<Result<Vec<i64>, _>>()
+        .map_err(|error| error.to_string())
 }
 
 fn clipped(text: &str) -> String {

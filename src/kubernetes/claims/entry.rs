@@ -137,7 +137,8 @@ impl Entry {
             None => Hostname::parse(key),
         };
         let mut words = value.split(' ');
-        let (since, namespace) = (words.next()?.parse().ok()?, Arc::from(words.next()?));
+        let since = words.next()?.parse().ok()?;
+        let namespace = Arc::from(words.next()?);
         let released = words.next().map(str::parse).transpose().ok()?;
         let record = Record {
             namespace,
@@ -243,24 +244,24 @@ mod tests {
                 }),
             )
         });
-        let owner = |protocol, released| {
+        fn owner(protocol: Option<translate::Family>, released: Option<u64>) -> Owner {
             Owner::Namespace(OwnerRecord {
                 namespace: "tenant-a".into(),
                 since: 42,
                 protocol,
                 released,
             })
-        };
+        }
         let dns = TransportPort {
             number: 53,
             transport: Transport::Udp,
         };
-        let at = |place: &str| {
+        fn at(place: &str) -> Arc<ListenersOf> {
             Arc::new(ListenersOf {
                 namespace: "infra".into(),
                 place: place.into(),
             })
-        };
+        }
         let addresses = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
             (
@@ -302,7 +303,8 @@ mod tests {
             .into_iter()
             .map(|(what, owner)| (Entry::Addresses(what), owner));
         for (entry, owner) in tenants.into_iter().chain(addresses) {
-            let (shard, key) = (entry.path().last().expect("a name"), entry.key());
+            let shard = entry.path().last().expect("a name");
+            let key = entry.key();
             assert!(
                 key.bytes()
                     .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')),

@@ -134,10 +134,11 @@ mod tests {
     use super::*;
 
     fn entries(namespace: &str, count: usize) -> Vec<Waiting> {
-        let name =
-            |n| Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname");
+        fn name(n: usize, namespace: &str) -> Hostname {
+            Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname")
+        }
         (0..count)
-            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n))))
+            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n, &namespace))))
             .collect()
     }
 
@@ -166,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_refused_entry_holds_up_no_other() {
-        let (all, now) = (entries("a", 300), Instant::now());
+        let all = entries("a", 300);
+        let now = Instant::now();
         let bad = [all[7].clone(), all[8].clone(), all[250].clone()];
         let mut refusals = Refusals::default();
         let mut waiting = all.clone();
@@ -186,7 +188,8 @@ mod tests {
     #[test]
     fn a_namespace_whose_entries_are_all_refused_holds_up_no_other() {
         let now = Instant::now();
-        let (bad, good) = (entries("alice-before-bob", 200), entries("bob", 5));
+        let bad = entries("alice-before-bob", 200);
+        let good = entries("bob", 5);
         let mut refusals = Refusals::default();
         let mut waiting = [bad.clone(), good].concat();
         settle(&mut refusals, &mut waiting, &bad, now);
@@ -203,7 +206,8 @@ mod tests {
 
     #[test]
     fn a_config_map_that_is_refused_whole_costs_few_writes() {
-        let (all, now) = (entries("a", 200), Instant::now());
+        let all = entries("a", 200);
+        let now = Instant::now();
         let mut refusals = Refusals::default();
         let mut waiting = all.clone();
         let writes = settle(&mut refusals, &mut waiting, &all, now);
@@ -224,7 +228,8 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_not_wanted_any_more_is_forgotten() {
-        let (all, now) = (entries("a", 2), Instant::now());
+        let all = entries("a", 2);
+        let now = Instant::now();
         let mut refusals = Refusals::default();
         refusals.refused(&all[..1], &all, "too long", now);
         assert_eq!(

@@ -38,8 +38,11 @@ impl Shard {
 
     /// Returns whether the ConfigMap is as large as it may become.
     pub(super) fn is_full(&self) -> bool {
-        let size = |(entry, owner): (&Entry, &Owner)| entry.key().len() + entry.value(owner).len();
-        self.records.iter().map(size).sum::<usize>() >= SPLIT_AT
+        self.records
+            .iter()
+            .map(|(entry, owner)| entry.key().len() + entry.value(owner).len())
+            .sum::<usize>()
+            >= SPLIT_AT
     }
 }
 
@@ -70,16 +73,18 @@ impl Shards {
 
     /// Returns the ConfigMap that has an entry, or the one into which a new entry is written.
     pub(super) fn place(&self, entry: &Entry) -> String {
-        let has = |name: &String| {
-            self.0
-                .get(name)
-                .is_some_and(|shard| shard.records.contains_key(entry))
-        };
-        let is_open = |name: &String| self.0.get(name).is_none_or(|shard| !shard.is_split);
         let found = entry
             .path()
-            .find(has)
-            .or_else(|| entry.path().find(is_open));
+            .find(|name| {
+                self.0
+                    .get(name)
+                    .is_some_and(|shard| shard.records.contains_key(entry))
+            })
+            .or_else(|| {
+                entry
+                    .path()
+                    .find(|name| self.0.get(name).is_none_or(|shard| !shard.is_split))
+            });
         found
             .or_else(|| entry.path().last())
             .expect("a path has several names")
@@ -115,11 +120,10 @@ mod tests {
     #[test]
     fn an_entry_stays_where_it_is_and_new_ones_go_below_a_split_config_map() {
         let mut shards = Shards::default();
-        let (old, new) = (entry("old.example"), entry("new.example"));
-        let (first, below) = (
-            old.path().next().expect("a name"),
-            old.path().nth(1).expect("a name"),
-        );
+        let old = entry("old.example");
+        let new = entry("new.example");
+        let first = old.path().next().expect("a name");
+        let below = old.path().nth(1).expect("a name");
         assert_eq!(shards.place(&old), first, "nothing is there yet");
         let shard = shards.entry(&first);
         shard.version = "1".to_owned();

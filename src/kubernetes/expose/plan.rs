@@ -65,13 +65,13 @@ pub(crate) fn plan<'a>(
         }
         Some(Some(there)) => {
             // The one that it has it keeps (`ServiceSpec.clusterIP`), which the Gateway says.
-            let held =
-                |ip: &IpAddr| service.is_some_and(|service| service.cluster_ips.contains(ip));
             let document = service_document(
                 desired,
                 gateway_uid,
                 Some(there),
-                desired.cluster_ip.filter(held),
+                desired
+                    .cluster_ip
+                    .filter(|ip| service.is_some_and(|service| service.cluster_ips.contains(ip))),
             );
             if !is_as_desired(there, desired, &document) {
                 plan.steps
@@ -178,7 +178,9 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
 }
 
 fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
-    let spec = |spec: &Value| json!({"spec": spec});
+    fn spec(spec: &Value) -> Value {
+        json!({"spec": spec})
+    }
     deviations(&spec(&document["spec"]), &spec(&there.spec), &may_have).is_empty()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
         && has(&there.labels, &desired.labels)
@@ -227,16 +229,19 @@ pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Devia
 
 /// Returns the port of the Envoys for each port name of the Service.
 fn port_names(desired: &DesiredService) -> BTreeMap<String, TransportPort> {
-    let target = |(port, target): (&TransportPort, &u16)| {
-        (
-            port_name(*port),
-            TransportPort {
-                number: *target,
-                transport: port.transport,
-            },
-        )
-    };
-    desired.targets.iter().map(target).collect()
+    desired
+        .targets
+        .iter()
+        .map(|(port, target)| {
+            (
+                port_name(*port),
+                TransportPort {
+                    number: *target,
+                    transport: port.transport,
+                },
+            )
+        })
+        .collect()
 }
 
 /// Returns the name of a port of a Service: TCP and UDP may share a number.
@@ -301,7 +306,9 @@ fn service_document(
     there: Option<&MadeService>,
     cluster_ip: Option<IpAddr>,
 ) -> Value {
-    let port = |(port, target): (&TransportPort, &u16)| json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()});
+    fn port((port, target): (&TransportPort, &u16)) -> Value {
+        json!({"name": port_name(*port), "port": port.number, "targetPort": target, "protocol": port.transport.as_str()})
+    }
     let mut spec = json!({"type": desired.kind.as_str(), "ports": desired.targets.iter().map(port).collect::<Vec<_>>()});
     // The class of an existing load balancer is immutable (`ServiceSpec.loadBalancerClass`): with
     // another class the whole write would be rejected.
@@ -351,9 +358,10 @@ fn slice_document(
 }
 
 fn endpoint((ip, envoy): &Envoy) -> Value {
-    let conditions = match envoy.terminating {
-        true => json!({"ready": false, "serving": true, "terminating": true}),
-        false => json!({"ready": true}),
+    let conditions = if envoy.terminating {
+        json!({"ready": false, "serving": true, "terminating": true})
+    } else {
+        json!({"ready": true})
     };
     let mut endpoint = json!({"addresses": [ip.to_string()], "conditions": conditions});
     if let Some(node) = &envoy.node {
@@ -422,9 +430,11 @@ mod tests {
 
     /// Returns the manifests that the plan writes, with the UIDs that the server would assign.
     fn written(plan: &Plan) -> Vec<Value> {
-        let document = |step: &ServiceAction| match step {
-            ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
-        };
+        fn document(step: &ServiceAction) -> Value {
+            match step {
+                ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
+            }
+        }
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
         for document in &mut all {
             document["metadata"]["uid"] = json!(format!(
@@ -491,16 +501,20 @@ mod tests {
     /// ones while none is ready.
     #[test]
     fn slices_say_where_envoys_run_and_which_terminate() {
-        let on = |node: &str, terminating| SliceEndpoint {
-            terminating,
-            node: Some(node.into()),
-        };
-        let of = |all: [(&str, SliceEndpoint); 2]| DesiredService {
-            envoys: all
-                .map(|(ip, envoy)| (ip.parse().expect("an address"), envoy))
-                .into(),
-            ..desired()
-        };
+        fn on(node: &str, terminating: bool) -> SliceEndpoint {
+            SliceEndpoint {
+                terminating,
+                node: Some(node.into()),
+            }
+        }
+        fn of(all: [(&str, SliceEndpoint); 2]) -> DesiredService {
+            DesiredService {
+                envoys: all
+                    .map(|(ip, envoy)| (ip.parse().expect("an address"), envoy))
+                    .into(),
+                ..desired()
+            }
+        }
         let both = of([
             ("10.0.0.1", on("one", false)),
             ("10.0.0.2", on("two", true)),
@@ -534,11 +548,13 @@ mod tests {
     #[test]
     fn a_service_with_another_policy_for_outside_connections_is_written() {
         use gatewright_core::inputs::ExternalTrafficPolicy::{Cluster, Local};
-        let by = |policy| DesiredService {
-            kind: ServiceType::NodePort,
-            external_traffic_policy: Some(policy),
-            ..desired()
-        };
+        fn by(policy: gatewright_core::inputs::ExternalTrafficPolicy) -> DesiredService {
+            DesiredService {
+                kind: ServiceType::NodePort,
+                external_traffic_policy: Some(policy),
+                ..desired()
+            }
+        }
         let made = written(&check(&[], &by(Local), "u"));
         assert_eq!(made[0]["spec"]["externalTrafficPolicy"], "Local");
         assert_eq!(
@@ -552,10 +568,12 @@ mod tests {
 
     #[test]
     fn tcp_and_udp_of_one_number_are_two_ports() {
-        let dns = |transport| TransportPort {
-            number: 53,
-            transport,
-        };
+        fn dns(transport: Transport) -> TransportPort {
+            TransportPort {
+                number: 53,
+                transport,
+            }
+        }
         let targets =
             BTreeMap::from([(dns(Transport::Tcp), 20_001), (dns(Transport::Udp), 20_002)]);
         let both = DesiredService {
@@ -563,8 +581,8 @@ mod tests {
             ..desired()
         };
         let made = written(&check(&[], &both, "u"));
-        let shown = |ports: &Value| -> Vec<(String, u64, String)> {
-            let port = |port: &Value| {
+        fn shown(ports: &Value) -> Vec<(String, u64, String)> {
+            fn port(port: &Value) -> (String, u64, String) {
                 let number = port["targetPort"]
                     .as_u64()
                     .or(port["port"].as_u64())
@@ -574,9 +592,9 @@ mod tests {
                     number,
                     port["protocol"].as_str().expect("one").to_owned(),
                 )
-            };
+            }
             ports.as_array().expect("ports").iter().map(port).collect()
-        };
+        }
         let expected = [
             ("p53".to_owned(), 20_001, "TCP".to_owned()),
             ("p53-udp".to_owned(), 20_002, "UDP".to_owned()),
@@ -643,12 +661,14 @@ mod tests {
     }
 
     fn behind(ports: &[(&str, u16)]) -> DesiredSlices {
-        let port = |(name, port): &(&str, u16)| ((*name).to_owned(), TransportPort::tcp(*port));
         DesiredSlices {
             prefix: "g-web".to_owned(),
             service: ObjectName::new("a", "web"),
             gateway: ObjectName::new("a", "g"),
-            ports: ports.iter().map(port).collect(),
+            ports: ports
+                .iter()
+                .map(|(name, port)| ((*name).to_owned(), TransportPort::tcp(*port)))
+                .collect(),
             labels: desired().labels,
             annotations: BTreeMap::from([(STANDS_ON.to_owned(), "web".to_owned())]),
             envoys: desired().envoys,
@@ -668,8 +688,9 @@ mod tests {
                 }
             })
         };
-        let lent =
-            |slice: &&EndpointSlice| slice.made.as_ref().is_some_and(|made| made.lent.is_some());
+        fn lent(slice: &&EndpointSlice) -> bool {
+            slice.made.as_ref().is_some_and(|made| made.lent.is_some())
+        }
         plan_behind(
             desired,
             "u",
@@ -699,11 +720,11 @@ mod tests {
             Plan::default()
         );
         // A changed port, label or annotation is written, since no Service of ours has it.
-        let label = |key: &str| {
+        fn label(key: &str) -> DesiredSlices {
             let mut desired = behind(&[("https", 20_001)]);
             desired.labels.insert(key.to_owned(), "x".to_owned());
             desired
-        };
+        }
         for other in [
             behind(&[("https", 20_002)]),
             behind(&[("https", 20_001), ("more", 20_002)]),
@@ -726,9 +747,11 @@ mod tests {
             ..behind(&[("https", 20_001)])
         };
         let moved = check_behind(&made, &elsewhere);
-        assert_eq!((moved.steps.len(), &moved.idle[..]), (1, &idle[..]));
+        assert_eq!(moved.steps.len(), 1, "one slice is moved");
+        assert_eq!(&moved.idle[..], &idle[..], "the idle ports are the same");
         let nothing = check_behind(&made, &behind(&[]));
-        assert_eq!((nothing.steps.len(), &nothing.idle[..]), (0, &idle[..]));
+        assert_eq!(nothing.steps.len(), 0, "nothing is written");
+        assert_eq!(&nothing.idle[..], &idle[..], "the idle ports are the same");
         // A slice of another owner is left alone, and the conflict is reported.
         let mut theirs = made.clone();
         theirs[0]["metadata"]["ownerReferences"] = json!([]);
@@ -743,12 +766,14 @@ mod tests {
 
     #[test]
     fn a_load_balancer_keeps_its_class_whatever_else_changes() {
-        let balanced = |class: Option<&str>, target: u16| DesiredService {
-            kind: ServiceType::LoadBalancer,
-            load_balancer_class: class.map(str::to_owned),
-            targets: BTreeMap::from([(TransportPort::tcp(443), target)]),
-            ..desired()
-        };
+        fn balanced(class: Option<&str>, target: u16) -> DesiredService {
+            DesiredService {
+                kind: ServiceType::LoadBalancer,
+                load_balancer_class: class.map(str::to_owned),
+                targets: BTreeMap::from([(TransportPort::tcp(443), target)]),
+                ..desired()
+            }
+        }
         let made = written(&check(&[], &balanced(Some("example.org/a"), 20_001), "u"));
         for other in [Some("example.org/b"), None] {
             assert_eq!(

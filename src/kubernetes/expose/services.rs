@@ -182,16 +182,19 @@ impl Services {
         seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
         may_write: bool,
     ) {
-        let uid = |gateway: &ObjectName| {
+        fn uid(
+            gateway: &ObjectName,
+            seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
+        ) -> Option<Box<str>> {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone()))
                 .map(|seen| seen.uid.clone())
-        };
+        }
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
                 self.worker.done(&gateway);
                 continue;
             }
-            let (work, trouble) = self.work(store, &gateway, uid(&gateway));
+            let (work, trouble) = self.work(store, &gateway, uid(&gateway, seen));
             if work.is_empty() {
                 self.worker.done(&gateway);
                 self.troubles.tell(&gateway, "conflict", trouble);
@@ -222,7 +225,8 @@ impl Services {
         uid: Option<Box<str>>,
     ) -> (Vec<Work>, Option<String>) {
         let intent = self.intents.get(gateway);
-        let (mut work, mut in_the_way) = (Vec::new(), None);
+        let mut work = Vec::new();
+        let mut in_the_way = None;
         let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
         let lent = || self.lent.of(gateway).filter_map(slice);
         let planned = match (intent, &uid) {
@@ -276,14 +280,7 @@ impl Services {
                     .service(name)
                     .and_then(|service| service.made.as_ref())
                     .map(|there| &there.owner);
-                let made = |slice: &EndpointSlice| {
-                    let made = slice
-                        .made
-                        .as_ref()
-                        .filter(|made| Some(&made.owner) == owner)?;
-                    Some(Work::DeleteSlice(slice.meta.name.clone(), made.uid.clone()))
-                };
-                work.extend(store.slices(name).filter_map(|slice| made(slice)));
+                work.extend(store.slices(name).filter_map(|slice| made(slice, &owner)));
                 work.push(Work::Delete(name.clone(), uid.clone()));
             }
         }
@@ -339,6 +336,14 @@ impl Services {
     pub(crate) async fn stop(self) {
         self.worker.finish().await;
     }
+}
+
+fn made(slice: &EndpointSlice, owner: &Option<&String>) -> Option<Work> {
+    let made = slice
+        .made
+        .as_ref()
+        .filter(|made| Some(&made.owner) == *owner)?;
+    Some(Work::DeleteSlice(slice.meta.name.clone(), made.uid.clone()))
 }
 
 /// One request to the API server.
@@ -418,15 +423,20 @@ impl Work {
 
 /// Returns the API of the kind and namespace of a manifest.
 fn api_of(client: &Client, document: &Value) -> Api<DynamicObject> {
-    let text = |pointer: &str| {
+    fn text<'a>(pointer: &str, document: &'a Value) -> &'a str {
         document
             .pointer(pointer)
             .and_then(Value::as_str)
             .unwrap_or_default()
-    };
-    let version = text("/apiVersion");
+    }
+    let version = text("/apiVersion", document);
     let group = version.rsplit_once('/').map_or("", |(group, _)| group);
-    api(client, group, text("/kind"), text("/metadata/namespace"))
+    api(
+        client,
+        group,
+        text("/kind", document),
+        text("/metadata/namespace", document),
+    )
 }
 
 fn api(client: &Client, group: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
@@ -475,13 +485,15 @@ mod tests {
 
     #[tokio::test]
     async fn envoys_come_and_go_behind_a_service_whose_change_is_refused() {
-        let slice = || {
+        fn slice() -> Work {
             Work::Write(ServiceAction::Apply(
                 document("discovery.k8s.io/v1", "EndpointSlice", "s-v4"),
                 "2".into(),
             ))
-        };
-        let service = || document("v1", "Service", "s");
+        }
+        fn service() -> Value {
+            document("v1", "Service", "s")
+        }
         for (first, asked_for) in [
             // The refused change, the look at what is there, and the slice.
             (Work::Write(ServiceAction::Apply(service(), "1".into())), 3),
@@ -508,7 +520,7 @@ mod tests {
     async fn slices_behind_a_service_of_somebodys_go_with_the_gateway_and_before_a_service_of_ours_is_made()
      {
         let gateway = ObjectName::new("a", "g");
-        let slice = |name: &str, gateway: &str| {
+        fn slice(name: &str, gateway: &str) -> Object {
             let mut slice = document("discovery.k8s.io/v1", "EndpointSlice", name);
             slice["addressType"] = json!("IPv4");
             slice["endpoints"] = json!([]);
@@ -518,31 +530,33 @@ mod tests {
                 json!({"kubernetes.io/service-name": "web", SLICES_BY: MANAGER});
             slice["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": "u", "controller": true}]);
             Object::parse_admitted(slice).expect("a slice")
-        };
-        let (mut services, mut engine) = (
-            Services::new(client().0),
-            Engine::new(Settings::new("c", vec![])),
-        );
+        }
+        let mut services = Services::new(client().0);
+        let mut engine = Engine::new(Settings::new("c", vec![]));
         for object in [slice("g-web-v4", "g"), slice("other-web-v4", "other")] {
             services.see(&object);
             engine.apply(vec![Change::put(object)], SystemTime::UNIX_EPOCH);
         }
         let store = engine.store();
-        let deleted = |services: &Services, store: &Store| -> Vec<String> {
-            let (work, _) = services.work(store, &gateway, Some("u".into()));
-            let name = |work: &Work| match work {
-                Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
-                _ => None,
-            };
-            work.iter().filter_map(name).collect()
-        };
+        fn deleted(services: &Services, store: &Store, gateway: &ObjectName) -> Vec<String> {
+            let (work, _) = services.work(store, gateway, Some("u".into()));
+            work.iter()
+                .filter_map(|work| match work {
+                    Work::DeleteSlice(name, uid) => Some(format!("{} {uid}", name.name)),
+                    _ => None,
+                })
+                .collect()
+        }
         let gone = ["g-web-v4 uid of g-web-v4"];
         assert_eq!(
-            deleted(&services, store),
+            deleted(&services, store, &gateway),
             gone,
             "it is not ours any more, or gone"
         );
-        let behind = |ports: &[u16]| {
+        fn behind(
+            ports: &[u16],
+            gateway: &ObjectName,
+        ) -> BTreeMap<ObjectName, Option<ServiceIntent>> {
             let desired = DesiredSlices {
                 prefix: "g-web".to_owned(),
                 service: ObjectName::new("a", "web"),
@@ -559,12 +573,12 @@ mod tests {
                 gateway.clone(),
                 Some(ServiceIntent::Slices(Box::new(desired))),
             )])
-        };
-        services.take_in(behind(&[20_001]));
-        assert!(deleted(&services, store).is_empty());
-        services.take_in(behind(&[]));
+        }
+        services.take_in(behind(&[20_001], &gateway));
+        assert!(deleted(&services, store, &gateway).is_empty());
+        services.take_in(behind(&[], &gateway));
         assert_eq!(
-            deleted(&services, store),
+            deleted(&services, store, &gateway),
             gone,
             "nothing leads to it any more"
         );
@@ -573,7 +587,7 @@ mod tests {
             Some(ServiceIntent::Left),
         )]));
         assert!(
-            deleted(&services, store).is_empty(),
+            deleted(&services, store, &gateway).is_empty(),
             "what may be put right stays"
         );
         // The Gateway is queued again when the slice is deleted.
@@ -587,7 +601,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_gateway_that_waits_for_a_service_name_is_reconciled_when_it_is_free() {
-        let desired = |gateway: &str| {
+        fn desired(gateway: &str) -> (ObjectName, Option<ServiceIntent>) {
             let desired = DesiredService {
                 name: ObjectName::new("a", "b-c-d"),
                 gateway: ObjectName::new("a", gateway),
@@ -605,7 +619,7 @@ mod tests {
                 desired.gateway.clone(),
                 Some(ServiceIntent::Wanted(Box::new(desired))),
             )
-        };
+        }
         for (has, waits) in [("b", "b-c"), ("b-c", "b")] {
             let mut services = Services::new(client().0);
             services.take_in(BTreeMap::from([desired(has)]));

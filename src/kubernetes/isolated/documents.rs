@@ -83,7 +83,8 @@ pub(super) fn first(mut document: Value, kind: IsolatedKind, desired: &DesiredEn
 }
 
 fn metadata(desired: &DesiredEnvoys) -> Value {
-    let (namespace, name) = (&*desired.name.namespace, &*desired.name.name);
+    let namespace = &*desired.name.namespace;
+    let name = &*desired.name.name;
     json!({
         "name": name, "namespace": namespace,
         "labels": {MANAGED_BY: MANAGER, NAME: name},
@@ -193,10 +194,10 @@ mod tests {
 
     #[test]
     fn pods_are_those_of_the_template_but_for_what_a_class_says() {
-        let made = |parameters: Value| {
+        fn made(parameters: Value) -> Value {
             document(IsolatedKind::Deployment, &desired(parameters), &template())
                 .expect("there are always pods")
-        };
+        }
         let plain = made(json!({}));
         let name = isolated_name(&ObjectName::new("a", "edge"));
         assert_eq!(plain["spec"]["replicas"], 2);
@@ -229,11 +230,14 @@ mod tests {
         let more = made(said);
         let pod = &more["spec"]["template"];
         assert_eq!(
-            (
-                &more["spec"]["replicas"],
-                &pod["metadata"]["labels"]["team"]
-            ),
-            (&json!(3), &json!("a"))
+            more["spec"]["replicas"],
+            json!(3),
+            "the number is the class's"
+        );
+        assert_eq!(
+            pod["metadata"]["labels"]["team"],
+            json!("a"),
+            "the label is the class's"
         );
         assert_eq!(pod["spec"]["nodeSelector"], json!({"pool": "edge"}));
         assert_eq!(
@@ -248,13 +252,13 @@ mod tests {
             template()["spec"]["containers"][1],
             "of Envoy alone"
         );
-        let applied = |document: &Value| document["metadata"]["annotations"][APPLIED].clone();
+        fn applied(document: &Value) -> Value {
+            document["metadata"]["annotations"][APPLIED].clone()
+        }
         assert_ne!(applied(&plain), applied(&more));
         assert_eq!(applied(&plain), applied(&made(json!({}))));
-        let (scaled, of) = (
-            json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}}),
-            IsolatedKind::Autoscaler,
-        );
+        let scaled = json!({"autoscaling": {"minReplicas": 3, "maxReplicas": 6}});
+        let of = IsolatedKind::Autoscaler;
         assert_eq!(made(scaled.clone())["spec"]["replicas"], Value::Null);
         assert_eq!(
             first(
@@ -266,11 +270,14 @@ mod tests {
         );
         let autoscaler = document(of, &desired(scaled), &template()).expect("it is asked for");
         assert_eq!(
-            (
-                &autoscaler["spec"]["minReplicas"],
-                &autoscaler["spec"]["maxReplicas"]
-            ),
-            (&json!(3), &json!(6))
+            autoscaler["spec"]["minReplicas"],
+            json!(3),
+            "the least number is the class's"
+        );
+        assert_eq!(
+            autoscaler["spec"]["maxReplicas"],
+            json!(6),
+            "the greatest number is the class's"
         );
         assert_eq!(
             document(of, &desired(json!({"replicas": 3})), &template()),

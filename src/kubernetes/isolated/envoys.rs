@@ -80,8 +80,12 @@ impl IsolatedEnvoys {
     pub(crate) fn take_in(&mut self, envoys: BTreeMap<ObjectName, Option<DesiredEnvoys>>) {
         for (gateway, intent) in envoys {
             match intent {
-                Some(intent) => drop(self.intents.insert(gateway.clone(), intent)),
-                None => drop(self.intents.remove(&gateway)),
+                Some(intent) => {
+                    self.intents.insert(gateway.clone(), intent);
+                }
+                None => {
+                    self.intents.remove(&gateway);
+                }
             }
             // A changed intent is tried at once, without the back-off of an earlier rejection.
             self.worker.drop(&gateway);
@@ -182,7 +186,8 @@ impl IsolatedEnvoys {
                 }
             };
             let actions: Vec<&'static str> = steps.iter().map(Step::label).collect();
-            let (client, namespace) = (self.client.clone(), self.namespace.clone());
+            let client = self.client.clone();
+            let namespace = self.namespace.clone();
             self.worker.begin_several(
                 "isolated",
                 &actions,
@@ -314,9 +319,11 @@ impl Step {
             }
             Step::Apply(kind, document, uid) => {
                 let api = api(client, kind, namespace);
-                let found =
-                    |object: &DynamicObject| differences(kind, &document, &content(&object.data));
-                applied_over(&api, &document, &uid, found).await.map(drop)
+                applied_over(&api, &document, &uid, |object| {
+                    differences(kind, &document, &content(&object.data))
+                })
+                .await
+                .map(drop)
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);

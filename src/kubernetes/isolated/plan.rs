@@ -44,7 +44,8 @@ pub(super) fn plan<'a>(
             ));
         }
     }
-    let (mut unwanted, mut steps) = (Vec::new(), Vec::new());
+    let mut unwanted = Vec::new();
+    let mut steps = Vec::new();
     for kind in IsolatedKind::ALL {
         let (document, observed) = (document(kind, desired, template), observed(kind));
         match (document, observed) {
@@ -188,27 +189,29 @@ mod tests {
 
     /// The observed objects after these steps.
     fn written(steps: &[Step]) -> BTreeMap<IsolatedKind, Observed> {
-        let observed = |step: &Step| match step {
-            Step::Create(kind, document) | Step::Apply(kind, document, _) => {
-                let applied = document["metadata"]["annotations"][APPLIED]
-                    .as_str()
-                    .expect("a digest")
-                    .to_owned();
-                let gateway = Some(ObjectName::new("a", "edge"));
-                (
-                    *kind,
-                    Observed {
-                        uid: kind.as_str().to_owned(),
-                        gateway,
-                        applied,
-                        ours: tree(document),
-                        content: content(document),
-                        deleting: false,
-                    },
-                )
+        fn observed(step: &Step) -> (IsolatedKind, Observed) {
+            match step {
+                Step::Create(kind, document) | Step::Apply(kind, document, _) => {
+                    let applied = document["metadata"]["annotations"][APPLIED]
+                        .as_str()
+                        .expect("a digest")
+                        .to_owned();
+                    let gateway = Some(ObjectName::new("a", "edge"));
+                    (
+                        *kind,
+                        Observed {
+                            uid: kind.as_str().to_owned(),
+                            gateway,
+                            applied,
+                            ours: tree(document),
+                            content: content(document),
+                            deleting: false,
+                        },
+                    )
+                }
+                Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
             }
-            Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
-        };
+        }
         steps.iter().map(observed).collect()
     }
 
@@ -231,12 +234,16 @@ mod tests {
         );
         let mut observed = written(&steps);
         assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]));
-        let only_pods = |steps: Result<Vec<Step>, String>| match steps.as_deref() {
-            Ok([Step::Apply(IsolatedKind::Deployment, document, uid)]) if uid == "Deployment" => {
-                document.clone()
+        fn only_pods(steps: Result<Vec<Step>, String>) -> Value {
+            match steps.as_deref() {
+                Ok([Step::Apply(IsolatedKind::Deployment, document, uid)])
+                    if uid == "Deployment" =>
+                {
+                    document.clone()
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        };
+        }
         assert_eq!(
             only_pods(check(&observed, &desired(3), &template()))["spec"]["replicas"],
             3
@@ -295,9 +302,12 @@ mod tests {
             autoscaling: Some(autoscaling),
             ..IsolatedParameters::default()
         });
-        let steps = |observed: &BTreeMap<IsolatedKind, Observed>, desired: &DesiredEnvoys| {
+        fn steps(
+            observed: &BTreeMap<IsolatedKind, Observed>,
+            desired: &DesiredEnvoys,
+        ) -> Vec<Step> {
             check(observed, desired, &template()).expect("ours")
-        };
+        }
         // From a fixed number to an autoscaler: the field is handed over before an apply omits it.
         let mut observed = written(&steps(&BTreeMap::new(), &desired(2)));
         let [leave, pods, autoscaler] = &steps(&observed, &scaled)[..] else {
@@ -338,9 +348,11 @@ mod tests {
         let Step::Create(IsolatedKind::Deployment, document) = &created[3] else {
             panic!("{created:?}")
         };
+        assert_eq!(created.len(), 5, "every object is created");
         assert_eq!(
-            (created.len(), &document["spec"]["replicas"]),
-            (5, &json!(1))
+            document["spec"]["replicas"],
+            json!(1),
+            "the Deployment begins with one pod"
         );
         let observed = written(&created);
         assert!(matches!(

@@ -92,21 +92,20 @@ async fn follow_template(
     let api: Api<DynamicObject> =
         Api::namespaced_with(client, namespace, &ApiResource::erase::<PodTemplate>(&()));
     let config = Config::default().fields(&format!("metadata.name={template}"));
-    let convert = |event: PeerEvent<DynamicObject>| {
-        Some(match event {
-            PeerEvent::Applied(object) => {
-                IsolatedEvent::Template(object.data.get("template").cloned())
-            }
-            PeerEvent::Deleted(_) => IsolatedEvent::Template(None),
-            PeerEvent::Synced => IsolatedEvent::TemplateSynced,
-        })
-    };
     peers::follow(
         api,
         config,
         "the template of Gateways' own Envoys",
         out.clone(),
-        convert,
+        |event| {
+            Some(match event {
+                PeerEvent::Applied(object) => {
+                    IsolatedEvent::Template(object.data.get("template").cloned())
+                }
+                PeerEvent::Deleted(_) => IsolatedEvent::Template(None),
+                PeerEvent::Synced => IsolatedEvent::TemplateSynced,
+            })
+        },
     )
     .await;
 }
@@ -159,18 +158,21 @@ mod tests {
 
     #[test]
     fn objects_with_our_labels_that_name_a_gateway_are_ours() {
-        let read = |change: fn(&mut Value)| {
+        fn read(change: fn(&mut Value)) -> Observed {
             let mut meta = json!({"name": "gatewright-isolated-edge-0", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER, NAME: "gatewright-isolated-edge-0"},
                 "annotations": {GATEWAY: "a/edge", APPLIED: "d"}});
             change(&mut meta);
             observed(&serde_json::from_value(json!({"metadata": meta})).expect("an object"))
-        };
+        }
         let ours = read(|_| ());
         assert_eq!(
-            (ours.gateway, &*ours.uid, &*ours.applied),
-            (Some(ObjectName::new("a", "edge")), "u", "d")
+            ours.gateway,
+            Some(ObjectName::new("a", "edge")),
+            "the Gateway is read"
         );
+        assert_eq!(&*ours.uid, "u", "its UID is read");
+        assert_eq!(&*ours.applied, "d", "the digest is read");
         let theirs: [fn(&mut Value); 4] = [
             |meta| meta["labels"] = json!({}),
             |meta| meta["labels"][NAME] = json!("another"),

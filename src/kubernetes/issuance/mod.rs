@@ -195,16 +195,12 @@ impl Issuance {
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }
-        let (client, issuance_config, term) = (
-            self.client.clone(),
-            self.issuance_config.clone(),
-            self.term.clone(),
-        );
-        let (out, lost, stop) = (
-            self.events.0.clone(),
-            self.lost.subscribe(),
-            self.stop.subscribe(),
-        );
+        let client = self.client.clone();
+        let issuance_config = self.issuance_config.clone();
+        let term = self.term.clone();
+        let out = self.events.0.clone();
+        let lost = self.lost.subscribe();
+        let stop = self.stop.subscribe();
         let counts = self.counts.clone();
         let work = work::work(client, issuance_config, term, lost, out, counts, stop);
         self.work.spawn(named("certificates of a term", work));
@@ -253,16 +249,16 @@ impl Issuance {
                 self.manager.send_replace(Some(manager));
                 Vec::new()
             }
-            IssuanceEvent::Troubles(troubles) => {
-                let change = |(secret, text): (ObjectName, Option<String>)| {
+            IssuanceEvent::Troubles(troubles) => troubles
+                .into_iter()
+                .map(|(secret, text)| {
                     match &text {
                         Some(_) => self.troubled.insert(secret.clone()),
                         None => self.troubled.remove(&secret),
                     };
                     Change::Fact(Fact::IssuanceProblem(secret, text))
-                };
-                troubles.into_iter().map(change).collect()
-            }
+                })
+                .collect(),
             IssuanceEvent::Ended => {
                 self.manager.send_replace(None);
                 self.lead();

@@ -162,12 +162,18 @@ pub async fn watch_answers(
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let config = Config::default().fields(&format!("metadata.name={}", Notice::Challenges.name()));
-    let convert = |event| match event {
-        PeerEvent::Applied(map) => parse(&map),
-        // After a deletion the last published accounts stay in use.
-        PeerEvent::Deleted(_) | PeerEvent::Synced => None,
-    };
-    follow(api, config, "who answers challenges", out, convert).await;
+    follow(
+        api,
+        config,
+        "who answers challenges",
+        out,
+        |event| match event {
+            PeerEvent::Applied(map) => parse(&map),
+            // After a deletion the last published accounts stay in use.
+            PeerEvent::Deleted(_) | PeerEvent::Synced => None,
+        },
+    )
+    .await;
 }
 
 fn parse(map: &ConfigMap) -> Option<ChallengeAccounts> {

@@ -434,9 +434,10 @@ mod tests {
         server.answers(503);
         server.take_asked();
         let name = ObjectName::new("a", "tls");
-        let lost_one =
-            |serial: &str| AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))]);
-        let lost = lost_one("01");
+        fn lost_one(serial: &str, name: &ObjectName) -> BTreeMap<ObjectName, Lost> {
+            AllLost::from([(name.clone(), Lost::of(&["a.example.org"], serial))])
+        }
+        let lost = lost_one("01", &name);
         let mut now = Instant::now();
         writer.withdraw(lost.clone(), now);
         for pause in [200, 400, 800] {
@@ -452,13 +453,14 @@ mod tests {
             now += Duration::from_millis(pause);
         }
         let metrics = writer.worker.metrics();
+        assert_eq!(metrics.begun["withdraw"], 3, "it is tried three times");
         assert_eq!(
-            (metrics.begun["withdraw"], metrics.failed["unavailable"]),
-            (3, 3)
+            metrics.failed["unavailable"], 3,
+            "each time the server is unavailable"
         );
         writer.withdraw(lost.clone(), now);
         let later = now + Duration::from_secs(1);
-        writer.withdraw(lost_one("02"), later);
+        writer.withdraw(lost_one("02", &name), later);
         assert_eq!(
             writer.worker.due(),
             Some(later),
@@ -468,7 +470,8 @@ mod tests {
         // The Secret does not exist: nothing to withdraw.
         server.answers(404);
         write(&mut writer, now).await;
-        assert_eq!((writer.worker.due(), &writer.withdrawn), (None, &lost));
+        assert_eq!(writer.worker.due(), None, "nothing is due");
+        assert_eq!(writer.withdrawn, lost, "what is withdrawn is kept");
         writer.withdraw(lost, now);
         assert_eq!(writer.worker.due(), None, "it is withdrawn");
         writer.withdraw(AllLost::new(), now);
@@ -538,10 +541,7 @@ mod tests {
             2,
             "both are tried again"
         );
-        assert_eq!(
-            (writer.worker.due(), writer.logged.len()),
-            (None, 0),
-            "nothing is left"
-        );
+        assert_eq!(writer.worker.due(), None, "nothing is left");
+        assert_eq!(writer.logged.len(), 0, "nothing is left");
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn roots(bundle: &str) -> Vec<Root> {
     let texts = bundle
         .split_inclusive(END)
         .filter_map(|text| text.find("-----BEGIN").map(|start| &text[start..]));
-    let root = |text: &str| {
+    fn root(text: &str) -> Option<Root> {
         let pem = Pem::iter_from_buffer(text.as_bytes()).next()?.ok()?;
         let ends = pem.parse_x509().ok()?.validity().not_after.timestamp();
         let ends = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(ends).ok()?);
@@ -81,7 +81,7 @@ pub(super) fn roots(bundle: &str) -> Vec<Root> {
             der: pem.contents,
             ends,
         })
-    };
+    }
     texts.filter_map(root).collect()
 }
 
@@ -233,7 +233,9 @@ impl CaRotation {
 
     /// Returns whether both states are equal, except for the start of the step.
     pub fn same(&self, other: &CaRotation) -> bool {
-        let next = |trust: &CaRotation| trust.next.as_ref().map(|next| next.root.der.clone());
+        fn next(trust: &CaRotation) -> Option<Vec<u8>> {
+            trust.next.as_ref().map(|next| next.root.der.clone())
+        }
         self.signer.root.der == other.signer.root.der
             && next(self) == next(other)
             && self.older == other.older
@@ -336,7 +338,8 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
             .map(Some)
             .ok_or_else(|| format!("{key}: it is no text")),
     };
-    let (certificates, pods) = (list(REVOKED)?, list(REVOKED_PODS)?);
+    let certificates = list(REVOKED)?;
+    let pods = list(REVOKED_PODS)?;
     let revoked = certificates.map_or(Ok(Revocations::default()), |text| Revocations::read(&text));
     let revoked = revoked.map_err(|why| format!("{REVOKED}: {why}"))?;
     let revoked = match pods {
@@ -345,16 +348,8 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
             .map_err(|why| format!("{REVOKED_PODS}: {why}"))?,
         None => revoked,
     };
-    let annotation = |name: &str| {
-        secret
-            .metadata
-            .annotations
-            .as_ref()?
-            .get(name)
-            .map(String::as_str)
-    };
-    let since = annotation(SINCE).and_then(|text| text.parse::<Timestamp>().ok());
-    let asked = match annotation(REPLACE) {
+    let since = annotation(SINCE, secret).and_then(|text| text.parse::<Timestamp>().ok());
+    let asked = match annotation(REPLACE, secret) {
         None => None,
         Some("gracefully") => Some(Replace::Gracefully),
         Some("at-once") => Some(Replace::AtOnce),
@@ -386,6 +381,15 @@ pub(super) fn read(secret: &Secret) -> Result<Found, String> {
     })
 }
 
+fn annotation<'a>(name: &str, secret: &'a Secret) -> Option<&'a str> {
+    secret
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(name)
+        .map(String::as_str)
+}
+
 /// Returns the new state, for the lease holder: `known` is the state so far, `envoys` are the CA
 /// certificates that Envoys trust.
 ///
@@ -400,17 +404,17 @@ pub(super) fn decide(
 ) -> Result<Decision, TlsError> {
     let known = known.filter(|known| !known.left(now).is_zero());
     // CA certificates of a state that was lost stay trusted for one more overlap.
-    let after = |signer: CertificateAuthority| {
+    fn after(signer: CertificateAuthority, now: &SystemTime, envoys: &[Root]) -> CaRotation {
         let older = envoys
             .iter()
-            .filter(|root| root.der != signer.root.der && root.ends > now)
+            .filter(|root| root.der != signer.root.der && root.ends > *now)
             .cloned()
             .collect();
         CaRotation {
             older,
-            ..CaRotation::settled(signer, now)
+            ..CaRotation::settled(signer, *now)
         }
-    };
+    }
     // Revocations stay in force, whatever happens to the authority or its Secret.
     let mut revoked = known.map(|known| known.revoked.clone()).unwrap_or_default();
     let Some(Found {
@@ -422,7 +426,7 @@ pub(super) fn decide(
         revoked.prune(now);
         let made = CertificateAuthority::make(now)?;
         let trust = known.map_or_else(
-            || after(made.clone()),
+            || after(made.clone(), &now, envoys),
             |known| known.announced(made.clone(), now),
         );
         return Ok(Decision {
@@ -437,7 +441,7 @@ pub(super) fn decide(
         (_, Some(known)) if !recorded && known.signer.root.der != held.signer.root.der => {
             known.announced(held.signer.clone(), now)
         }
-        (_, _) if !recorded => after(held.signer.clone()),
+        (_, _) if !recorded => after(held.signer.clone(), &now, envoys),
         (Some(Replace::Gracefully), _) if held.next.is_none() => {
             held.announced(CertificateAuthority::make(now)?, now)
         }
@@ -658,7 +662,8 @@ mod tests {
 
     #[test]
     fn an_authority_that_somebody_put_there_is_announced_first() {
-        let (old, theirs) = (first(), CertificateAuthority::make(now()).expect("made"));
+        let old = first();
+        let theirs = CertificateAuthority::make(now()).expect("made");
         let put = CaRotation::settled(theirs.clone(), now());
         let (mut data, _) = put.written();
         data.remove("ca.crt");
@@ -685,9 +690,11 @@ mod tests {
         let after = decide(Some(found), None, &roots(&old.bundle()), now(), OVERLAP)
             .expect("decided")
             .trust;
+        assert_eq!(after.signer.root, theirs.root, "the new root signs");
         assert_eq!(
-            (after.signer.root, after.older),
-            (theirs.root, vec![old.signer.root])
+            after.older,
+            vec![old.signer.root],
+            "the old one is trusted still"
         );
     }
 
@@ -716,9 +723,13 @@ mod tests {
     #[test]
     fn an_envoy_has_a_certificate_of_who_signs_that_lasts_and_everybody_who_is_trusted() {
         let old = first();
-        let made = |held: Option<&Secret>, trust: &CaRotation, at| {
+        fn made(
+            held: Option<&Secret>,
+            trust: &CaRotation,
+            at: SystemTime,
+        ) -> Option<BTreeMap<&'static str, Vec<u8>>> {
             renewed(held, trust, FLEET, at).expect("made")
-        };
+        }
         let held = secret(made(None, &old, now()).expect("none is held"), &[]);
         assert_eq!(made(Some(&held), &old, now()), None);
         assert!(
@@ -753,7 +764,9 @@ mod tests {
         let leaf = String::from_utf8(made["tls.crt"].clone()).expect("text");
         let held = secret(made, &[]);
         let mut list = Revocations::default();
-        let time = |at: SystemTime| Timestamp::try_from(at).expect("a time");
+        fn time(at: SystemTime) -> Timestamp {
+            Timestamp::try_from(at).expect("a time")
+        }
         let entry = Revocation {
             name: "pod".to_owned(),
             at: time(now()),

@@ -59,9 +59,6 @@ pub struct PodCertificates {
 
 impl PodCertificates {
     async fn who(&self, token: &str) -> Result<PodIdentity, Refusal> {
-        let away = |error: kube::Error| {
-            Refusal::Unavailable(format!("the API server cannot be asked: {error}"))
-        };
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -85,6 +82,10 @@ impl PodCertificates {
     }
 }
 
+fn away(error: kube::Error) -> Refusal {
+    Refusal::Unavailable(format!("the API server cannot be asked: {error}"))
+}
+
 #[async_trait]
 impl CertifyEnvoys for PodCertificates {
     fn tls(&self) -> Option<Arc<ServerConfig>> {
@@ -102,7 +103,8 @@ impl CertifyEnvoys for PodCertificates {
             .ok_or_else(|| Refusal::Unavailable("there is no xDS CA yet".to_owned()))?
             .trust;
         if trust.revoked().has_pod(&identity) {
-            let (namespace, name) = (&identity.pod.namespace, &identity.pod.name);
+            let namespace = &identity.pod.namespace;
+            let name = &identity.pod.name;
             let how = format!(
                 "delete it to have another in its place (kubectl -n {namespace} delete pod {name})"
             );

@@ -113,10 +113,8 @@ pub(super) fn confirm(
         return refused("it is gone".to_owned());
     };
     let spec = pod.spec;
-    let (phase, account) = (
-        pod.status.and_then(|status| status.phase),
-        spec.service_account_name.unwrap_or_default(),
-    );
+    let phase = pod.status.and_then(|status| status.phase);
+    let account = spec.service_account_name.unwrap_or_default();
     if pod.metadata.uid.as_ref() != Some(&uid) {
         return refused("it is gone, and another one has its name".to_owned());
     }
@@ -143,9 +141,10 @@ pub(super) fn confirm(
         uid: uid.clone(),
         node: runs_on,
     };
-    match pod.is_plain() {
-        true => Ok(PodIdentity { fleet, pod }),
-        false => refused("its name, UID or node cannot stand in a certificate".to_owned()),
+    if pod.is_plain() {
+        Ok(PodIdentity { fleet, pod })
+    } else {
+        refused("its name, UID or node cannot stand in a certificate".to_owned())
     }
 }
 
@@ -191,16 +190,16 @@ mod tests {
 
     #[test]
     fn a_bound_token_of_a_fleets_account_names_its_pod() {
-        let node = |claim: Claim| claim.node;
+        fn node(claim: Claim) -> Option<String> {
+            claim.node
+        }
         assert_eq!(node(claimed()), Some("node-a".to_owned()));
         let old = claim(
             review(|s| {
-                drop(
-                    s["user"]["extra"]
-                        .as_object_mut()
-                        .expect("a map")
-                        .remove(NODE_NAME),
-                )
+                s["user"]["extra"]
+                    .as_object_mut()
+                    .expect("a map")
+                    .remove(NODE_NAME);
             }),
             HERE,
             &both(),

@@ -54,10 +54,9 @@ impl Revocations {
     pub fn read(text: &str) -> Result<Self, String> {
         let entries: BTreeMap<String, Revocation> =
             serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let entry = |(name, entry)| Ok((Fingerprint::try_from(name)?, entry));
         let certificates = entries
             .into_iter()
-            .map(entry)
+            .map(|(name, entry)| Ok((Fingerprint::try_from(name)?, entry)))
             .collect::<Result<_, String>>()?;
         Ok(Self {
             certificates,
@@ -197,7 +196,9 @@ mod tests {
     use super::*;
 
     fn entry(until: i64) -> Revocation {
-        let at = |seconds| Timestamp::from_second(seconds).expect("a time");
+        fn at(seconds: i64) -> Timestamp {
+            Timestamp::from_second(seconds).expect("a time")
+        }
         Revocation {
             name: "pod".to_owned(),
             at: at(1),
@@ -245,7 +246,9 @@ mod tests {
 
     #[test]
     fn a_pod_is_refused_until_it_is_said_to_be_gone() {
-        let at = |seconds| Timestamp::from_second(seconds).expect("a time");
+        fn at(seconds: i64) -> Timestamp {
+            Timestamp::from_second(seconds).expect("a time")
+        }
         let mut list = Revocations::default();
         assert_eq!(list.pods_written(), None);
         list.add_pod(&pod(1), at(0)).expect("room");
@@ -276,10 +279,8 @@ mod tests {
             "a certificate of it may be good still"
         );
         list.prune(late);
-        assert_eq!(
-            (list.has_pod(&pod(1)), list.has_pod(&pod(2))),
-            (false, true)
-        );
+        assert!(!list.has_pod(&pod(1)), "the forgotten pod is let in");
+        assert!(list.has_pod(&pod(2)), "the other one is not");
         assert_eq!(list.clients().names, BTreeSet::from([pod(2).to_string()]));
         (2..MOST + 2).for_each(|number| list.add_pod(&pod(number), at(0)).expect("room"));
         assert!(list.add_pod(&pod(0), at(0)).is_err());

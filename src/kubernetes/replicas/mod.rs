@@ -235,12 +235,20 @@ fn document(replica: &Replica, record: &Record) -> Value {
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ReplicaEvent>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let config = Config::default().labels(&format!("{LABEL}={COMPONENT}"));
-    let convert = |event| match event {
-        PeerEvent::Applied(lease) => Some(replica_event(&lease)),
-        PeerEvent::Deleted(name) => Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None)),
-        PeerEvent::Synced => None,
-    };
-    follow(api, config, "what other replicas record", out, convert).await;
+    follow(
+        api,
+        config,
+        "what other replicas record",
+        out,
+        |event| match event {
+            PeerEvent::Applied(lease) => Some(replica_event(&lease)),
+            PeerEvent::Deleted(name) => {
+                Some(ReplicaEvent(name.strip_prefix(PREFIX)?.to_owned(), None))
+            }
+            PeerEvent::Synced => None,
+        },
+    )
+    .await;
 }
 
 fn replica_event(lease: &Lease) -> ReplicaEvent {
@@ -336,11 +344,14 @@ mod tests {
         );
         write(&mut replicas, now + PAUSE).await;
         assert_eq!(
-            (
-                *asked.lock().expect("nobody panics"),
-                replicas.written.clone()
-            ),
-            (1, Some(record(2)))
+            *asked.lock().expect("nobody panics"),
+            1,
+            "there is one write"
+        );
+        assert_eq!(
+            replicas.written.clone(),
+            Some(record(2)),
+            "it writes the newest record"
         );
         replicas.publish(record(2), now + PAUSE);
         assert_eq!(replicas.worker.due(), None, "it says so already");
@@ -348,11 +359,14 @@ mod tests {
         replicas.publish(record(2), now + PAUSE);
         write(&mut replicas, now + PAUSE * 2).await;
         assert_eq!(
-            (
-                *asked.lock().expect("nobody panics"),
-                replicas.metrics().begun["replica"]
-            ),
-            (1, 1)
+            *asked.lock().expect("nobody panics"),
+            1,
+            "nothing new is written"
+        );
+        assert_eq!(
+            replicas.metrics().begun["replica"],
+            1,
+            "one write was begun"
         );
     }
 

@@ -63,12 +63,12 @@ impl ViewProgress {
             .nodes
             .iter()
             .partition(|node| node.acknowledged >= since);
-        let names = |nodes: Vec<&NodeProgress>| {
+        fn names(nodes: Vec<&NodeProgress>) -> BTreeSet<String> {
             nodes
                 .into_iter()
                 .map(|node| node.node.to_string())
                 .collect()
-        };
+        }
         let refused = progress
             .rejections
             .iter()
@@ -102,13 +102,16 @@ impl ViewProgress {
         self.behind.retain(|name| fits(json_bytes(name)));
         self.acknowledged.retain(|name| fits(json_bytes(name)));
         let mut left = refusals_bytes;
-        let fitting = |refusal: &&Refusal| {
-            let bytes = refusal.json_bytes();
-            let fits = bytes <= left;
-            left -= if fits { bytes } else { 0 };
-            fits
-        };
-        let count = self.refused.iter().take_while(fitting).count();
+        let count = self
+            .refused
+            .iter()
+            .take_while(|refusal| {
+                let bytes = refusal.json_bytes();
+                let fits = bytes <= left;
+                left -= if fits { bytes } else { 0 };
+                fits
+            })
+            .count();
         self.refused.truncate(count);
     }
 
@@ -174,19 +177,22 @@ impl Refusal {
 
 /// Returns the size of a text in a list of JSON.
 fn json_bytes(text: &str) -> usize {
-    let escaped = |c: char| match c {
-        '"' | '\\' => 2,
-        c if c.is_control() => 6,
-        c => c.len_utf8(),
-    };
-    text.chars().map(escaped).sum::<usize>() + 3
+    text.chars()
+        .map(|c| match c {
+            '"' | '\\' => 2,
+            c if c.is_control() => 6,
+            c => c.len_utf8(),
+        })
+        .sum::<usize>()
+        + 3
 }
 
 /// Divides a size among those who need these: nobody gets more than it needs, and what the small
 /// ones leave is divided among the large ones. Returns the largest part.
 fn largest_part(mut needs: Vec<usize>, size: usize) -> usize {
     needs.sort_unstable();
-    let (mut left, mut others) = (size, needs.len());
+    let mut left = size;
+    let mut others = needs.len();
     for need in needs {
         if need > left / others {
             return left / others;
@@ -380,14 +386,13 @@ mod tests {
     /// Returns names and generations when we had state 7 in generation 70 and state 8 in generation 80.
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
-        let had = |state| {
-            [(7, 70), (8, 80)]
-                .into_iter()
-                .find(|(s, _)| *s == state)
-                .map(|(_, generation)| generation)
-        };
         others
-            .nodes(&EnvoyFleet::Shared, &own, had)
+            .nodes(&EnvoyFleet::Shared, &own, |state| {
+                [(7, 70), (8, 80)]
+                    .into_iter()
+                    .find(|(s, _)| *s == state)
+                    .map(|(_, generation)| generation)
+            })
             .into_iter()
             .map(|n| (n.node.to_string(), n.acknowledged))
             .collect()
@@ -526,20 +531,20 @@ mod tests {
         for name in [r#""pod""#, r#""many""#] {
             assert!(text.contains(name), "{name} is missing");
         }
-        let of = |view: &str| {
+        fn of<'a>(view: &str, read: &'a [(String, Rejection)]) -> Vec<&'a Rejection> {
             read.iter()
                 .filter(|(at, _)| at == view)
                 .map(|(_, r)| r)
                 .collect::<Vec<_>>()
-        };
+        }
         assert_eq!(
-            of("test isolated/shop/edge"),
+            of("test isolated/shop/edge", &read),
             [&Rejection {
                 view: View::new("test isolated/shop/edge"),
                 ..rejection("pod", "shop/web:80", "bad")
             }]
         );
-        let of_bank = of("test isolated/bank/edge");
+        let of_bank = of("test isolated/bank/edge", &read);
         assert!((1..=REFUSALS).contains(&of_bank.len()), "{}", of_bank.len());
         assert!(
             of_bank

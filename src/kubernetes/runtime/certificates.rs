@@ -81,9 +81,12 @@ impl KubernetesRuntime {
             certificates,
             ..
         } = self;
-        let is_known =
-            |name: &ObjectName| !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()));
-        let known: BTreeSet<ObjectName> = certificates.fetching.extract_if(.., is_known).collect();
+        let known: BTreeSet<ObjectName> = certificates
+            .fetching
+            .extract_if(.., |name| {
+                !references.awaits(&ObjectKey::new(Kind::Secret, name.clone()))
+            })
+            .collect();
         if !known.is_empty() || !changed.is_empty() {
             changes.extend(
                 self.certificates
@@ -105,13 +108,9 @@ impl KubernetesRuntime {
             self.fetch(ObjectKey::new(Kind::Secret, name.clone()));
         }
         let unused: Vec<ObjectName> = before.difference(&used).cloned().collect();
-        let of_objects = |name: &ObjectName| {
-            self.references
-                .wants(&ObjectKey::new(Kind::Secret, name.clone()))
-        };
         let unused: Vec<ObjectName> = unused
             .into_iter()
-            .filter(|name| !of_objects(name))
+            .filter(|name| !of_objects(name, &self.references))
             .collect();
         unused
             .into_iter()
@@ -166,4 +165,8 @@ impl KubernetesRuntime {
         }
         all
     }
+}
+
+fn of_objects(name: &ObjectName, references: &crate::secrets::references::References) -> bool {
+    references.wants(&ObjectKey::new(Kind::Secret, name.clone()))
 }

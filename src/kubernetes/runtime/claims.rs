@@ -105,7 +105,8 @@ impl KubernetesRuntime {
         let Some(mut undecided) = self.ownership.undecided.take() else {
             return true;
         };
-        let (engine, claims) = (self.live.engine(), self.ownership.claims.as_ref());
+        let engine = self.live.engine();
+        let claims = self.ownership.claims.as_ref();
         let before = undecided.names.len();
         undecided.names.retain(|what| {
             let is_proposed = engine
@@ -121,7 +122,8 @@ impl KubernetesRuntime {
             return true;
         }
         if now.duration_since(undecided.progress) >= PATIENCE {
-            let (count, first) = (undecided.names.len(), undecided.names.first());
+            let count = undecided.names.len();
+            let first = undecided.names.first();
             let first = first.map(ToString::to_string).unwrap_or_default();
             warn!(
                 event = RECORD,

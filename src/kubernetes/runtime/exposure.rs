@@ -13,7 +13,8 @@ impl KubernetesRuntime {
         // unused.
         let gateways =
             self.view.is_current(Kind::Gateway) && self.view.is_current(Kind::GatewayClass);
-        let (store, seen) = (self.live.engine().store(), self.objects.seen());
+        let store = self.live.engine().store();
+        let seen = self.objects.seen();
         self.services.write(store, seen, may_write && gateways);
         self.classes.write(store, seen, may_write && gateways);
         self.hear_of_services(term);

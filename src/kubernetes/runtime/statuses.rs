@@ -138,7 +138,9 @@ impl KubernetesRuntime {
                 Decision::Write(document, more) => {
                     match more {
                         Some(at) => self.statuses.writer.want(key.clone(), at),
-                        None => drop(self.statuses.held.remove(&key)),
+                        None => {
+                            self.statuses.held.remove(&key);
+                        }
                     }
                     let Some(seen) = self.objects.get(&key) else {
                         self.statuses.writer.nothing(&key);

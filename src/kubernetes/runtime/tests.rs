@@ -130,14 +130,14 @@ impl Site {
     /// Runs until the server receives this request.
     async fn until_asked(&mut self, wanted: &str) {
         let asked = self.asked.clone();
-        let is_asked = || {
+        fn is_asked(asked: &Arc<Mutex<Vec<String>>>, wanted: &str) -> bool {
             asked
                 .lock()
                 .expect("nobody panics")
                 .iter()
                 .any(|asked| asked.starts_with(wanted))
-        };
-        while !is_asked() {
+        }
+        while !is_asked(&asked, wanted) {
             let next = timeout(Duration::from_secs(20), self.runtime.next()).await;
             let event =
                 next.unwrap_or_else(|_| panic!("{wanted} is never asked, but {:?}", asked.lock()));
@@ -282,11 +282,11 @@ async fn isolated_envoys_are_not_written_while_parameters_are_not_known() {
         .into_iter()
         .chain(kinds.map(IsolatedEvent::Synced))
         .for_each(|event| site.runtime.see_isolated(event));
-    let class = |name: &str| {
+    fn class(name: &str) -> Value {
         json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": name, "uid": name},
             "spec": {"controllerName": CONTROLLER, "parametersRef": {"group": "gatewright.io",
                 "kind": "GatewayParameters", "name": "p", "namespace": "ours"}}})
-    };
+    }
     site.put(
         json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"name": "p", "namespace": "ours", "uid": "1"}, "spec": {"fleet": "Isolated"}}),
@@ -377,13 +377,15 @@ async fn credentials_that_went_are_used_no_more() {
     assert!(site.runtime.certificates.uses(&name));
     let value = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": {"namespace": "tenant-a", "name": "dns"}, "data": {"token": "c2VjcmV0"}});
-    let there = || Box::new(Object::parse_admitted(value.clone()).expect("a Secret"));
+    fn there(value: &Value) -> Box<Object> {
+        Box::new(Object::parse_admitted(value.clone()).expect("a Secret"))
+    }
     for (body, held) in [
-        (Body::There(there()), true),
+        (Body::There(there(&value)), true),
         (Body::Refused("it is away".into()), true),
         (Body::Gone, false),
         (Body::Gone, false),
-        (Body::There(there()), true),
+        (Body::There(there(&value)), true),
     ] {
         let what = format!("{body:?}");
         site.runtime.take_body(

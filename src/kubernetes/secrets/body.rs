@@ -206,8 +206,10 @@ mod tests {
 
     #[tokio::test]
     async fn many_are_asked_for_a_few_at_a_time_and_all_come() {
-        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (running, peak) = (now, most.clone());
+        let now = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let running = now;
+        let peak = most.clone();
         let client = client(move |path| {
             let (running, peak) = (running.clone(), peak.clone());
             async move {
@@ -241,16 +243,23 @@ mod tests {
         );
         let name = ObjectName::new("a", "x");
         bodies.ask(name.clone());
-        let refused = || Err(Failure::Forbidden(String::new()));
+        fn refused() -> Result<Option<Box<Object>>, Failure> {
+            Err(Failure::Forbidden(String::new()))
+        }
         let mut now = Instant::now();
-        let mut answered = |bodies: &mut Bodies, answer| {
-            now = bodies.worker.due().expect("it is asked for").max(now);
-            assert!(bodies.worker.take(now).is_some());
-            bodies.take_in(&name, answer, now)
-        };
-        assert!(answered(&mut bodies, refused()).is_none());
+        fn answered(
+            bodies: &mut Bodies,
+            answer: Result<Option<Box<Object>>, Failure>,
+            now: &mut Instant,
+            name: &ObjectName,
+        ) -> Option<Body> {
+            *now = bodies.worker.due().expect("it is asked for").max(*now);
+            assert!(bodies.worker.take(*now).is_some());
+            bodies.take_in(name, answer, *now)
+        }
+        assert!(answered(&mut bodies, refused(), &mut now, &name).is_none());
         assert!(bodies.awaited().contains(&name));
-        let told = answered(&mut bodies, refused());
+        let told = answered(&mut bodies, refused(), &mut now, &name);
         assert!(
             matches!(told, Some(Body::Refused(text)) if text.contains("the verb get on secrets"))
         );
@@ -259,13 +268,13 @@ mod tests {
         bodies.ask(name.clone());
         assert!(bodies.awaited().is_empty());
         for _ in 0..50 {
-            assert!(answered(&mut bodies, refused()).is_none());
+            assert!(answered(&mut bodies, refused(), &mut now, &name).is_none());
         }
         let long = bodies.worker.due().expect("once more") - Instant::now();
         let Ok(object) = Object::parse_admitted(secret("x")) else {
             panic!("a Secret")
         };
-        let there = answered(&mut bodies, Ok(Some(Box::new(object))));
+        let there = answered(&mut bodies, Ok(Some(Box::new(object))), &mut now, &name);
         assert!(matches!(there, Some(Body::There(_))) && bodies.worker.due().is_none());
         assert!(
             long <= Duration::from_secs(52 * 60),

@@ -188,11 +188,10 @@ impl References {
             config_maps,
             deferred,
         } = self;
-        let is_ready = |key: &ObjectKey, _: &mut Object| {
-            !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key)
-        };
         deferred
-            .extract_if(.., is_ready)
+            .extract_if(.., |key, _| {
+                !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key)
+            })
             .map(|(_, object)| object)
             .collect()
     }

@@ -74,10 +74,9 @@ impl BodyRefs {
         let Some(references) = references(object) else {
             return Vec::new();
         };
-        let is_of_kind = |r: &&LocalRef| r.group.is_empty() && r.kind == self.kind.as_str();
         let names: BTreeSet<_> = references
             .into_iter()
-            .filter(is_of_kind)
+            .filter(|r| r.group.is_empty() && r.kind == self.kind.as_str())
             .map(|r| r.name.clone())
             .collect();
         let referrer = object.key();
@@ -91,11 +90,15 @@ impl BodyRefs {
 
     /// Indexes the Secrets of other namespaces that an object refers to.
     fn cross(&mut self, referrer: &ObjectKey, names: &BTreeSet<ObjectName>) {
-        let foreign = |name: &&ObjectName| name.namespace != referrer.name.namespace;
-        let names: BTreeSet<_> = names.iter().filter(foreign).cloned().collect();
-        let old = match names.is_empty() {
-            true => self.crossing.remove(referrer),
-            false => self.crossing.insert(referrer.clone(), names.clone()),
+        let names: BTreeSet<_> = names
+            .iter()
+            .filter(|name| name.namespace != referrer.name.namespace)
+            .cloned()
+            .collect();
+        let old = if names.is_empty() {
+            self.crossing.remove(referrer)
+        } else {
+            self.crossing.insert(referrer.clone(), names.clone())
         };
         for name in old.into_iter().flatten() {
             self.crossed
@@ -109,7 +112,8 @@ impl BodyRefs {
     }
 
     fn permits(&self, referrer: &ObjectKey, secret: &ObjectName) -> bool {
-        let (kind, namespace) = (referrer.kind, &*referrer.name.namespace);
+        let kind = referrer.kind;
+        let namespace = &*referrer.name.namespace;
         let first = ObjectName::new(secret.namespace.clone(), "");
         let grants = self
             .grants
@@ -219,9 +223,10 @@ impl BodyRefs {
     }
 
     fn refer(&mut self, referrer: ObjectKey, names: BTreeSet<ObjectName>) -> Vec<BodyAction> {
-        let old = match names.is_empty() {
-            true => self.by_referrer.remove(&referrer),
-            false => self.by_referrer.insert(referrer.clone(), names.clone()),
+        let old = if names.is_empty() {
+            self.by_referrer.remove(&referrer)
+        } else {
+            self.by_referrer.insert(referrer.clone(), names.clone())
         };
         let old = old.unwrap_or_default();
         self.referrers.extend(
@@ -258,12 +263,6 @@ impl BodyRefs {
 
 /// Returns the references of an object whose bodies are fetched; `None` for objects of other kinds.
 fn references(object: &Object) -> Option<Vec<&LocalRef>> {
-    fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
-        listeners
-            .iter()
-            .filter_map(|listener| listener.tls.as_ref())
-            .flat_map(|tls| &tls.certificates)
-    }
     match object {
         Object::Gateway(gateway) => {
             let shown = certificates(&gateway.listeners).chain(&gateway.client_certificate);
@@ -277,6 +276,13 @@ fn references(object: &Object) -> Option<Vec<&LocalRef>> {
         Object::Policy(policy) => Some(policy.references().iter().collect()),
         _ => None,
     }
+}
+
+fn certificates(listeners: &[Arc<Listener>]) -> impl Iterator<Item = &LocalRef> {
+    listeners
+        .iter()
+        .filter_map(|listener| listener.tls.as_ref())
+        .flat_map(|tls| &tls.certificates)
 }
 
 #[cfg(test)]
@@ -351,11 +357,11 @@ mod tests {
     #[test]
     fn roots_of_clients_are_asked_for_where_a_gateway_refers_to_them_and_may() {
         let mut maps = BodyRefs::new(Kind::ConfigMap);
-        let roots = |namespace: &str, name: &str| {
+        fn roots(namespace: &str, name: &str) -> serde_json::Value {
             let reference =
                 json!({"group": "", "kind": "ConfigMap", "namespace": namespace, "name": name});
             json!({"validation": {"caCertificateRefs": [reference]}})
-        };
+        }
         let gateway = Object::parse(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
             "metadata": {"name": "g", "namespace": "a"}, "spec": {"gatewayClassName": "c",
                 "tls": {"frontend": {"default": roots("a", "own"), "perPort": [{"port": 8443, "tls": roots("b", "x")}]}},

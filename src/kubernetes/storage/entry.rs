@@ -153,7 +153,12 @@ mod tests {
                 );
                 assert!(names.insert(object_name));
                 let (found, bytes) = read(Shape::of(kind), &object).expect("an entry");
-                assert_eq!((found, bytes.as_slice()), (key, br#"{"a": 1}"#.as_slice()));
+                assert_eq!(found, key, "the key is read");
+                assert_eq!(
+                    bytes.as_slice(),
+                    br#"{"a": 1}"#.as_slice(),
+                    "the bytes are read"
+                );
                 let mut copy = object.clone();
                 copy.metadata.name = Some("copy".to_owned());
                 assert!(read(Shape::of(kind), &copy).is_none());

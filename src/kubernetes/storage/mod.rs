@@ -83,12 +83,11 @@ impl ObjectStorage {
     }
 
     async fn read_all(&self, shape: Shape) -> Result<(), StorageError> {
-        let what = || format!("{}s of namespace {}", shape.as_str(), self.namespace);
         let mut page = ListParams::default().labels(entry::LABEL).limit(PAGE);
         loop {
             let listed = in_time(self.api(shape).list(&page))
                 .await
-                .map_err(|e| failed("listing", what(), e))?;
+                .map_err(|e| failed("listing", what(&shape, &self.namespace), e))?;
             for object in listed.items {
                 self.note(shape, &object)?;
             }
@@ -141,13 +140,14 @@ impl ObjectStorage {
 
     /// Checks that we hold the Lease.
     fn may_write(&self, object: impl FnOnce() -> String) -> Result<(), StorageError> {
-        match leads(*self.term.borrow()) {
-            true => Ok(()),
-            false => Err(failed(
+        if leads(*self.term.borrow()) {
+            Ok(())
+        } else {
+            Err(failed(
                 "writing",
                 object(),
                 Failure::Unavailable("the lease went to another replica".to_owned()),
-            )),
+            ))
         }
     }
 
@@ -252,7 +252,6 @@ impl ObjectStorage {
                 _ => outcome = Some(installed),
             }
         }
-        let nobody = || Failure::Unavailable("nobody waits for it any more".to_owned());
         outcome.unwrap_or_else(|| Err(failed("writing", key.to_string(), nobody())))?;
         Ok(Version(stored.certificate.serial))
     }
@@ -262,9 +261,11 @@ impl ObjectStorage {
         let Some((name, target)) = self.targets(|all| all.of(key)) else {
             return Ok(None);
         };
-        let object = || format!("Secret {name}");
+        fn object(name: &ObjectName) -> String {
+            format!("Secret {name}")
+        }
         let found = in_time(self.secrets(&name.namespace).get_opt(&name.name)).await;
-        let Some(found) = found.map_err(|e| failed("reading", object(), e))? else {
+        let Some(found) = found.map_err(|e| failed("reading", object(&name), e))? else {
             return Ok(None);
         };
         let foreign = secret::foreign(&found, &name);
@@ -277,11 +278,11 @@ impl ObjectStorage {
             // The certificate is known, and a replacement is wanted all the same: the replacement
             // could not be installed there.
             (Some(_), Some(why)) if is_known => Err(StorageError::Foreign {
-                object: object(),
+                object: object(&name),
                 why,
             }),
             (None, Some(why)) => Err(StorageError::Foreign {
-                object: object(),
+                object: object(&name),
                 why,
             }),
             (Some(stored), _) => {
@@ -296,6 +297,14 @@ impl ObjectStorage {
             (None, None) => Ok(None),
         }
     }
+}
+
+fn what(shape: &Shape, namespace: &str) -> String {
+    format!("{}s of namespace {namespace}", shape.as_str())
+}
+
+fn nobody() -> Failure {
+    Failure::Unavailable("nobody waits for it any more".to_owned())
 }
 
 impl SecretTargets for ObjectStorage {
@@ -318,11 +327,12 @@ impl Storage for ObjectStorage {
         if key.kind() == Kind::Certificate {
             return self.find(key).await;
         }
-        let entry = |stored: &StoredEntry| Entry {
-            bytes: stored.bytes.clone(),
-            version: Version(stored.version.clone()),
-        };
-        Ok(self.with_entries(|entries| entries.get(key).map(entry)))
+        Ok(self.with_entries(|entries| {
+            entries.get(key).map(|stored| Entry {
+                bytes: stored.bytes.clone(),
+                version: Version(stored.version.clone()),
+            })
+        }))
     }
 
     async fn write(
@@ -337,13 +347,10 @@ impl Storage for ObjectStorage {
         }
         let version =
             self.with_entries(|entries| entries.get(key).map(|stored| stored.version.clone()));
-        let conflict = || StorageError::Conflict {
-            key: key.to_string(),
-        };
         match (expect, &version) {
-            (Expect::Absent, Some(_)) | (Expect::Version(_), None) => return Err(conflict()),
+            (Expect::Absent, Some(_)) | (Expect::Version(_), None) => return Err(conflict(key)),
             (Expect::Version(Version(wanted)), Some(there)) if wanted != there => {
-                return Err(conflict());
+                return Err(conflict(key));
             }
             _ => {}
         }
@@ -373,7 +380,7 @@ impl Storage for ObjectStorage {
             }
             Err(Failure::Conflict | Failure::Gone) => {
                 self.refresh(key).await?;
-                Err(conflict())
+                Err(conflict(key))
             }
             Err(failure) => Err(failed("writing", key.to_string(), failure)),
         }
@@ -440,6 +447,12 @@ impl Storage for ObjectStorage {
         Ok(Box::new(LockGuard {
             _guard: lock.lock_owned().await,
         }))
+    }
+}
+
+fn conflict(key: &Key) -> StorageError {
+    StorageError::Conflict {
+        key: key.to_string(),
     }
 }
 

@@ -176,7 +176,8 @@ mod tests {
         let name = ObjectName::new("t", "shop-tls");
         let host = DnsName::parse("a.example.org").expect("a name");
         let made = self_signed(&host, Timestamp::now()).expect("made");
-        let (names, tenant) = (Names::one(host), "t".to_owned());
+        let names = Names::one(host);
+        let tenant = "t".to_owned();
         let id = CertificateId::of("t", &names);
         let stored = |issuer: &str| {
             let certificate = IssuedCertificate {
@@ -256,10 +257,8 @@ mod tests {
         let name = ObjectName::new("t", "shop-tls");
         let host = DnsName::parse("a.example.org").expect("a name");
         let made = self_signed(&host, Timestamp::now()).expect("made");
-        let (id, serial) = (
-            CertificateId::of("t", &Names::one(host)),
-            made.serial.clone(),
-        );
+        let id = CertificateId::of("t", &Names::one(host));
+        let serial = made.serial.clone();
         let stored = Stored {
             id,
             tenant: "t".to_owned(),

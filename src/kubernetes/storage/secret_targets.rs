@@ -80,9 +80,12 @@ mod tests {
 
     #[test]
     fn a_certificate_goes_to_all_of_its_tenant_that_it_is_good_for() {
-        let names = |host: &str| Names::parse([host]).expect("a name");
-        let target = |host: &str| {
-            let (id, issuer) = (CertificateId::of("t", &names(host)), "ca".to_owned());
+        fn names(host: &str) -> Names {
+            Names::parse([host]).expect("a name")
+        }
+        fn target(host: &str) -> SecretTarget {
+            let id = CertificateId::of("t", &names(host));
+            let issuer = "ca".to_owned();
             SecretTarget {
                 id,
                 names: names(host),
@@ -90,9 +93,10 @@ mod tests {
                 twin: None,
                 present: None,
             }
-        };
+        }
         let mut all = SecretTargetIndex::default();
-        let (one, twin) = (ObjectName::new("t", "one"), ObjectName::new("t", "twin"));
+        let one = ObjectName::new("t", "one");
+        let twin = ObjectName::new("t", "twin");
         all.set(&one, Some(target("a.example.org")));
         all.set(&twin, Some(target("a.example.org")));
         all.set(
@@ -116,11 +120,14 @@ mod tests {
         assert_eq!(all.of(&key).map(|(secret, _)| secret), Some(one.clone()));
         all.set(&one, None);
         assert_eq!(
-            (
-                all.of(&key).map(|(secret, _)| secret),
-                all.served_by(&stored)
-            ),
-            (Some(twin.clone()), vec![twin])
+            all.of(&key).map(|(secret, _)| secret),
+            Some(twin.clone()),
+            "the twin is served"
+        );
+        assert_eq!(
+            all.served_by(&stored),
+            vec![twin],
+            "the certificate goes there"
         );
     }
 }

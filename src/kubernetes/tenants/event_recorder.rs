@@ -156,13 +156,14 @@ fn conditions(status: &Value) -> Vec<(String, &Value)> {
     let mut all = placed("", status);
     for parent in status["parents"].as_array().into_iter().flatten() {
         // Fields that the server's defaults fill in are not part of the key.
-        let text = |field: &str| {
-            parent["parentRef"][field]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let place = ["namespace", "name", "sectionName"].map(text).join("/");
+        let place = ["namespace", "name", "sectionName"]
+            .map(|field| {
+                parent["parentRef"][field]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            })
+            .join("/");
         all.extend(placed(
             &format!("{} {place} ", parent["controllerName"]),
             parent,
@@ -252,10 +253,8 @@ mod tests {
 
     #[test]
     fn a_transition_is_told_once_and_a_good_beginning_is_none() {
-        let (good, bad) = (
-            status("True", "Reconciled"),
-            status("False", "ListenersNotReady"),
-        );
+        let good = status("True", "Reconciled");
+        let bad = status("False", "ListenersNotReady");
         assert_eq!(reasons(&Value::Null, &good), []);
         assert_eq!(
             reasons(&Value::Null, &bad),
@@ -271,12 +270,12 @@ mod tests {
 
     #[test]
     fn each_parent_of_a_route_has_its_own() {
-        let parent = |name: &str, value: &str, reason: &str| {
+        fn parent(name: &str, value: &str, reason: &str) -> Value {
             let mut entry = status(value, reason);
             entry["conditions"][0]["type"] = json!("Accepted");
             entry["parentRef"] = json!({"name": name});
             entry
-        };
+        }
         let before = json!({"parents": [parent("a", "True", "Accepted")]});
         let after = json!({"parents": [parent("a", "True", "Accepted"), parent("b", "False", "HostnameConflict")]});
         assert_eq!(

@@ -53,10 +53,10 @@ mod tests {
         assert_eq!(set["metadata"]["labels"][GATEWAY_LABEL], "tenant-a");
         let stripped = patch(&Patch::Strip, "7").expect("a patch");
         assert_eq!(stripped["metadata"]["labels"], json!({GATEWAY_LABEL: null}));
-        let namespace = |labels: Value| {
+        fn namespace(labels: Value) -> DynamicObject {
             serde_json::from_value(json!({"metadata": {"name": "a", "labels": labels}}))
                 .expect("an object")
-        };
+        }
         let bare = namespace(json!({"theirs": "x"}));
         let labelled = namespace(json!({GATEWAY_LABEL: "tenant-a"}));
         assert_eq!(

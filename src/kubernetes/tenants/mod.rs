@@ -374,7 +374,9 @@ impl Tenants {
             (Task::Object(_), _) => "object",
             (Task::Status(_), _) => "status",
         };
-        let (client, key, defaults) = (self.client.clone(), task.key(), self.defaults.clone());
+        let client = self.client.clone();
+        let key = task.key();
+        let defaults = self.defaults.clone();
         let object = key.to_string();
         self.worker.begin(kind, &object, async move {
             let outcome = job::run(client, key, job, &defaults).await;
@@ -439,12 +441,12 @@ impl Tenants {
             return Err(Decision::Nothing);
         }
         let held = self.held.get(derived).map(Box::as_ref);
-        let decides = |uid: &str| inputs.tenancy.decides(derived, uid);
-        let step = LiveObject::step(held, wanted.as_ref(), &decides, self.defaults.of(kind));
-        let at = |held: Option<&LiveObject>| {
-            held.map(|held| (held.uid.to_string(), held.version.to_string()))
-                .unwrap_or_default()
-        };
+        let step = LiveObject::step(
+            held,
+            wanted.as_ref(),
+            &|uid| inputs.tenancy.decides(derived, uid),
+            self.defaults.of(kind),
+        );
         let (uid, version) = at(held);
         let document = wanted.unwrap_or_default();
         let job = match step {
@@ -517,11 +519,10 @@ impl Tenants {
         };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
         let held = self.held.get(&gateway).map(Box::as_ref);
-        let decides = |uid: &str| tenancy.decides(&gateway, uid);
         let step = LiveObject::step(
             held,
             wanted.as_ref(),
-            &decides,
+            &|uid| tenancy.decides(&gateway, uid),
             self.defaults.of(Kind::Gateway),
         );
         !matches!(step, ApplyAction::Nothing)
@@ -599,6 +600,11 @@ impl Tenants {
         self.worker.finish().await;
         self.recorder.stop().await;
     }
+}
+
+fn at(held: Option<&LiveObject>) -> (String, String) {
+    held.map(|held| (held.uid.to_string(), held.version.to_string()))
+        .unwrap_or_default()
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.

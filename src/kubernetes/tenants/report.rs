@@ -28,27 +28,11 @@ pub(super) fn stands(seen: &ObservedObject, status: &Value) -> bool {
 /// earlier generation count only if the TenantGateway `stands`.
 pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
     let status = seen.status();
-    let holds = |conditions: &Value, kind: &str| {
-        let condition = conditions
-            .as_array()
-            .into_iter()
-            .flatten()
-            .find(|condition| condition["type"] == kind);
-        condition.is_some_and(|condition| {
-            condition["status"] == "True"
-                && (stands
-                    || condition["observedGeneration"]
-                        .as_i64()
-                        .is_none_or(|observed| observed >= seen.generation))
-        })
-    };
     let listener = |listener: &Value| {
         let conditions = &listener["conditions"];
         let name: Arc<str> = Arc::from(listener["name"].as_str()?);
-        let (accepted, programmed) = (
-            holds(conditions, "Accepted"),
-            holds(conditions, "Programmed"),
-        );
+        let accepted = holds(conditions, "Accepted", &stands, &seen.generation);
+        let programmed = holds(conditions, "Programmed", &stands, &seen.generation);
         // Cilium sets this reason for a route kind that the listener's protocol does not support,
         // and serves the other kinds.
         let refs = conditions
@@ -73,16 +57,6 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         .flatten()
         .filter_map(listener)
         .collect();
-    let waits = |listener: &Value| {
-        let conditions = listener["conditions"].as_array()?;
-        let pending = conditions
-            .iter()
-            .find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
-        Some((
-            Arc::from(listener["name"].as_str()?),
-            pending["message"].as_str()?.to_owned(),
-        ))
-    };
     let pending = status["listeners"]
         .as_array()
         .into_iter()
@@ -90,10 +64,8 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         .filter_map(waits)
         .collect();
     let conditions = &status["conditions"];
-    let (accepted, programmed) = (
-        holds(conditions, "Accepted"),
-        holds(conditions, "Programmed"),
-    );
+    let accepted = holds(conditions, "Accepted", &stands, &seen.generation);
+    let programmed = holds(conditions, "Programmed", &stands, &seen.generation);
     let is_behind = oldest(conditions).is_some_and(|observed| observed < seen.generation);
     ParentState {
         accepted,
@@ -102,6 +74,32 @@ pub(super) fn state(seen: &ObservedObject, stands: bool) -> ParentState {
         pending,
         is_behind,
     }
+}
+
+fn holds(conditions: &Value, kind: &str, stands: &bool, seen_generation: &i64) -> bool {
+    let condition = conditions
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == kind);
+    condition.is_some_and(|condition| {
+        condition["status"] == "True"
+            && (*stands
+                || condition["observedGeneration"]
+                    .as_i64()
+                    .is_none_or(|observed| observed >= *seen_generation))
+    })
+}
+
+fn waits(listener: &Value) -> Option<(Arc<str>, String)> {
+    let conditions = listener["conditions"].as_array()?;
+    let pending = conditions
+        .iter()
+        .find(|c| c["type"] == "Programmed" && c["reason"] == "Pending")?;
+    Some((
+        Arc::from(listener["name"].as_str()?),
+        pending["message"].as_str()?.to_owned(),
+    ))
 }
 
 /// Returns the oldest generation that the conditions of a Gateway or ListenerSet are about.
@@ -309,23 +307,24 @@ mod tests {
         }];
         let mut told = status("Reconciled");
         lay_troubles(&mut told, &troubles);
+        assert!(told.ready, "the tenant is ready");
+        assert_eq!(told.reason, "Reconciled", "nothing worse is told");
         assert_eq!(
-            (told.ready, told.reason, &*told.message),
-            (true, "Reconciled", "m; Certificate a/x: refused: no")
+            &*told.message, "m; Certificate a/x: refused: no",
+            "the failed write is told"
         );
         let mut told = status("ListenersNotReady");
         lay_troubles(&mut told, &troubles);
-        assert_eq!(
-            (told.ready, told.reason),
-            (false, "ReconcileError"),
-            "no host is served"
-        );
+        assert!(!told.ready, "no host is served");
+        assert_eq!(told.reason, "ReconcileError", "no host is served");
         troubles[0].of_one_host = false;
         let mut told = status("Reconciled");
         lay_troubles(&mut told, &troubles);
+        assert!(!told.ready, "the tenant is not ready");
+        assert_eq!(told.reason, "ReconcileError", "because of the write");
         assert_eq!(
-            (told.ready, told.reason, &*told.message),
-            (false, "ReconcileError", "Certificate a/x: refused: no")
+            &*told.message, "Certificate a/x: refused: no",
+            "its message is told"
         );
         let mut told = status("InvalidSpec");
         lay_troubles(&mut told, &troubles);
@@ -336,37 +335,41 @@ mod tests {
 
     #[test]
     fn conditions_of_an_earlier_generation_do_not_count() {
-        let condition = |kind: &str, generation: i64| json!({"type": kind, "status": "True", "observedGeneration": generation});
+        fn condition(kind: &str, generation: i64) -> Value {
+            json!({"type": kind, "status": "True", "observedGeneration": generation})
+        }
         let told = json!({"conditions": [condition("Accepted", 2), condition("Programmed", 1)],
             "listeners": [{"name": "l", "conditions": [condition("Accepted", 2), condition("Programmed", 2)]}]});
-        let state = |stands| state(&seen(2, told.clone()), stands);
-        assert!(state(false).accepted && !state(false).programmed);
+        fn state_of(stands: bool, told: &Value) -> ParentState {
+            state(&seen(2, told.clone()), stands)
+        }
+        assert!(state_of(false, &told).accepted && !state_of(false, &told).programmed);
         let listening = Listening {
             accepted: true,
             programmed: true,
             resolved: true,
         };
-        assert_eq!(state(false).listeners.get("l"), Some(&listening));
+        assert_eq!(state_of(false, &told).listeners.get("l"), Some(&listening));
         // A TenantGateway that is ready in this generation stays so until newer conditions are
         // written.
-        assert!(state(true).programmed);
-        let told = |generation: i64, status: &str| {
+        assert!(state_of(true, &told).programmed);
+        fn stays(generation: i64, status: &str) -> bool {
             let ready =
                 json!({"type": "Ready", "status": status, "observedGeneration": generation});
             let seen = seen(2, json!({"conditions": [ready]}));
             stands(&seen, &seen.status())
-        };
-        assert!(told(2, "True") && !told(2, "False") && !told(1, "True"));
+        }
+        assert!(stays(2, "True") && !stays(2, "False") && !stays(1, "True"));
     }
 
     #[test]
     fn references_count_and_kinds_of_routes_do_not() {
-        let told = |reason: &str| {
+        fn told(reason: &str) -> bool {
             let refs = json!({"type": "ResolvedRefs", "status": "False", "reason": reason});
             let all = json!([{"type": "Accepted", "status": "True"}, {"type": "Programmed", "status": "True"}, refs]);
             let listeners = json!([{"name": "l", "conditions": all}]);
             state(&seen(1, json!({"listeners": listeners})), false).listeners["l"].resolved
-        };
+        }
         assert!(
             told("InvalidRouteKinds") && !told("InvalidCertificateRef") && !told("RefNotPermitted")
         );

@@ -65,12 +65,16 @@ mod tests {
     #[test]
     fn a_trouble_is_its_owners_until_it_goes_or_changes_hands() {
         let [a, b] = ["a", "b"].map(|space| ObjectName::new(space, "cozystack"));
-        let label = |namespace: &str| Task::Label(namespace.into());
-        let trouble = |text: &str| Trouble {
-            reason: "ReconcileError",
-            text: text.into(),
-            of_one_host: false,
-        };
+        fn label(namespace: &str) -> Task {
+            Task::Label(namespace.into())
+        }
+        fn trouble(text: &str) -> Trouble {
+            Trouble {
+                reason: "ReconcileError",
+                text: text.into(),
+                of_one_host: false,
+            }
+        }
         let mut troubles = TenantTroubles::default();
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("1")));
         assert!(
@@ -80,31 +84,42 @@ mod tests {
         assert!(troubles.note(&label("x"), Some(a.clone()), trouble("2")));
         assert!(troubles.note(&label("y"), Some(a.clone()), trouble("3")));
         assert!(troubles.note(&label("z"), None, trouble("4")));
-        let of = |troubles: &TenantTroubles, tenant| {
+        fn of(troubles: &TenantTroubles, tenant: &ObjectName) -> Vec<String> {
             troubles
                 .of(tenant)
                 .map(|t| t.text.clone())
                 .collect::<Vec<_>>()
-        };
+        }
+        assert_eq!(of(&troubles, &a), ["2", "3"], "both troubles are told");
         assert_eq!(
-            (of(&troubles, &a), of(&troubles, &b)),
-            (vec!["2".into(), "3".into()], vec![])
+            of(&troubles, &b),
+            Vec::<String>::new(),
+            "the other one has none"
         );
         assert!(
             troubles.note(&label("x"), Some(b.clone()), trouble("2")),
             "of somebody else from now on"
         );
+        assert_eq!(of(&troubles, &a), ["3"], "one trouble is left");
         assert_eq!(
-            (of(&troubles, &a), of(&troubles, &b)),
-            (vec!["3".into()], vec!["2".into()])
+            of(&troubles, &b),
+            ["2"],
+            "the other one is told to its new owner"
         );
         for namespace in ["x", "y", "z"] {
             assert!(troubles.is_in(&label(namespace)));
             troubles.forget(&label(namespace));
         }
+        assert_eq!(troubles.len(), 0, "no trouble is left");
         assert_eq!(
-            (troubles.len(), of(&troubles, &a), of(&troubles, &b)),
-            (0, vec![], vec![])
+            of(&troubles, &a),
+            Vec::<String>::new(),
+            "the first owner has none"
+        );
+        assert_eq!(
+            of(&troubles, &b),
+            Vec::<String>::new(),
+            "the second owner has none"
         );
     }
 }

@@ -48,10 +48,12 @@ mod tests {
 
     #[test]
     fn undecided_objects_are_reconsidered_once_their_owner_is_repaired() {
-        let of = |name: &str| Derived {
-            kind: DerivedKind::Certificate,
-            name: ObjectName::new("a", name),
-        };
+        fn of(name: &str) -> Derived {
+            Derived {
+                kind: DerivedKind::Certificate,
+                name: ObjectName::new("a", name),
+            }
+        }
         let mut undecided = Undecided::default();
         for (owner, name) in [
             ("one", "x"),

@@ -118,23 +118,24 @@ async fn read(
 
 /// Returns the addresses of the documents that have these kinds, in any version.
 fn addresses(index: &Value, kinds: &[Kind]) -> Addresses {
-    let is_ours = |path: &str| {
-        let of = path
-            .strip_prefix("apis/")
-            .and_then(|path| path.split_once('/'));
-        of.is_some_and(|(group, version)| {
-            kinds
-                .iter()
-                .any(|kind| kind.group() == group && kind.versions().contains(&version))
-        })
-    };
     let all = index["paths"]
         .as_object()
         .into_iter()
         .flatten()
-        .filter(|(path, _)| is_ours(path));
+        .filter(|(path, _)| is_ours(path, kinds));
     all.filter_map(|(path, at)| Some((path.clone(), at["serverRelativeURL"].as_str()?.to_owned())))
         .collect()
+}
+
+fn is_ours(path: &str, kinds: &[Kind]) -> bool {
+    let of = path
+        .strip_prefix("apis/")
+        .and_then(|path| path.split_once('/'));
+    of.is_some_and(|(group, version)| {
+        kinds
+            .iter()
+            .any(|kind| kind.group() == group && kind.versions().contains(&version))
+    })
 }
 
 async fn get(client: &Client, address: &str) -> Result<Value, String> {
@@ -153,17 +154,18 @@ fn fields(documents: &[Value]) -> DefinedFields {
     let spec = documents
         .iter()
         .find_map(|document| spec_schema(document, Kind::Gateway));
-    let has = |list: &str, field: &str| {
-        spec.is_some_and(|spec| {
-            spec["properties"][list]["items"]["properties"]
-                .get(field)
-                .is_some()
-        })
-    };
     DefinedFields {
-        listener_filters: has("listeners", "filters"),
-        routability: has("addresses", "routability"),
+        listener_filters: has("listeners", "filters", &spec),
+        routability: has("addresses", "routability", &spec),
     }
+}
+
+fn has(list: &str, field: &str, spec: &Option<&Value>) -> bool {
+    spec.is_some_and(|spec| {
+        spec["properties"][list]["items"]["properties"]
+            .get(field)
+            .is_some()
+    })
 }
 
 #[cfg(test)]
@@ -174,14 +176,16 @@ mod tests {
 
     #[test]
     fn the_schema_of_gateways_decides() {
-        let kind = |kind: &str| json!([{"group": "gateway.networking.k8s.io", "kind": kind}]);
-        let document = |listener: &str| {
+        fn kind(kind: &str) -> Value {
+            json!([{"group": "gateway.networking.k8s.io", "kind": kind}])
+        }
+        fn document(listener: &str) -> Value {
             json!({"components": {"schemas": {
                 "list": {"x-kubernetes-group-version-kind": kind("GatewayList")},
                 "gateway": {"x-kubernetes-group-version-kind": kind("Gateway"), "properties": {"spec": {"properties": {
                     "addresses": {"items": {"properties": {"value": {}}}},
                     "listeners": {"items": {"properties": {listener: {}}}}}}}}}}})
-        };
+        }
         assert_eq!(
             fields(&[document("filters")]),
             DefinedFields {
@@ -195,7 +199,9 @@ mod tests {
 
     #[test]
     fn documents_of_versions_that_are_read_count() {
-        let at = |hash: &str| json!({"serverRelativeURL": format!("/openapi/v3/x?hash={hash}")});
+        fn at(hash: &str) -> Value {
+            json!({"serverRelativeURL": format!("/openapi/v3/x?hash={hash}")})
+        }
         let index = json!({"paths": {"apis/gateway.networking.k8s.io/v1": at("a"),
             "apis/gateway.networking.k8s.io/v9": at("b"), "apis/apps/v1": at("c"), "api/v1": at("d")}});
         let found: Vec<String> = addresses(&index, &[Kind::Gateway, Kind::Service])

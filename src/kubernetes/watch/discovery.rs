@@ -98,7 +98,6 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
             // Otherwise the group disappeared between the two requests.
             let Some(resources) = resources else { continue };
             for kind in kinds {
-                let plain = |name: &str| !name.contains('/');
                 let Some(resource) = resources
                     .resources
                     .iter()
@@ -106,11 +105,10 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
                 else {
                     continue;
                 };
-                let place = |version: &str| kind.versions().iter().position(|v| *v == version);
                 if served
                     .kinds
                     .get(&kind)
-                    .is_some_and(|there| place(&there.version) <= place(version))
+                    .is_some_and(|there| place(&there.version, &kind) <= place(version, &kind))
                 {
                     continue;
                 }
@@ -133,4 +131,12 @@ pub async fn discover(client: &Client, wanted: &[Kind]) -> Result<Served, Discov
         }
     }
     Ok(served)
+}
+
+fn plain(name: &str) -> bool {
+    !name.contains('/')
+}
+
+fn place(version: &str, kind: &Kind) -> Option<usize> {
+    kind.versions().iter().position(|v| *v == version)
 }

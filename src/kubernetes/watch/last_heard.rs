@@ -86,7 +86,8 @@ mod tests {
     #[test]
     fn a_kind_is_as_silent_as_the_most_silent_of_its_watches() {
         let heard = LastHeard::default();
-        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let began = Instant::now();
+        let second = Duration::from_secs(1);
         let scopes = ["a", "b"].map(|name| Scope::Namespace(name.into()));
         scopes
             .iter()

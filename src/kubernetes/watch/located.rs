@@ -144,7 +144,9 @@ mod tests {
 
     fn read(value: Value) -> (ObjectName, Vec<String>) {
         let object: LocatedObject = serde_json::from_value(value).expect("a pod or a node");
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        fn text(field: &Option<String>) -> String {
+            field.clone().unwrap_or_default()
+        }
         let name = ObjectName::new(
             text(&object.metadata.namespace),
             text(&object.metadata.name),

@@ -42,7 +42,8 @@ pub(crate) async fn follow<K, T>(
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     let mut events = pin!(watcher(api, config));
-    let (mut before, mut now) = (BTreeSet::new(), BTreeSet::new());
+    let mut before = BTreeSet::new();
+    let mut now = BTreeSet::new();
     let mut unlisted = false;
     loop {
         let event = tokio::select! {

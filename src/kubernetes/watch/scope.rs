@@ -241,41 +241,43 @@ mod tests {
         let (out, mut reported) = mpsc::channel(8);
         let watches = KindWatches::new(Kind::HTTPRoute, &listed(), LastHeard::default(), out);
         let [a, b] = watches.each().collect::<Vec<_>>().try_into().expect("two");
-        let mut next = || match reported.try_recv() {
-            Ok(WatchEvent::Trouble(_, trouble)) => trouble.to_string(),
-            Ok(WatchEvent::Complete(_)) => "complete".to_owned(),
-            Ok(WatchEvent::Listing(_)) => "listing".to_owned(),
-            Ok(other) => format!("{other:?}"),
-            Err(_) => "nothing".to_owned(),
-        };
+        fn next(reported: &mut mpsc::Receiver<WatchEvent>) -> String {
+            match reported.try_recv() {
+                Ok(WatchEvent::Trouble(_, trouble)) => trouble.to_string(),
+                Ok(WatchEvent::Complete(_)) => "complete".to_owned(),
+                Ok(WatchEvent::Listing(_)) => "listing".to_owned(),
+                Ok(other) => format!("{other:?}"),
+                Err(_) => "nothing".to_owned(),
+            }
+        }
         a.complete().await.expect("it is heard");
-        assert_eq!(next(), "nothing");
+        assert_eq!(next(&mut reported), "nothing");
         b.complete().await.expect("it is heard");
-        assert_eq!(next(), "complete");
+        assert_eq!(next(&mut reported), "complete");
         a.trouble(Trouble::Failed("x".to_owned()))
             .await
             .expect("it is heard");
-        assert_eq!(next(), "in namespace a: x");
+        assert_eq!(next(&mut reported), "in namespace a: x");
         b.trouble(Trouble::Forbidden("y".to_owned()))
             .await
             .expect("it is heard");
-        assert_eq!(next(), "in namespace b: y");
+        assert_eq!(next(&mut reported), "in namespace b: y");
         b.complete().await.expect("it is heard");
         assert_eq!(
-            next(),
+            next(&mut reported),
             "in namespace a: x",
             "one that is well says nothing of the other"
         );
         a.complete().await.expect("it is heard");
-        assert_eq!(next(), "complete");
+        assert_eq!(next(&mut reported), "complete");
         watches.begin();
         b.trouble(Trouble::Forbidden("y".to_owned()))
             .await
             .expect("it is heard");
-        assert_eq!(next(), "in namespace b: y");
+        assert_eq!(next(&mut reported), "in namespace b: y");
         b.complete().await.expect("it is heard");
-        assert_eq!(next(), "listing");
+        assert_eq!(next(&mut reported), "listing");
         a.complete().await.expect("it is heard");
-        assert_eq!(next(), "complete");
+        assert_eq!(next(&mut reported), "complete");
     }
 }

@@ -142,8 +142,6 @@ impl WatchSync {
 
     /// Returns whether nothing can be served, since the right to read a kind is missing.
     pub fn lacks_a_right(&self) -> bool {
-        let is_forbidden =
-            |state: &State| matches!(state, State::Unreadable(Trouble::Forbidden(_)));
         self.kinds
             .iter()
             .any(|(kind, state)| is_forbidden(state) && !self.is_missing(*kind))
@@ -219,6 +217,10 @@ impl WatchSync {
     pub fn fetched(&mut self, name: &str) {
         self.fetching.remove(name);
     }
+}
+
+fn is_forbidden(state: &State) -> bool {
+    matches!(state, State::Unreadable(Trouble::Forbidden(_)))
 }
 
 fn line(kind: Kind, state: &State) -> String {
@@ -300,9 +302,10 @@ mod tests {
             view.fetching(format!("secret a/s{number}"));
         }
         let waiting = view.pending_work();
+        assert_eq!(waiting.len(), 4, "three are named and the others counted");
         assert_eq!(
-            (waiting.len(), &*waiting[3]),
-            (4, "997 more objects: their bodies are being fetched")
+            &*waiting[3], "997 more objects: their bodies are being fetched",
+            "the others are counted"
         );
     }
 

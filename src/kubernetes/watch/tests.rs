@@ -54,10 +54,12 @@ fn scoped(out: mpsc::Sender<WatchEvent>) -> ScopedWatch {
 
 /// The parameters of a watch whose events are given.
 fn running(resource: &ApiResource, names: Names) -> RunningWatch<'_> {
-    let nobody = |_: Request<Body>| {
-        std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
-    };
-    let client = Client::new(service_fn(nobody), "default");
+    let client = Client::new(
+        service_fn(|_| {
+            std::future::pending::<Result<hyper::Response<Body>, std::convert::Infallible>>()
+        }),
+        "default",
+    );
     RunningWatch {
         client,
         resource,
@@ -326,7 +328,7 @@ async fn a_watch_that_cannot_go_on_after_trouble_is_complete_once_it_has_listed_
 
 #[tokio::test]
 async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
-    let refused = || {
+    fn refused() -> Result<Event<DynamicObject>, watcher::Error> {
         let status = kube::core::Status {
             code: 503,
             message: "no".into(),
@@ -335,7 +337,7 @@ async fn a_list_that_begins_anew_after_trouble_is_not_complete() {
         Err(watcher::Error::InitialListFailed(Error::Api(Box::new(
             status,
         ))))
-    };
+    }
     let events = vec![
         Ok(Event::Init),
         Ok(Event::InitDone),
@@ -375,12 +377,11 @@ fn status(code: u16) -> Value {
 #[tokio::test]
 async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing() {
     let asked_for: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-    let (asked, absent_asked) = (asked_for.clone(), Arc::new(AtomicUsize::new(0)));
+    let asked = asked_for.clone();
+    let absent_asked = Arc::new(AtomicUsize::new(0));
     let answer = move |request: Request<Body>| {
-        let (path, query) = (
-            request.uri().path().to_owned(),
-            request.uri().query().unwrap_or_default().to_owned(),
-        );
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default().to_owned();
         asked
             .lock()
             .expect("nothing panics while it is held")
@@ -432,7 +433,8 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
             ))
         })
         .collect();
-    let (mut objects, mut complete) = (Vec::new(), 0);
+    let mut objects = Vec::new();
+    let mut complete = 0;
     while objects.len() < 2 || complete < 2 {
         let next = timeout(Duration::from_secs(20), receiver.recv())
             .await
@@ -455,8 +457,9 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
     watches.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(objects, ["httproute own/x", "httproute gone/x"]);
     let asked_for = asked_for.lock().expect("nothing panicked").clone();
-    let routes =
-        |namespace| format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes");
+    fn routes(namespace: &str) -> String {
+        format!("/apis/gateway.networking.k8s.io/v1/namespaces/{namespace}/httproutes")
+    }
     assert_eq!(
         asked_for,
         [

@@ -149,10 +149,10 @@ mod tests {
     #[test]
     fn a_reverted_write_is_repeated_ever_more_rarely_and_a_new_one_is_immediate() {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "g"));
-        let document = |text: &str, time: &str| {
+        fn document(text: &str, time: &str) -> Value {
             json!({"metadata": {"resourceVersion": time}, "status": {"conditions": [
             {"message": text, "lastTransitionTime": time}]}})
-        };
+        }
         let mut backoff = WriteConflictBackoff::default();
         let mut now = Instant::now();
         let mut pauses = Vec::new();
@@ -179,7 +179,8 @@ mod tests {
             (Duration::from_millis(50), CALM_AFTER),
             (Duration::from_secs(60), Duration::from_secs(120)),
         ] {
-            let (mut backoff, mut now) = (WriteConflictBackoff::default(), Instant::now());
+            let mut backoff = WriteConflictBackoff::default();
+            let mut now = Instant::now();
             for _ in 0..8 {
                 backoff.wrote(&key, &document, now);
                 backoff.undone(&key, &document, now + reaction);

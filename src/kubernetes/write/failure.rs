@@ -67,21 +67,27 @@ impl Failure {
     /// Returns the back-off after this many consecutive failures; `None` if the request is not
     /// retried until something changes.
     pub fn pause(&self, failures: u32) -> Option<Duration> {
-        let growing =
-            |from: Duration, to: Duration| (from * 2_u32.saturating_pow(failures.min(16))).min(to);
         match self {
-            Failure::Conflict => Some(growing(Duration::from_millis(50), Duration::from_secs(5))),
+            Failure::Conflict => Some(growing(
+                Duration::from_millis(50),
+                Duration::from_secs(5),
+                failures,
+            )),
             // The delay grows if the server gives no time to wait.
-            Failure::Throttled(given) => Some(
-                given.unwrap_or_else(|| growing(Duration::from_secs(1), Duration::from_secs(30))),
-            ),
-            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
-                Some(growing(Duration::from_secs(1), Duration::from_secs(60)))
-            }
+            Failure::Throttled(given) => Some(given.unwrap_or_else(|| {
+                growing(Duration::from_secs(1), Duration::from_secs(30), failures)
+            })),
+            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => Some(growing(
+                Duration::from_secs(1),
+                Duration::from_secs(60),
+                failures,
+            )),
             Failure::Gone => None,
-            Failure::Unavailable(_) => {
-                Some(growing(Duration::from_millis(200), Duration::from_secs(30)))
-            }
+            Failure::Unavailable(_) => Some(growing(
+                Duration::from_millis(200),
+                Duration::from_secs(30),
+                failures,
+            )),
         }
     }
 
@@ -97,6 +103,10 @@ impl Failure {
             Failure::Unavailable(_) => "unavailable",
         }
     }
+}
+
+fn growing(from: Duration, to: Duration, failures: u32) -> Duration {
+    (from * 2_u32.saturating_pow(failures.min(16))).min(to)
 }
 
 #[cfg(test)]

@@ -61,29 +61,34 @@ enum Turn {
 }
 
 fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
-    let of = |one: &Value| parent(&one["parentRef"]) == parent(&entry["parentRef"]);
+    fn of(one: &Value, entry: &Value) -> bool {
+        parent(&one["parentRef"]) == parent(&entry["parentRef"])
+    }
     let mine = there
         .iter()
-        .position(|one| one["controllerName"] == CONTROLLER && of(one));
-    let theirs = there.iter().position(|one| !is_ours(one, us) && of(one));
-    let is_ours_alone = |at: usize| {
-        let conditions = there[at]["conditions"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        conditions
-            .iter()
-            .all(|condition| condition["type"] == "Accepted")
-    };
+        .position(|one| one["controllerName"] == CONTROLLER && of(one, entry));
+    let theirs = there
+        .iter()
+        .position(|one| !is_ours(one, us) && of(one, entry));
     match (mine, theirs) {
         // Entries about routes that we serve ourselves are among our own.
         _ if entry["controllerName"] != CONTROLLER || us.controller == CONTROLLER => Turn::Here,
         (Some(mine), Some(theirs)) if mine < theirs => Turn::Last,
         (_, Some(_)) => Turn::Here,
-        (Some(mine), None) if is_ours_alone(mine) => Turn::Here,
+        (Some(mine), None) if is_ours_alone(mine, there) => Turn::Here,
         (_, None) if us.alone => Turn::Here,
         (_, None) => Turn::NotYet,
     }
+}
+
+fn is_ours_alone(at: usize, there: &[Value]) -> bool {
+    let conditions = there[at]["conditions"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    conditions
+        .iter()
+        .all(|condition| condition["type"] == "Accepted")
 }
 
 /// Returns whether an entry of a route's status is ours.
@@ -180,8 +185,9 @@ pub(crate) fn without_room(
         .flat_map(|entry| entry["conditions"].as_array().into_iter().flatten());
     let refusals = conditions
         .filter(|condition| condition["type"] == "Accepted" && condition["status"] == "False");
-    let text =
-        |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    fn text(condition: &Value, field: &str) -> String {
+        condition[field].as_str().unwrap_or_default().to_owned()
+    }
     let refusals = refusals.map(|condition| {
         format!(
             "{}: {}",
@@ -245,10 +251,6 @@ fn merged_parents(
         }
     }
     let ours = |entry: &Value| is_ours(entry, us);
-    let same = |a: &Value, b: &Value| {
-        a["controllerName"] == b["controllerName"]
-            && parent(&a["parentRef"]) == parent(&b["parentRef"])
-    };
     let is_as_before = !moved
         && there.iter().filter(|entry| ours(entry)).count() == own.len()
         && own.iter().all(|entry| {
@@ -275,6 +277,10 @@ fn merged_parents(
         is_as_before,
         left_out,
     }
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
 }
 
 /// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal
@@ -358,13 +364,6 @@ fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Cl
             without_room: Vec::new(),
         };
     }
-    let is_good = |entry: &Value| {
-        entry["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .all(|condition| condition["status"] == "True")
-    };
     let (good, bad): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| is_good(entry));
     let mut with_room: Vec<&Value> = bad.into_iter().chain(good).collect();
     let without_room = with_room.split_off(room);
@@ -374,20 +373,30 @@ fn claim_entries<'a>(there: &[Value], us: &'a StatusOwner<'_>, own: usize) -> Cl
     }
 }
 
+fn is_good(entry: &Value) -> bool {
+    entry["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .all(|condition| condition["status"] == "True")
+}
+
 /// Returns a parentRef with the defaults of its schema.
 fn parent(reference: &Value) -> [String; 6] {
-    let text = |field: &str, default: &str| match &reference[field] {
-        Value::Null => default.to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
+    fn text(field: &str, default: &str, reference: &Value) -> String {
+        match &reference[field] {
+            Value::Null => default.to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        }
+    }
     [
-        text("group", "gateway.networking.k8s.io"),
-        text("kind", "Gateway"),
-        text("namespace", ""),
-        text("name", ""),
-        text("sectionName", ""),
-        text("port", ""),
+        text("group", "gateway.networking.k8s.io", reference),
+        text("kind", "Gateway", reference),
+        text("namespace", "", reference),
+        text("name", "", reference),
+        text("sectionName", "", reference),
+        text("port", "", reference),
     ]
 }
 
@@ -627,17 +636,17 @@ mod tests {
     #[test]
     fn the_controllers_of_other_gateways_have_room_for_an_entry_of_each() {
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
-        let entry = |controller: &str, name: usize, good: bool| {
+        fn entry(controller: &str, name: usize, good: bool) -> Value {
             let status = if good { "True" } else { "False" };
             json!({"controllerName": controller, "parentRef": {"name": format!("g{name}")},
                 "conditions": [{"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
-        };
+        }
         // The last entry is a rejection.
-        let claims = |count| {
+        fn claims(count: usize) -> Vec<Value> {
             (0..count)
                 .map(|n| entry(CONTROLLER, n, n + 1 < count))
                 .collect::<Vec<_>>()
-        };
+        }
         for (count, ours) in [(1, 1), (16, 16), (17, 15), (31, 1), (32, 0)] {
             let us = StatusOwner {
                 controller: US,
@@ -679,10 +688,10 @@ mod tests {
     #[test]
     fn parents_of_others_are_kept_where_they_are() {
         let theirs = json!({"controllerName": "example.org/x", "parentRef": {"name": "g"}, "conditions": []});
-        let ours = |name: &str| {
+        fn ours(name: &str) -> Value {
             json!({"controllerName": US, "conditions": [],
                 "parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}})
-        };
+        }
         let held = seen(2, json!({"parents": [ours("old"), theirs, ours("g")]}));
         let written =
             check(Kind::HTTPRoute, Some(&route(&["g", "h"])), &held).expect("a difference");
@@ -722,7 +731,7 @@ mod tests {
 
     #[test]
     fn ancestors_of_others_are_kept_and_ours_are_as_many_as_fit() {
-        let policy = |gateways: usize| {
+        fn policy(gateways: usize) -> ObjectStatus {
             let gateways = (0..gateways)
                 .map(|number| ObjectName::new("a", format!("g{number:02}")))
                 .collect();
@@ -734,13 +743,14 @@ mod tests {
                 generation: 2,
                 body: StatusBody::Policy(body),
             }
-        };
+        }
         let theirs = json!({"controllerName": "example.org/x", "ancestorRef": {"name": "g"}, "conditions": []});
         let held = seen(2, json!({"ancestors": [theirs]}));
         let written =
             check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
         let ancestors = written["status"]["ancestors"].as_array().expect("a list");
-        assert_eq!((ancestors.len(), &ancestors[0]), (ANCESTORS, &theirs));
+        assert_eq!(ancestors.len(), ANCESTORS, "there are as many as fit");
+        assert_eq!(ancestors[0], theirs, "those of others come first");
         assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
         let settled = seen(2, written["status"].clone());
         assert_eq!(
@@ -760,13 +770,16 @@ mod tests {
             .into_iter()
             .flatten()
             .collect();
-        let has = |name: &str| {
+        fn has(name: &str, names: &[&Value]) -> bool {
             names
                 .iter()
                 .any(|entry| entry["ancestorRef"]["name"] == name)
-        };
+        }
         assert!(
-            names.len() == ANCESTORS && has("first") && has("g13") && !has("g14"),
+            names.len() == ANCESTORS
+                && has("first", &names)
+                && has("g13", &names)
+                && !has("g14", &names),
             "{names:?}"
         );
         let left = check(Kind::BackendTLSPolicy, None, &settled).expect("a difference");
@@ -789,20 +802,24 @@ mod tests {
     /// they are ours.
     #[test]
     fn statuses_of_claims_are_ours_where_tenant_gateways_are() {
-        let told = |name: &str, status: &str| {
+        fn told(name: &str, status: &str) -> Value {
             json!({"controllerName": CONTROLLER, "parentRef": {"name": name}, "conditions": [
                 {"type": "Accepted", "status": status, "lastTransitionTime": NOW}]})
-        };
+        }
         let held = seen(
             2,
             json!({"parents": [told("stale", "True"), told("g", "True")]}),
         );
         let key = ObjectKey::new(Kind::GRPCRoute, ObjectName::new("a", "x"));
-        let check = |claims| {
+        fn check(
+            claims: Option<(Vec<Value>, i64)>,
+            key: &ObjectKey,
+            held: &ObservedObject,
+        ) -> Option<Value> {
             patch(
-                &key,
+                key,
                 None,
-                &held,
+                held,
                 &held.status(),
                 &StatusOwner {
                     controller: US,
@@ -811,17 +828,22 @@ mod tests {
                 },
                 NOW,
             )
-        };
-        assert_eq!(check(None), None);
-        let written = check(Some((vec![told("g", "False")], 2))).expect("a difference");
+        }
+        assert_eq!(check(None, &key, &held), None);
+        let written =
+            check(Some((vec![told("g", "False")], 2)), &key, &held).expect("a difference");
         assert_eq!(written["status"]["parents"], json!([told("g", "False")]));
         assert_eq!(
-            check(Some((vec![told("g", "False")], 1))),
+            check(Some((vec![told("g", "False")], 1)), &key, &held),
             None,
             "the verdict is older than the route"
         );
         assert_eq!(
-            check(Some((vec![told("stale", "True"), told("g", "True")], 2))),
+            check(
+                Some((vec![told("stale", "True"), told("g", "True")], 2)),
+                &key,
+                &held
+            ),
             None
         );
     }
@@ -829,17 +851,15 @@ mod tests {
     /// Cilium 1.20 writes into the first entry of its parentRef, whichever controller wrote it.
     #[test]
     fn statuses_of_claims_follow_those_of_the_controller_of_the_gateway() {
-        let entry = |controller: &str, kinds: &[&str]| {
+        fn entry(controller: &str, kinds: &[&str]) -> Value {
             let conditions: Vec<Value> = kinds
                 .iter()
                 .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": NOW}))
                 .collect();
             json!({"controllerName": controller, "parentRef": {"name": "g"}, "conditions": conditions})
-        };
-        let (theirs, ours) = (
-            entry("io.cilium/x", &["Accepted", "ResolvedRefs"]),
-            entry(CONTROLLER, &["Accepted"]),
-        );
+        }
+        let theirs = entry("io.cilium/x", &["Accepted", "ResolvedRefs"]);
+        let ours = entry(CONTROLLER, &["Accepted"]);
         let taken = entry(CONTROLLER, &["Accepted", "ResolvedRefs"]);
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "x"));
         for (there, alone, waiting, written) in [

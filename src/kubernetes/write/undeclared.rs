@@ -119,11 +119,12 @@ mod tests {
     #[test]
     fn undeclared_fields_are_omitted_for_a_while() {
         let mut undeclared = Undeclared::default();
-        let (mut now, kind) = (Instant::now(), Kind::Gateway);
-        let made = || {
+        let mut now = Instant::now();
+        let kind = Kind::Gateway;
+        fn made() -> Value {
             json!({"status": {"attachedListenerSets": 0, "conditions": [],
                 "addresses": [{"value": "a", "routability": ""}, {"value": "b", "routability": ""}]}})
-        };
+        }
         let mut document = made();
         undeclared.learn(kind, "spec.x: Invalid value", now);
         assert!(

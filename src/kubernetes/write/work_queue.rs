@@ -303,13 +303,11 @@ mod tests {
             ["mallory/2", "alice", "mallory/3"]
         );
         queue.drop(&"mallory/4");
-        assert_eq!(
-            (queue.take(at), queue.next()),
-            (None, Some(now + SECOND * 2)),
-            "the turn of nobody"
-        );
+        assert_eq!(queue.take(at), None, "the turn of nobody");
+        assert_eq!(queue.next(), Some(now + SECOND * 2), "the turn of nobody");
         queue.want("mallory/5", at);
-        assert_eq!((queue.take(at), queue.take(at)), (Some("mallory/5"), None));
+        assert_eq!(queue.take(at), Some("mallory/5"), "the flood has its turn");
+        assert_eq!(queue.take(at), None, "the next one has to wait");
         assert_eq!(queue.take(now + SECOND * 2), Some("bob"));
         assert_eq!(queue.next(), None);
     }
@@ -322,20 +320,23 @@ mod tests {
         queue.want("b", now);
         queue.want("a", now);
         queue.want("a", now + SECOND);
-        assert_eq!(
-            (queue.take(now), queue.take(now), queue.take(now)),
-            (Some("a"), Some("b"), None)
-        );
+        assert_eq!(queue.take(now), Some("a"), "the first one runs");
+        assert_eq!(queue.take(now), Some("b"), "the second one runs");
+        assert_eq!(queue.take(now), None, "nothing else waits");
         queue.want("a", now);
-        assert_eq!(
-            (queue.take(now), queue.running(), queue.waiting()),
-            (None, 2, 1)
-        );
+        assert_eq!(queue.take(now), None, "what runs is not taken again");
+        assert_eq!(queue.running(), 2, "both run");
+        assert_eq!(queue.waiting(), 1, "the repeated one waits");
         queue.done(&"a");
         assert_eq!(queue.take(now), Some("a"));
         queue.done(&"a");
         queue.done(&"b");
-        assert_eq!((queue.take(now + SECOND), queue.next()), (None, None));
+        assert_eq!(
+            queue.take(now + SECOND),
+            None,
+            "a finished item is not taken"
+        );
+        assert_eq!(queue.next(), None, "nothing is due");
     }
 
     #[test]
@@ -347,7 +348,8 @@ mod tests {
         queue.want("a", now);
         queue.failed(&"a", now, |_| Some(SECOND));
         queue.want("a", now);
-        assert_eq!((queue.take(now), queue.next()), (None, Some(now + SECOND)));
+        assert_eq!(queue.take(now), None, "the wish does not shorten the wait");
+        assert_eq!(queue.next(), Some(now + SECOND), "it is due at its time");
         queue.take(now + SECOND);
         queue.failed(&"a", now, |failures| Some(SECOND * (failures + 1)));
         assert_eq!(queue.next(), Some(now + SECOND * 2), "the second in a row");

@@ -132,10 +132,8 @@ mod tests {
     }
 
     fn wanted() -> Wanted {
-        let (version, hot) = (
-            Some("abc/1.40.0/Clean".to_owned()),
-            Some("11.104".to_owned()),
-        );
+        let version = Some("abc/1.40.0/Clean".to_owned());
+        let hot = Some("11.104".to_owned());
         Wanted {
             digest: "d".to_owned(),
             version,
@@ -145,7 +143,8 @@ mod tests {
 
     #[test]
     fn an_envoy_is_adopted_restarted_or_replaced() {
-        let (old, new) = (process(1, 0, "d"), process(2, 1, "d"));
+        let old = process(1, 0, "d");
+        let new = process(2, 1, "d");
         assert_eq!(plan(&[], None, &wanted()), Plan::Start);
         assert_eq!(
             plan(&[], Some(&info(0, "1.40.0")), &wanted()),

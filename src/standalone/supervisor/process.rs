@@ -160,18 +160,25 @@ mod tests {
         proc.put(1, 0, &[], &stat("Z", 7));
         proc.put(2, 0, &[], &stat("Z", 7).replacen(" 1 1 7", " 3 1 7", 1));
         assert_eq!(
-            (started(proc.0.path(), 1), started(proc.0.path(), 2)),
-            (None, Some(7))
+            started(proc.0.path(), 1),
+            None,
+            "the start of a process that has ended is not known"
+        );
+        assert_eq!(
+            started(proc.0.path(), 2),
+            Some(7),
+            "that of the other one is"
         );
     }
 
     #[test]
     fn only_running_envoys_of_this_directory_and_this_user_are_found() {
-        let (dir, launch) = (Path::new("/state"), |epoch| Launch {
+        let dir = Path::new("/state");
+        let launch = |epoch| Launch {
             base_id: 7,
             epoch,
             digest: digest("", Lifetime::Independent),
-        });
+        };
         let command = |dir: &Path, epoch: u32| {
             let arguments = launch(epoch).arguments(dir, 60);
             [vec![OsString::from("envoy")], arguments].concat()

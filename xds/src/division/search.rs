@@ -257,16 +257,11 @@ impl Search {
                     known.entry(&route.name).or_default().push(route);
                     known
                 });
-            let is_new = |route: &Route| {
-                known
-                    .get(&*route.name)
-                    .is_none_or(|known| !known.contains(&route))
-            };
             let new = host
                 .routes
                 .iter()
                 .enumerate()
-                .filter(|(_, route)| is_new(route));
+                .filter(|(_, route)| is_new(route, &known));
             changed.extend(new.map(|(route, _)| Place {
                 host: at,
                 route: Some(route),
@@ -285,16 +280,13 @@ impl Search {
             .next()
             .unwrap_or_default()
             .trim_end_matches(['.', '\'', '"']);
-        let within = |bytes: Vec<u8>| {
-            piece.len() > 3 && bytes.windows(piece.len()).any(|w| w == piece.as_bytes())
-        };
         let host = &self.content.hosts[place.host];
         match place.route {
             None => {
                 host.domains.iter().any(|domain| *domain == piece)
-                    || within(frame(host).encode_to_vec())
+                    || within(frame(host).encode_to_vec(), piece)
             }
-            Some(route) => within(host.routes[route].encode_to_vec()),
+            Some(route) => within(host.routes[route].encode_to_vec(), piece),
         }
     }
 
@@ -385,13 +377,13 @@ impl Search {
             .route
             .map(|route| author(&host.routes[route].name))
             .filter(|own| own.contains('/'));
-        let first = || {
+        own.or_else(|| {
             host.routes
                 .iter()
                 .map(|route| author(&route.name))
                 .find(|name| name.contains('/'))
-        };
-        own.or_else(first).unwrap_or_default()
+        })
+        .unwrap_or_default()
     }
 
     /// Returns true if a host can stay as it was: only if no other author's routes would be held
@@ -485,14 +477,16 @@ impl Search {
             };
             let mut suspects = self.suspects.range(of_host).peekable();
             let is_suspect = suspects.peek().is_some();
-            let is_kept = |place: &Place| matches!(self.held.get(place), Some((Remedy::Keep, _)));
             let is_begun = |place: &&Place| {
                 trying.contains(*place)
                     || self.taken.contains(*place)
                     || self.held.contains_key(*place)
             };
             let (kept, begun) = suspects.fold((false, false), |(kept, begun), place| {
-                (kept || is_kept(place), begun || is_begun(&place))
+                (
+                    kept || is_kept(place, &self.held),
+                    begun || is_begun(&place),
+                )
             });
             let had = self.base.get(&host.name);
             if let Some(had) = had.filter(|_| is_suspect && (kept || !begun || !shown(None))) {
@@ -513,9 +507,10 @@ impl Search {
                 };
                 let answer = (self.answering.is_some() && trying.contains(&place))
                     || matches!(self.held.get(&place), Some((Remedy::Answer, _)));
-                match answer {
-                    true => Some(answered(route.clone())),
-                    false => shown(Some(index)).then(|| route.clone()),
+                if answer {
+                    Some(answered(route.clone()))
+                } else {
+                    shown(Some(index)).then(|| route.clone())
                 }
             });
             let routes = routes.collect();
@@ -567,4 +562,18 @@ impl Search {
             running,
         }
     }
+}
+
+fn is_new(route: &Route, known: &HashMap<&str, Vec<&Route>>) -> bool {
+    known
+        .get(&*route.name)
+        .is_none_or(|known| !known.contains(&route))
+}
+
+fn within(bytes: Vec<u8>, piece: &str) -> bool {
+    piece.len() > 3 && bytes.windows(piece.len()).any(|w| w == piece.as_bytes())
+}
+
+fn is_kept(place: &Place, held: &BTreeMap<Place, (Remedy, Arc<str>)>) -> bool {
+    matches!(held.get(place), Some((Remedy::Keep, _)))
 }

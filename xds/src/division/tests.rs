@@ -136,25 +136,28 @@ fn of<'a>(config: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost>
 }
 
 fn good_hosts(count: usize) -> Vec<VirtualHost> {
-    let one = |at: usize| {
-        host(
-            &format!("a{at}"),
-            vec![route(&name(&format!("alice{at}"), 0), "/", "fine")],
-        )
-    };
-    (0..count).map(one).collect()
+    (0..count)
+        .map(|at| {
+            host(
+                &format!("a{at}"),
+                vec![route(&name(&format!("alice{at}"), 0), "/", "fine")],
+            )
+        })
+        .collect()
 }
 
 fn listener(stat_prefix: &str, chains: &[(&str, &str)]) -> Resource {
-    let chain = |(name, word): &(&str, &str)| FilterChain {
-        name: (*name).into(),
-        filters: vec![Filter {
-            name: (*word).into(),
+    let filter_chains = chains
+        .iter()
+        .map(|(name, word)| FilterChain {
+            name: (*name).into(),
+            filters: vec![Filter {
+                name: (*word).into(),
+                ..Default::default()
+            }],
             ..Default::default()
-        }],
-        ..Default::default()
-    };
-    let filter_chains = chains.iter().map(chain).collect();
+        })
+        .collect();
     Resource::new(
         "l",
         &Listener {
@@ -170,7 +173,7 @@ type Pairs = Vec<(String, String)>;
 
 /// Divides a refused listener; returns its stat prefix, its chains, and the refused chains.
 fn divided(complete: &Resource, had: Option<&Resource>) -> Option<(String, Pairs, Vec<String>)> {
-    let check = |resource: &Resource| {
+    fn check(resource: &Resource) -> Result<(), String> {
         let made = Listener::decode(resource.body()).expect("it was encoded");
         if made.filter_chains.is_empty() {
             return Err("no filter chains".to_owned());
@@ -184,7 +187,7 @@ fn divided(complete: &Resource, had: Option<&Resource>) -> Option<(String, Pairs
         } else {
             Ok(())
         }
-    };
+    }
     let Divided { resource, refused } = super::divide(complete, had, check)?;
     let made = Listener::decode(resource.body()).expect("it was encoded");
     let chains = made
@@ -216,7 +219,8 @@ fn a_refused_filter_chain_stays_as_it_was_and_the_rest_of_its_listener_changes()
         &[("a", "new"), ("b", POISON), ("c", "new"), ("d", "new")],
     );
     let (prefix, chains, refused) = divided(&complete, Some(&had)).expect("it is divided");
-    assert_eq!((prefix.as_str(), refused), ("after", vec!["b".to_owned()]));
+    assert_eq!(prefix.as_str(), "after", "the other chain changes");
+    assert_eq!(refused, vec!["b".to_owned()], "the refused one is named");
     assert_eq!(
         chains,
         pairs(&[("a", "new"), ("b", "old"), ("c", "new"), ("d", "new")])
@@ -228,9 +232,11 @@ fn a_refused_filter_chain_that_was_never_accepted_is_omitted() {
     let complete = listener("l", &[("a", "fine"), ("b", POISON), ("c", "fine")]);
     let (_, chains, refused) = divided(&complete, None).expect("it is divided");
     assert_eq!(
-        (chains, refused),
-        (pairs(&[("a", "fine"), ("c", "fine")]), vec!["b".to_owned()])
+        chains,
+        pairs(&[("a", "fine"), ("c", "fine")]),
+        "the others are there"
     );
+    assert_eq!(refused, vec!["b".to_owned()], "the refused one is named");
     assert!(
         divided(&listener("l", &[("a", POISON)]), None).is_none(),
         "a listener without a chain is refused as well"
@@ -248,13 +254,13 @@ fn a_refused_filter_chain_that_was_never_accepted_is_omitted() {
 #[test]
 fn many_refused_chains_of_one_author_do_not_affect_other_chains() {
     let names: Vec<String> = (0..120).map(|number| format!("c{number:03}")).collect();
-    let word = |number: usize| {
+    fn word(number: usize) -> &'static str {
         if number.is_multiple_of(2) {
             POISON
         } else {
             "fine"
         }
-    };
+    }
     let all: Vec<(&str, &str)> = names
         .iter()
         .enumerate()
@@ -266,7 +272,8 @@ fn many_refused_chains_of_one_author_do_not_affect_other_chains() {
         .copied()
         .collect();
     let (_, chains, refused) = divided(&listener("l", &all), None).expect("it is divided");
-    assert_eq!((chains, refused.len()), (pairs(&good), 60));
+    assert_eq!(chains, pairs(&good), "chains of others are there");
+    assert_eq!(refused.len(), 60, "each refused one is named");
 }
 
 #[test]
@@ -298,8 +305,14 @@ fn a_new_client_gets_everything_but_the_refused_route() {
     );
     assert_eq!(found.held.len(), 1);
     assert_eq!(
-        (&*found.held[0].routes[0], found.held[0].remedy),
-        (&*name("mallory", 0), Remedy::Answer)
+        &*found.held[0].routes[0],
+        &*name("mallory", 0),
+        "the refused route is held back"
+    );
+    assert_eq!(
+        found.held[0].remedy,
+        Remedy::Answer,
+        "it is answered instead"
     );
 }
 
@@ -332,8 +345,9 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
     let mut after = before.clone();
     after[3].routes[0] = route(&name("alice3", 0), "/new", "new");
     after[10].routes[0] = route(&name("mallory", 0), "/", POISON);
-    let (had, complete) = (table(before.clone()), table(after.clone()));
-    let unharmed = |taken: &RouteConfiguration| {
+    let had = table(before.clone());
+    let complete = table(after.clone());
+    let found = divide(&complete, Some(&had), |taken| {
         assert_eq!(
             taken.virtual_hosts.len(),
             11,
@@ -341,32 +355,38 @@ fn a_refused_virtual_host_of_one_author_stays_as_it_was_and_the_others_change() 
         );
         assert_eq!(of(taken, "a0"), Some(&before[0]));
         assert_eq!(of(taken, "mallory"), Some(&before[10]));
-    };
-    let found = divide(&complete, Some(&had), unharmed).expect("it is divided");
+    })
+    .expect("it is divided");
     assert_eq!(of(&found.running, "a3"), Some(&after[3]));
     assert_eq!(of(&found.running, "mallory"), Some(&before[10]));
-    assert_eq!((found.held.len(), found.held[0].remedy), (1, Remedy::Keep));
+    assert_eq!(found.held.len(), 1, "one host is held back");
+    assert_eq!(
+        found.held[0].remedy,
+        Remedy::Keep,
+        "its last version is kept"
+    );
     assert!(found.sent <= 3, "{} responses", found.sent);
 }
 
 #[test]
 fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
-    let of_two = |first: &str, second: &str| {
-        let of =
-            |at: &str, author: &str, text: &str| host(at, vec![route(&name(author, 0), "/", text)]);
+    fn of_two(first: &str, second: &str) -> Resource {
+        fn of(at: &str, author: &str, text: &str) -> VirtualHost {
+            host(at, vec![route(&name(author, 0), "/", text)])
+        }
         table(vec![
             of("passed-on", first, "fine"),
             of("other", "mallory", second),
         ])
-    };
-    let (had, complete) = (of_two("mallory", "fine"), of_two("alice", POISON));
+    }
+    let had = of_two("mallory", "fine");
+    let complete = of_two("alice", POISON);
     let found = divide(&complete, Some(&had), |taken| {
-        let mallorys = |host: &VirtualHost| {
+        assert!(!of(taken, "passed-on").is_some_and(|host| {
             host.routes
                 .iter()
                 .any(|route| author(&route.name).ends_with("mallory"))
-        };
-        assert!(!of(taken, "passed-on").is_some_and(mallorys));
+        }));
     });
     let found = found.expect("it is divided");
     assert_eq!(
@@ -377,14 +397,15 @@ fn a_search_does_not_serve_an_author_under_a_hostname_that_it_lost() {
 
 #[test]
 fn other_authors_of_the_virtual_host_of_a_culprit_get_their_changes() {
-    let shared = |alice: &str, mallory: &str| {
+    fn shared(alice: &str, mallory: &str) -> Resource {
         let routes = vec![
             route(&name("alice", 0), "/a", alice),
             route(&name("mallory", 0), "/m", mallory),
         ];
         table(vec![host("shared", routes)])
-    };
-    let (had, complete) = (shared("old", "old"), shared("new", POISON));
+    }
+    let had = shared("old", "old");
+    let complete = shared("new", POISON);
     let found = divide(&complete, Some(&had), |_| {}).expect("it is divided");
     let routes = &of(&found.running, "shared").expect("it is served").routes;
     assert_eq!(routes[0], route(&name("alice", 0), "/a", "new"));
@@ -431,13 +452,12 @@ fn a_refused_route_is_not_sent_again_with_the_next_version() {
 #[test]
 fn one_author_with_a_thousand_refused_routes_costs_a_bounded_number_of_responses() {
     let mut hosts = good_hosts(200);
-    let bad = |at: usize| {
+    hosts.extend((0..1000).map(|at| {
         host(
             &format!("m{at}"),
             vec![route(&name("mallory", at), "/", POISON)],
         )
-    };
-    hosts.extend((0..1000).map(bad));
+    }));
     let found = divide(&table(hosts.clone()), None, |_| {}).expect("it is divided");
     assert!(found.sent < 200, "{} responses", found.sent);
     assert!(

@@ -94,7 +94,8 @@ impl Session {
             .of(complete)
             .and_then(|suspects| division::without(complete, suspects));
         let without = lacking.map(|(_, without)| without).unwrap_or_default();
-        let (held, kept) = (Vec::<HeldPart>::new(), BTreeMap::new());
+        let held = Vec::<HeldPart>::new();
+        let kept = BTreeMap::new();
         let division = Division {
             version: "".into(),
             running: Some(sent),

@@ -24,14 +24,14 @@ impl Session {
         // Resources that the client unsubscribed from meanwhile are disregarded, as are removed
         // ones whose removal it got or will get.
         let table = tables.table(kind);
-        let gone = |name: &str, cursor| {
+        fn gone(name: &str, cursor: u64, table: &crate::tables::Table) -> bool {
             table
                 .entry(name)
                 .is_none_or(|e| e.current.is_none() && e.generation() <= cursor)
-        };
+        }
         for item in &items {
             if let Item::Part { sent, .. } = item
-                && (!sub.wants(sent.name(), Some(sent)) || gone(sent.name(), sub.cursor))
+                && (!sub.wants(sent.name(), Some(sent)) || gone(sent.name(), sub.cursor, table))
                 && sub.divisions.remove(sent.name()).is_some()
             {
                 self.effects
@@ -40,7 +40,7 @@ impl Session {
         }
         items.retain(|item| {
             item.resource()
-                .is_none_or(|r| sub.wants(r.name(), Some(r)) && !gone(r.name(), sub.cursor))
+                .is_none_or(|r| sub.wants(r.name(), Some(r)) && !gone(r.name(), sub.cursor, table))
         });
         if refused > 1 {
             sub.probes.extend(parts(items, text));
@@ -191,12 +191,13 @@ fn split(items: Vec<Item>) -> Vec<Vec<Item>> {
 /// Returns true if `text` has `name` as a separate word, so that `a.example` is not found in
 /// `a.example.com`.
 fn mentions_word(text: &str, name: &str) -> bool {
-    let boundary = |c: Option<char>| {
+    fn boundary(c: Option<char>) -> bool {
         c.is_none_or(|c| !(c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | '/')))
-    };
+    }
     !name.is_empty()
         && text.match_indices(name).any(|(at, _)| {
-            let (before, after) = (&text[..at], &text[at + name.len()..]);
+            let before = &text[..at];
+            let after = &text[at + name.len()..];
             // A full stop at the end of a sentence is not part of a name.
             let after = after
                 .strip_prefix('.')

@@ -19,7 +19,8 @@ impl Session {
         tables: &Tables,
         now: Instant,
     ) {
-        let (first, longest) = (self.limits.first_retry, self.limits.longest_retry);
+        let first = self.limits.first_retry;
+        let longest = self.limits.longest_retry;
         let sub = self.subscriptions[kind as usize]
             .as_deref_mut()
             .expect("the caller found it");
@@ -34,7 +35,8 @@ impl Session {
             .and_then(|q| q.retry);
         match last {
             Some(_) => {
-                let (name, version) = (r.shared_name().clone(), r.version().into());
+                let name = r.shared_name().clone();
+                let version = r.version().into();
                 self.effects.push(Effect::Rejected {
                     kind,
                     name,

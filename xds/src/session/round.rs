@@ -61,8 +61,10 @@ impl Session {
 
     /// Returns true if the view has changes that can be taken up.
     fn behind(&self, tables: &Tables) -> bool {
-        let free = |s: &Subscription| s.kind.rank() == Rank::Free && s.cursor != tables.generation;
-        (self.round.is_none() && self.began != tables.generation) || self.subscriptions().any(free)
+        (self.round.is_none() && self.began != tables.generation)
+            || self
+                .subscriptions()
+                .any(|s| s.kind.rank() == Rank::Free && s.cursor != tables.generation)
     }
 
     pub(super) fn steps_left(&self) -> usize {
@@ -149,7 +151,8 @@ impl Session {
     /// Returns the items of `kind` to send now.
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
         self.subscription(kind)?;
-        let (limits, asked) = (self.limits.clone(), self.requests);
+        let limits = self.limits.clone();
+        let asked = self.requests;
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let drops = self.drops(kind);

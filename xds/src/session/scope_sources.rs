@@ -49,13 +49,10 @@ impl Listener {
 
     /// Sources that the client keeps, whether it accepts or refuses what is in flight.
     fn kept(&self) -> impl Iterator<Item = &Vec<u8>> {
-        let stays = |source: &&Vec<u8>| {
-            !self.in_flight || self.sent.iter().any(|sent| sent.contains(source))
-        };
         self.accepted
             .iter()
             .flat_map(|sources| sources.iter())
-            .filter(stays)
+            .filter(|source| !self.in_flight || self.sent.iter().any(|sent| sent.contains(source)))
     }
 }
 

@@ -55,7 +55,6 @@ const KNOWN: [&str; 6] = [
 
 /// Evaluates the records of one name; without any, issuance is allowed.
 pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
-    let is = |record: &CaaRecord, tag: &str| record.tag.eq_ignore_ascii_case(tag);
     if let Some(unknown) = records
         .iter()
         .find(|r| r.critical && !KNOWN.iter().any(|known| is(r, known)))
@@ -100,6 +99,10 @@ pub fn caa(records: &[CaaRecord], request: &CaaRequest<'_>) -> CaaVerdict {
     })
 }
 
+fn is(record: &CaaRecord, tag: &str) -> bool {
+    record.tag.eq_ignore_ascii_case(tag)
+}
+
 /// A parsed `issue` value.
 struct Issue {
     issuer: String,
@@ -113,15 +116,16 @@ impl Issue {
         let text = std::str::from_utf8(value)
             .ok()
             .filter(|text| text.is_ascii())?;
-        let blank = |c: char| c == ' ' || c == '\t';
         let mut parts = text.split(';').map(|part| part.trim_matches(blank));
         let issuer = parts
             .next()
             .unwrap_or_default()
             .trim_end_matches('.')
             .to_ascii_lowercase();
-        let is_domain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-        if !issuer.chars().all(is_domain) {
+        if !issuer
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+        {
             return None;
         }
         let mut parameters = Vec::new();
@@ -173,6 +177,10 @@ impl Issue {
     }
 }
 
+fn blank(c: char) -> bool {
+    c == ' ' || c == '\t'
+}
+
 fn printable(bytes: &[u8]) -> String {
     super::super::api::quote(&String::from_utf8_lossy(bytes))
 }
@@ -207,8 +215,9 @@ mod tests {
     #[test]
     fn the_tables_of_rfc_8659_and_8657() {
         use CaaVerdict::*;
-        let other =
-            |names: &[&str]| OtherIssuer(names.iter().map(|name| (*name).to_owned()).collect());
+        fn other(names: &[&str]) -> CaaVerdict {
+            OtherIssuer(names.iter().map(|name| (*name).to_owned()).collect())
+        }
         let account = format!("ca.example; accounturi={ACCOUNT}");
         let both = format!("ca.example;accounturi={ACCOUNT};validationmethods=dns-01,http-01");
         for (records, wildcard, wanted) in [

@@ -102,7 +102,6 @@ impl Lookup {
     /// the last.
     async fn addresses(&self, name: &Name) -> Addresses {
         let mut chain = vec![name.clone()];
-        let names = |chain: &[Name]| chain.iter().map(plain).collect();
         loop {
             let at = chain
                 .last()
@@ -190,4 +189,8 @@ impl Lookup {
             });
         Ok(records.take(CAA_LIMIT).collect())
     }
+}
+
+fn names(chain: &[Name]) -> Vec<String> {
+    chain.iter().map(plain).collect()
 }

@@ -462,10 +462,12 @@ mod tests {
 
     #[test]
     fn each_way_to_have_no_address_has_its_sentence() {
-        let none = |exists, end: &str| Addresses::None {
-            exists,
-            end: end.to_owned(),
-        };
+        fn none(exists: bool, end: &str) -> Addresses {
+            Addresses::None {
+                exists,
+                end: end.to_owned(),
+            }
+        }
         for (facts, wanted) in [
             (none(false, "a.example"), "a.example does not exist in DNS"),
             (none(true, "a.example"), "a.example has no A or AAAA record"),

@@ -58,10 +58,6 @@ pub struct Rfc2136 {
 impl Rfc2136 {
     /// Checks the configuration; sends nothing yet.
     pub fn new(config: Rfc2136Config) -> Result<Self, DnsError> {
-        let wrong = |message: String| DnsError::Config {
-            provider: PROVIDER.to_owned(),
-            message,
-        };
         let nameserver = with_port(&config.nameserver).map_err(wrong)?;
         let key =
             TsigKey::new(&config.key_name, config.algorithm, &config.secret).map_err(wrong)?;
@@ -247,18 +243,16 @@ impl Rfc2136 {
     /// Makes the error for a name server that does not answer. For a server that a tenant names the
     /// text is the same for all causes, so that a tenant cannot scan our network through us.
     fn silent(&self, why: impl FnOnce() -> String) -> DnsError {
-        self.unavailable(match self.denied.is_empty() {
-            true => why(),
-            false => format!("{} is not reached, or is no name server", self.nameserver),
+        self.unavailable(if self.denied.is_empty() {
+            why()
+        } else {
+            format!("{} is not reached, or is no name server", self.nameserver)
         })
     }
 
     fn unsigned(&self, name: &str, why: Unsigned, code: ResponseCode) -> DnsError {
-        let (key, algorithm) = (self.key.name(), self.key.hash().as_str());
-        let credentials = |message: String| DnsError::Credentials {
-            provider: PROVIDER.to_owned(),
-            message,
-        };
+        let key = self.key.name();
+        let algorithm = self.key.hash().as_str();
         match why {
             Unsigned::BadSignature => {
                 credentials(format!("the secret of TSIG key {key} is not the one {} has", self.nameserver))
@@ -278,17 +272,22 @@ impl Rfc2136 {
     /// Maps a response code of RFC 2136, 2.2 to an error with its fix.
     fn refused(&self, name: &str, code: ResponseCode) -> DnsError {
         let key = self.key.name();
-        let refused = |message: String| DnsError::Refused {
-            provider: PROVIDER.to_owned(),
-            name: name.to_owned(),
-            message,
-        };
+        fn refused(message: String, name: &str) -> DnsError {
+            DnsError::Refused {
+                provider: PROVIDER.to_owned(),
+                name: name.to_owned(),
+                message,
+            }
+        }
         match code {
-            ResponseCode::Refused => refused(format!(
-                "{} does not let TSIG key {key} change it; grant it, with BIND: \
+            ResponseCode::Refused => refused(
+                format!(
+                    "{} does not let TSIG key {key} change it; grant it, with BIND: \
                  update-policy {{ grant {key} name {name} TXT; }}",
-                self.nameserver
-            )),
+                    self.nameserver
+                ),
+                name,
+            ),
             ResponseCode::NotAuth => self.no_zone(
                 name,
                 format!("{} is not authoritative for the zone", self.nameserver),
@@ -297,14 +296,17 @@ impl Rfc2136 {
                 name,
                 "it is not within the zone that was updated".to_owned(),
             ),
-            ResponseCode::NotImp | ResponseCode::FormErr => refused(format!(
-                "{} takes no dynamic updates; name the primary server",
-                self.nameserver
-            )),
+            ResponseCode::NotImp | ResponseCode::FormErr => refused(
+                format!(
+                    "{} takes no dynamic updates; name the primary server",
+                    self.nameserver
+                ),
+                name,
+            ),
             ResponseCode::ServFail => {
                 self.unavailable(format!("{} fails to apply the update", self.nameserver))
             }
-            code => refused(format!("{} answers {code}", self.nameserver)),
+            code => refused(format!("{} answers {code}", self.nameserver), name),
         }
     }
 
@@ -321,6 +323,20 @@ impl Rfc2136 {
             provider: PROVIDER.to_owned(),
             message,
         }
+    }
+}
+
+fn wrong(message: String) -> DnsError {
+    DnsError::Config {
+        provider: PROVIDER.to_owned(),
+        message,
+    }
+}
+
+fn credentials(message: String) -> DnsError {
+    DnsError::Credentials {
+        provider: PROVIDER.to_owned(),
+        message,
     }
 }
 

@@ -119,11 +119,11 @@ impl AwsSource {
 
     /// Rejects settings that are invalid, without a request.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let endpoint = |field: &str, url: &str| {
+        fn endpoint(field: &str, url: &str) -> Result<(), String> {
             Endpoint::parse(url)
                 .map(|_| ())
                 .map_err(|message| format!("{field}: {message}"))
-        };
+        }
         match self {
             Self::Static(keys) => {
                 if keys.access_key_id.is_empty()
@@ -419,10 +419,8 @@ fn json_keys(answer: &Answer, label: &str) -> Result<Temporary, DnsError> {
             "{label} answered without AccessKeyId, SecretAccessKey and Expiration"
         ))
     })?;
-    let (secret, token) = (
-        Zeroizing::new(document.secret_access_key),
-        document.token.map(Zeroizing::new),
-    );
+    let secret = Zeroizing::new(document.secret_access_key);
+    let token = document.token.map(Zeroizing::new);
     temporary(
         &document.access_key_id,
         &secret,
@@ -500,9 +498,11 @@ mod tests {
             panic!("not the container's agent")
         };
         assert_eq!(
-            (uri.as_str(), keys.1),
-            ("http://169.254.170.2/v2/x", "AKIA1")
+            uri.as_str(),
+            "http://169.254.170.2/v2/x",
+            "the relative address is that of ECS"
         );
+        assert_eq!(keys.1, "AKIA1", "the keys are those of the first source");
         const ALL: &[(&str, &str)] = &[
             ("AWS_ACCESS_KEY_ID", "AKIA1"),
             ("AWS_SECRET_ACCESS_KEY", "s"),

@@ -96,10 +96,6 @@ struct Zone {
 impl Route53 {
     /// Checks the configuration; sends nothing yet.
     pub fn new(config: Route53Config) -> Result<Self, DnsError> {
-        let wrong = |message: String| DnsError::Config {
-            provider: PROVIDER.to_owned(),
-            message,
-        };
         config.source.check().map_err(wrong)?;
         let region = config.region.unwrap_or_else(|| "us-east-1".to_owned());
         if region.is_empty()
@@ -161,36 +157,36 @@ impl Route53 {
     }
 
     async fn configured_zone(&self, id: &str, name: &str) -> Result<Zone, DnsError> {
-        let no_zone = |message: String| DnsError::NoZone {
-            provider: PROVIDER.to_owned(),
-            name: name.to_owned(),
-            message,
-        };
         let answer = self
             .call("GET", &format!("/hostedzone/{id}"), &[], "")
             .await?;
         if xml::error(&answer.body).is_some_and(|(code, _)| code == "NoSuchHostedZone") {
-            return Err(no_zone(format!(
-                "hostedZoneID {id} does not exist in this account"
-            )));
+            return Err(no_zone(
+                format!("hostedZoneID {id} does not exist in this account"),
+                name,
+            ));
         }
         let text = self.success(name, &answer)?;
         let document = xml::parse(text).map_err(protocol)?;
         let zone = xml::find(document.root(), "HostedZone")
             .ok_or_else(|| protocol("no HostedZone".to_owned()))?;
         if xml::text(zone, "PrivateZone") == Some("true") {
-            return Err(no_zone(format!(
-                "hostedZoneID {id} is a private zone, which a CA cannot see; name a public one"
-            )));
+            return Err(no_zone(
+                format!(
+                    "hostedZoneID {id} is a private zone, which a CA cannot see; name a public one"
+                ),
+                name,
+            ));
         }
         let apex = xml::text(zone, "Name")
             .unwrap_or_default()
             .trim_end_matches('.')
             .to_ascii_lowercase();
         if !zone_candidates(name).any(|candidate| candidate == apex) {
-            return Err(no_zone(format!(
-                "hostedZoneID {id} is the zone {apex}, which does not hold it"
-            )));
+            return Err(no_zone(
+                format!("hostedZoneID {id} is the zone {apex}, which does not hold it"),
+                name,
+            ));
         }
         Ok(Zone {
             id: id.to_owned(),
@@ -457,6 +453,21 @@ impl Route53 {
     }
 }
 
+fn wrong(message: String) -> DnsError {
+    DnsError::Config {
+        provider: PROVIDER.to_owned(),
+        message,
+    }
+}
+
+fn no_zone(message: String, name: &str) -> DnsError {
+    DnsError::NoZone {
+        provider: PROVIDER.to_owned(),
+        name: name.to_owned(),
+        message,
+    }
+}
+
 #[async_trait]
 impl DnsProvider for Route53 {
     fn name(&self) -> &str {
@@ -528,7 +539,8 @@ impl DnsProvider for Route53 {
 }
 
 fn change_batch(action: &str, record: &TxtRecord, ttl: u32) -> String {
-    let (name, value) = (xml::escape(&record.name), xml::escape(&record.value));
+    let name = xml::escape(&record.name);
+    let value = xml::escape(&record.value);
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
          <ChangeResourceRecordSetsRequest xmlns=\"https://route53.amazonaws.com/doc/2013-04-01/\"><ChangeBatch>\

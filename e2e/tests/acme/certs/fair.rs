@@ -17,13 +17,16 @@ const LEFT: usize = 80;
 const MOST: usize = 64;
 
 fn listeners(hosts: &[String], port: u16) -> String {
-    let listener = |(i, host): (usize, &String)| {
-        format!(
-            "  - {{name: l{i}, hostname: {host}, protocol: HTTPS, port: {port}, \
+    hosts
+        .iter()
+        .enumerate()
+        .map(|(i, host)| {
+            format!(
+                "  - {{name: l{i}, hostname: {host}, protocol: HTTPS, port: {port}, \
              tls: {{options: {{gatewright.io/issuer: public}}}}}}\n"
-        )
-    };
-    hosts.iter().enumerate().map(listener).collect()
+            )
+        })
+        .collect()
 }
 
 /// A Gateway with these hosts, and further ListenerSets if there are too many for it.

@@ -103,10 +103,8 @@ async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Resul
     })
     .await?;
     let mut site = Site::with(pebble).await?;
-    let (tsig, dns) = (
-        site.state.path().join("tsig"),
-        site.state.path().join("dns.yaml"),
-    );
+    let tsig = site.state.path().join("tsig");
+    let dns = site.state.path().join("dns.yaml");
     save(&tsig, "d3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmcgd3Jvbmc=")?;
     save(
         &dns,

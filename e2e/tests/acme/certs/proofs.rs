@@ -80,7 +80,8 @@ fn rfc2136(site: &Site, bind: &Bind, more: &str) -> Result<String> {
     let file = site.state.path().join("tsig");
     fs::write(&file, SECRET)?;
     let path = site.state.path().join("dns.yaml");
-    let (address, port) = (bind.address(), bind.address().port());
+    let address = bind.address();
+    let port = bind.address().port();
     fs::write(
         &path,
         format!(
@@ -176,10 +177,8 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
 async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<()> {
     let bind = Bind::start(&[key()], &[BindZone::new("example.test").open_to("k")]).await?;
     let mut site = site_beside(&bind).await?;
-    let (issuers, installed) = (
-        site.state.path().join("issuers.yaml"),
-        site.state.path().join("installed"),
-    );
+    let issuers = site.state.path().join("issuers.yaml");
+    let installed = site.state.path().join("installed");
     fs::write(&installed, SECRET)?;
     // The installation's settings for the directory: its roots, and its resolver.
     fs::write(
@@ -195,11 +194,9 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
             bind.address().port(),
         ),
     )?;
-    let (directory, echo, nameserver) = (
-        site.pebble.directory(),
-        site.echo.address().port(),
-        bind.address(),
-    );
+    let directory = site.pebble.directory();
+    let echo = site.echo.address().port();
+    let nameserver = bind.address();
     let tenant = |secret: &str| {
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata: {{name: tsig, namespace: tenant-a}}\nstringData: {{key: \"{secret}\"}}\n\
@@ -223,7 +220,8 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
     };
     // First with a wrong key: the tenant gets the reason, and no order is placed in a loop.
     site.save("tenant.yaml", &tenant("d3Jvbmc="))?;
-    let (http, https) = (e2e::world::free_port()?.to_string(), site.port.to_string());
+    let http = e2e::world::free_port()?.to_string();
+    let https = site.port.to_string();
     let more = [
         "--issuers",
         &issuers.display().to_string(),

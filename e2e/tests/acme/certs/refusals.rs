@@ -13,10 +13,8 @@ fn refused(args: &[&str]) -> Result<String> {
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let empty = tempfile::tempdir()?;
-    let (dir, private) = (
-        empty.path().display().to_string(),
-        state.path().display().to_string(),
-    );
+    let dir = empty.path().display().to_string();
+    let private = state.path().display().to_string();
     let output = Gatewright::run(
         &[
             &["standalone", &dir, "--no-envoy", "--state-dir", &private],

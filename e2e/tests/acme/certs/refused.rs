@@ -11,7 +11,8 @@ use super::site::{LIMIT, Site};
 
 /// A tenant with one host, `shop.a.example.test`, whose certificate Pebble issues.
 fn tenant(site: &Site) -> String {
-    let (directory, echo) = (site.pebble.directory(), site.echo.address().port());
+    let directory = site.pebble.directory();
+    let echo = site.echo.address().port();
     format!(
         "apiVersion: v1\nkind: Namespace\nmetadata: {{name: tenant-a, labels: \
          {{namespace.cozystack.io/gateway: tenant-a, namespace.cozystack.io/host: a.example.test}}}}\n---\n\
@@ -72,7 +73,8 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
     )?;
     // The tenants' port is owned by a Gateway that was there before.
     site.publish(&[("a.inside.test", "internal-ca")])?;
-    let (http, https) = (site.pebble.http_port.to_string(), site.port.to_string());
+    let http = site.pebble.http_port.to_string();
+    let https = site.port.to_string();
     let issuers = issuers.display().to_string();
     site.start_with(&[
         "--issuers",

@@ -48,7 +48,8 @@ impl Site {
     }
 
     pub(crate) async fn with(pebble: Pebble) -> Result<Self> {
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         let Roots::Pem(ca) = pebble.roots() else {
             bail!("Pebble's roots are in PEM")
@@ -134,7 +135,8 @@ impl Site {
     /// Starts the program with these options, which include those of the data plane.
     pub(crate) fn start_before(&mut self, options: &[&str]) -> Result<()> {
         let text = |path: &Path| path.display().to_string();
-        let (dir, private) = (text(self.manifests.path()), text(self.state.path()));
+        let dir = text(self.manifests.path());
+        let private = text(self.state.path());
         let port = self.pebble.http_port.to_string();
         let own = [
             "standalone",

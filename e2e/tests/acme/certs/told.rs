@@ -143,7 +143,8 @@ async fn a_refusal_of_the_account_is_reported_with_the_remedy() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn the_reserve_of_a_limit_and_who_issued_are_told() -> Result<()> {
     let mut site = Site::new().await?;
-    let (ca, second) = (TestCa::start().await?, TestCa::start().await?);
+    let ca = TestCa::start().await?;
+    let second = TestCa::start().await?;
     let issuers = site.state.path().join("issuers.yaml");
     fs::write(
         &issuers,

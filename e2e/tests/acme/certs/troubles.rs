@@ -134,7 +134,8 @@ async fn a_port_80_that_does_not_speak_http_is_named_and_costs_no_order() -> Res
 #[ignore = "needs Envoy"]
 async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     let mut site = Site::new().await?;
-    let (main, trial) = (TestCa::start().await?, TestCa::start().await?);
+    let main = TestCa::start().await?;
+    let trial = TestCa::start().await?;
     let host = "a.example.com";
     for ca in [&main, &trial] {
         ca.behave(|b| b.failing = HashSet::from([host.to_owned()]));
@@ -197,7 +198,8 @@ async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
 #[ignore = "needs Envoy and Pebble"]
 async fn where_the_first_ca_cannot_help_the_next_is_asked_and_our_own_at_last() -> Result<()> {
     let mut site = Site::new().await?;
-    let (first, closed) = (TestCa::start().await?, TestCa::start().await?);
+    let first = TestCa::start().await?;
+    let closed = TestCa::start().await?;
     for ca in [&first, &closed] {
         ca.behave(|b| b.limit = Some(("too many new orders recently".to_owned(), 3600)));
     }
@@ -257,7 +259,8 @@ async fn where_envoy_is_not_ours_the_program_answers_for_the_hosts_it_knows() ->
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.pebble.http_port));
     site.publish(&[("a.example.com", "acme")])?;
     let ca = site.state.path().join("pebble.pem").display().to_string();
-    let (directory, responder) = (site.pebble.directory(), address.to_string());
+    let directory = site.pebble.directory();
+    let responder = address.to_string();
     site.start_before(&[
         "--no-envoy",
         "--acme-directory",

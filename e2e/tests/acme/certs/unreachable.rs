@@ -44,10 +44,8 @@ async fn start(bind: &Bind, skip: &str) -> Result<Site> {
     })
     .await?;
     let mut site = Site::with(pebble).await?;
-    let (tsig, dns) = (
-        site.state.path().join("tsig"),
-        site.state.path().join("dns.yaml"),
-    );
+    let tsig = site.state.path().join("tsig");
+    let dns = site.state.path().join("dns.yaml");
     fs::write(&tsig, SECRET)?;
     let address = bind.address();
     let settings = format!(

@@ -129,10 +129,8 @@ async fn errors_are_stable_and_carry_no_token() {
     let records: Records = Arc::default();
     let double = Double::start(move |call| service(call, &records)).await;
     let bad = provider(&double, &format!("{SECRET}x"));
-    let (one, two) = (
-        error(bad.zone_of(NAME).await),
-        error(bad.zone_of(NAME).await),
-    );
+    let one = error(bad.zone_of(NAME).await);
+    let two = error(bad.zone_of(NAME).await);
     assert!(matches!(one, DnsError::Credentials { .. }), "{one:?}");
     assert_eq!(one, two, "the request id is not part of the message");
 

@@ -141,7 +141,8 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
     };
     let provider = made(SECRET);
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
-    let (one, two) = (format!("('{NAME}', 'one')"), format!("('{NAME}', 'two')"));
+    let one = format!("('{NAME}', 'one')");
+    let two = format!("('{NAME}', 'two')");
     for (value, records) in [
         ("one", format!("[{one}]")),
         ("two", format!("[{one}, {two}]")),

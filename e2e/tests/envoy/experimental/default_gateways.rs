@@ -21,7 +21,9 @@ fn gateway(name: &str, port: u16, scope: &str) -> Change {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_route_is_served_where_default_gateways_are() -> Result<()> {
-    let (one, two, echo) = (free_port()?, free_port()?, Echo::start("web").await?);
+    let one = free_port()?;
+    let two = free_port()?;
+    let echo = Echo::start("web").await?;
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
     let route = api(
         "HTTPRoute",

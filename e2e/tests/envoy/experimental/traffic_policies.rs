@@ -94,7 +94,8 @@ async fn until(
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_budget_limits_the_retries_to_its_service() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
     let mut backend = Held::start().await?;
     let rule = |path: &str, service: &str| {
         json!({"matches": [{"path": {"value": path}}], "retry": {"codes": [500], "attempts": 1, "backoff": "1ms"},
@@ -160,12 +161,11 @@ async fn a_budget_limits_the_retries_to_its_service() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> {
-    let (http, https) = (free_port()?, free_port()?);
-    let (one, two, other) = (
-        Echo::start("one").await?,
-        Echo::start("two").await?,
-        Echo::start("other").await?,
-    );
+    let http = free_port()?;
+    let https = free_port()?;
+    let one = Echo::start("one").await?;
+    let two = Echo::start("two").await?;
+    let other = Echo::start("other").await?;
     let auth = AuthServer::start().await?;
     let shares = json!([{"name": "web", "port": 80, "weight": 1}, {"name": "other", "port": 80, "weight": 1}]);
     let external = json!({"type": "ExternalAuth",

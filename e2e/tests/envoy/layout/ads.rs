@@ -175,7 +175,8 @@ impl AggregatedDiscoveryService for Service {
     ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
         let mut requests = request.into_inner();
         let (answers, stream) = mpsc::channel(64);
-        let (state, mut changed) = (self.state.clone(), self.changed.subscribe());
+        let state = self.state.clone();
+        let mut changed = self.changed.subscribe();
         tokio::spawn(async move {
             let mut subscriptions: BTreeMap<String, Subscription> = BTreeMap::new();
             let mut nonce = 0;

@@ -35,7 +35,8 @@ async fn reached(site: &Site, name: &str) -> Result<Option<String>> {
 #[ignore = "needs Envoy"]
 async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
     let mut site = Site::new()?;
-    let (a, b) = (tls_echo("a").await?, tls_echo("b").await?);
+    let a = tls_echo("a").await?;
+    let b = tls_echo("b").await?;
     for (name, address) in [
         ("a", Some(a.address())),
         ("b", Some(b.address())),
@@ -71,7 +72,8 @@ async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn weights_of_tcp_backends_and_an_invalid_share() -> Result<()> {
     let mut site = Site::new()?;
-    let (a, b) = (tls_echo("a").await?, tls_echo("b").await?);
+    let a = tls_echo("a").await?;
+    let b = tls_echo("b").await?;
     site.backend("a", AppProtocol::Tcp, Some(a.address()));
     site.backend("b", AppProtocol::Tcp, Some(b.address()));
     let shares = vec![
@@ -86,7 +88,9 @@ async fn weights_of_tcp_backends_and_an_invalid_share() -> Result<()> {
         pass(Handler::Tcp(vec![share(Target::Invalid, 1)])),
     );
     let _envoy = site.envoy().await?;
-    let (mut to_a, mut to_b, mut refused) = (0, 0, 0);
+    let mut to_a = 0;
+    let mut to_b = 0;
+    let mut refused = 0;
     for _ in 0..400 {
         match reached(&site, "x.example.org").await?.as_deref() {
             Some("a") => to_a += 1,

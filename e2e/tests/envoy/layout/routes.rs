@@ -35,7 +35,8 @@ impl Plain {
 
     async fn with_table(table: impl FnOnce(&Site) -> Table) -> Result<Self> {
         let site = Site::new()?;
-        let (a, b) = (site.echo("a").await?, site.echo("b").await?);
+        let a = site.echo("a").await?;
+        let b = site.echo("b").await?;
         site.table(&table(&site));
         let envoy = site.envoy().await?;
         Ok(Self {
@@ -289,10 +290,8 @@ async fn redirects() -> Result<()> {
             status,
         }))
     };
-    let (full, part) = (
-        |p: &str| Some(PathRewrite::Full(p.to_owned())),
-        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
-    );
+    let full = |p: &str| Some(PathRewrite::Full(p.to_owned()));
+    let part = |p: &str| Some(PathRewrite::Prefix(p.to_owned()));
     let plain = Plain::with(vec![
         route("/https", redirect(Some("https"), None, None, None, 301)),
         route(
@@ -323,11 +322,8 @@ async fn redirects() -> Result<()> {
             // A default port may be explicit.
             let found = header(&answer, "location")
                 .map(|l| l.replace(".org:443/", ".org/").replace(".org:80/", ".org/"));
-            assert_eq!(
-                (answer.status, found.as_deref()),
-                (status, Some(location)),
-                "{path} at {authority}"
-            );
+            assert_eq!(answer.status, status, "{path} at {authority}");
+            assert_eq!(found.as_deref(), Some(location), "{path} at {authority}");
         }
     }
     Ok(())
@@ -343,10 +339,8 @@ async fn rewrites() -> Result<()> {
         },
         ..to_a()
     };
-    let (full, part) = (
-        |p: &str| Some(PathRewrite::Full(p.to_owned())),
-        |p: &str| Some(PathRewrite::Prefix(p.to_owned())),
-    );
+    let full = |p: &str| Some(PathRewrite::Full(p.to_owned()));
+    let part = |p: &str| Some(PathRewrite::Prefix(p.to_owned()));
     let mut own = to("b", 1);
     own.rewrite = Rewrite {
         hostname: Some("share.example.org".to_owned()),
@@ -381,11 +375,8 @@ async fn rewrites() -> Result<()> {
         ("/", HOST, "/deep/"),
     ] {
         let said = said(&plain.get(path).send().await?)?;
-        assert_eq!(
-            (said["host"].as_str(), said["path"].as_str()),
-            (Some(host), Some(expected)),
-            "{path}"
-        );
+        assert_eq!(said["host"].as_str(), Some(host), "{path}");
+        assert_eq!(said["path"].as_str(), Some(expected), "{path}");
     }
     Ok(())
 }
@@ -651,11 +642,8 @@ async fn challenges_are_answered_before_everything_else() -> Result<()> {
         ] {
             let answer = get(path).send().await?;
             let body = String::from_utf8_lossy(&answer.body).into_owned();
-            assert_eq!(
-                (answer.status, body.as_str()),
-                (200, "Tok_en-1.the-thumbprint"),
-                "{host}{path}"
-            );
+            assert_eq!(answer.status, 200, "{host}{path}");
+            assert_eq!(body.as_str(), "Tok_en-1.the-thumbprint", "{host}{path}");
         }
         let challenge = "/.well-known/acme-challenge/a";
         for probe in [

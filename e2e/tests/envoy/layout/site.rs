@@ -30,7 +30,8 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new() -> Result<Self> {
-        let (tls, plain) = (frontend_id()?, frontend_id()?);
+        let tls = frontend_id()?;
+        let plain = frontend_id()?;
         let https = terminate(CertificateSource::BySni, scopes(&[]));
         let table = TableId {
             frontend: plain.clone(),

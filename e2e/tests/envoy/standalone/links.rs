@@ -92,8 +92,9 @@ async fn served(site: &mut Standalone, name: &str, number: usize) -> Result<()> 
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let told = || format!("{name}{number} is not served:\n{}", site.program.output());
-    timeout(PATIENCE, answered).await.with_context(told)?;
+    timeout(PATIENCE, answered)
+        .await
+        .with_context(|| format!("{name}{number} is not served:\n{}", site.program.output()))?;
     let before = site
         .status(&format!("{name}{}.example.org", number - 1))
         .await?;
@@ -206,7 +207,8 @@ async fn no_object_is_lost_while_a_volume_is_exchanged() -> Result<()> {
     load.more(ANSWERS).await?;
     for number in 2..=13 {
         let other = version("b", number);
-        let (all, none) = (format!("{web}---\n{other}"), "# nothing\n".to_owned());
+        let all = format!("{web}---\n{other}");
+        let none = "# nothing\n".to_owned();
         let new = format!("c{number}.yaml");
         let files = match number % 3 {
             0 => [("a.yaml", &*all), ("b.yaml", &*none)],

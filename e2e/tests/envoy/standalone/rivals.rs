@@ -74,7 +74,8 @@ impl Rivals {
     async fn start(first: impl Fn(u16) -> String) -> Result<Self> {
         let echo = Echo::start("web").await?;
         let port = free_port()? + 10_000;
-        let (manifests, state) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        let manifests = tempfile::tempdir()?;
+        let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
         let backends = ["default", "blue"]
             .map(|namespace| service(namespace, echo.address().port()))
@@ -97,10 +98,8 @@ impl Rivals {
 
     fn restart(&mut self) -> Result<()> {
         self.program = None;
-        let (dir, private) = (
-            self.manifests.path().display().to_string(),
-            self.state.path().display().to_string(),
-        );
+        let dir = self.manifests.path().display().to_string();
+        let private = self.state.path().display().to_string();
         self.program = Some(Gatewright::start(&[
             "standalone",
             &dir,
@@ -348,7 +347,8 @@ async fn later_listeners_and_routes_take_no_hostname_in_their_own_namespace() ->
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_later_gateway_takes_no_tcp_port() -> Result<()> {
-    let (one, two) = (named("one").await?, named("two").await?);
+    let one = named("one").await?;
+    let two = named("two").await?;
     let tcp = |name: &str, port: u16| {
         gateway("default", name, port, "protocol: TCP")
             + &object(

@@ -54,7 +54,8 @@ impl Edge {
             .display()
             .to_string();
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
-        let (at, address) = (xds.to_string(), place.address.to_string());
+        let at = xds.to_string();
+        let address = place.address.to_string();
         let mut controller = Gatewright::start(&[
             "controller",
             "--kubeconfig",
@@ -146,12 +147,11 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     let here: IpAddr = BACKEND.parse()?;
     let ports = [free_port()?, free_port()?];
     challenges(&place, ports).await?;
-    let arguments = |port: u16| {
+    let [one, two] = ports.map(|port| {
         let mut all = place.arguments();
         all.extend(["--challenges".to_owned(), format!("{BACKEND}:{port}")]);
         all
-    };
-    let [one, two] = ports.map(arguments);
+    });
     let mut leader = place.cluster.controller_with("one", &texts(&one))?;
     leader.line("holding the lease").await?;
     let (mut other, _) = place.cluster.replica_with_xds_and("two", &texts(&two))?;
@@ -184,16 +184,28 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     place.until_served(HOST, &root).await?;
     place.until_served(CHILD_HOST, &root).await?;
     until_ready(&place.cluster, SPACE, "Reconciled").await?;
-    assert_eq!((place.pebble.issued(), place.installs()?.len()), (2, 2));
+    assert_eq!(place.pebble.issued(), 2, "both certificates are issued");
+    assert_eq!(place.installs()?.len(), 2, "both are installed");
 
     // Two routes of ours, and neither displaced anything: the redirect is served, and so are the
     // routes on port 80.
     let all = solvers(&place).await?;
-    let accepted = |route: &Value| is_true(&route["status"]["parents"][0], "Accepted");
-    assert!(all.len() == 2 && all.iter().all(accepted), "{all:#?}");
+    assert!(
+        all.len() == 2
+            && all
+                .iter()
+                .all(|route| is_true(&route["status"]["parents"][0], "Accepted")),
+        "{all:#?}"
+    );
     assert_eq!(
-        (&all[0]["metadata"]["name"], &all[1]["spec"]["hostnames"]),
-        (&json!(SOLVER), &json!([HOST]))
+        all[0]["metadata"]["name"],
+        json!(SOLVER),
+        "the first route is the solver's"
+    );
+    assert_eq!(
+        all[1]["spec"]["hostnames"],
+        json!([HOST]),
+        "the other one is the host's"
     );
     assert_eq!(plain(place.address, 80, CHILD_HOST, "/").await?.0, 301);
     assert_eq!(plain(place.address, 80, HOST, "/").await?.0, 200);
@@ -229,14 +241,13 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
         "{parents:#?}"
     );
     // The last listener's part of `Ready` follows a moment after the listener is served.
-    let told = |object: &Value| {
-        object["status"]["conditions"]
-            .to_string()
-            .contains("\"message\":\"all ")
-    };
     place
         .cluster
-        .until(TENANT, "TenantGateway", SPACE, "cozystack", told)
+        .until(TENANT, "TenantGateway", SPACE, "cozystack", |object| {
+            object["status"]["conditions"]
+                .to_string()
+                .contains("\"message\":\"all ")
+        })
         .await?;
     let before = place.cluster.writes()?.len();
     assert_eq!(quiet(&place.cluster, before).await?, []);
@@ -274,13 +285,16 @@ async fn challenges_come_to_the_replicas_where_another_serves_the_gateway() -> R
     tenant_gateway(&place, json!({"gatewright.io/issuer": "internal-ca"})).await?;
     let names = || async {
         let all = solvers(&place).await?;
-        let name = |route: &Value| {
-            route["metadata"]["name"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned()
-        };
-        anyhow::Ok(all.iter().map(name).collect::<Vec<_>>())
+        anyhow::Ok(
+            all.iter()
+                .map(|route| {
+                    route["metadata"]["name"]
+                        .as_str()
+                        .unwrap_or_default()
+                        .to_owned()
+                })
+                .collect::<Vec<_>>(),
+        )
     };
     until("our routes are gone", async || {
         Ok(names().await? == ["tenant-cert.other.acme-challenges"])

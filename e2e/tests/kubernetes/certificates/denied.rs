@@ -14,11 +14,10 @@ use e2e::tenants::{GATEWAY, cluster, namespace, route, tenant, until};
 
 /// Counts connections to a loopback port.
 async fn counting() -> Result<(u16, Arc<AtomicUsize>)> {
-    let (listener, count) = (
-        TcpListener::bind("127.0.0.1:0").await?,
-        Arc::new(AtomicUsize::new(0)),
-    );
-    let (port, counted) = (listener.local_addr()?.port(), count.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let count = Arc::new(AtomicUsize::new(0));
+    let port = listener.local_addr()?.port();
+    let counted = count.clone();
     tokio::spawn(async move {
         while listener.accept().await.is_ok() {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -47,10 +46,8 @@ async fn nothing_is_sent_to_a_private_network_because_a_tenant_names_it() -> Res
         "nothing.invalid".to_owned(),
     ];
     for (number, host) in hosts.iter().enumerate() {
-        let (space, apex) = (
-            format!("tenant-m{number}"),
-            format!("m{number}.example.org"),
-        );
+        let space = format!("tenant-m{number}");
+        let apex = format!("m{number}.example.org");
         namespace(server, &space, &apex).await?;
         let mut object = tenant(
             &space,

@@ -27,7 +27,8 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
     // The installation's settings for the directory: its roots, and its resolver. Its credential is
     // not lent to tenants.
     let files = tempfile::tempdir()?;
-    let (issuers, installed) = (files.path().join("issuers.yaml"), files.path().join("key"));
+    let issuers = files.path().join("issuers.yaml");
+    let installed = files.path().join("key");
     std::fs::write(&installed, SECRET)?;
     let dns = json!({"rfc2136": {"nameserver": "127.0.0.1:1", "keyName": "x", "keyFile": installed},
         "authorityPort": bind.address().port()});
@@ -78,11 +79,8 @@ async fn a_wildcard_is_got_with_the_tenants_credential() -> Result<()> {
             .annotations
             .is_some_and(|all| all.contains_key("gatewright.io/issuer"))
     );
-    assert_eq!(
-        (place.pebble.issued(), place.installs()?.len()),
-        (1, 1),
-        "one wildcard certificate"
-    );
+    assert_eq!(place.pebble.issued(), 1, "one wildcard certificate");
+    assert_eq!(place.installs()?.len(), 1, "one wildcard certificate");
     assert!(!controller.output().contains(SECRET));
     assert_eq!(
         place.cluster.denied()?,

@@ -93,20 +93,16 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
             "stringData": {"password": "x"}}))
         .await?;
     place.route("taken", taken).await?;
-    let told = |o: &Value| {
-        o["status"].to_string().contains("delete it") && is_true(&o["status"], "Accepted")
-    };
     place
         .cluster
-        .until(GATEWAY, "Gateway", SPACE, "cozystack", told)
+        .until(GATEWAY, "Gateway", SPACE, "cozystack", |o| {
+            o["status"].to_string().contains("delete it") && is_true(&o["status"], "Accepted")
+        })
         .await?;
 
     quiet(&place.cluster, 0).await?;
-    assert_eq!(
-        (place.pebble.orders(), place.installs()?.len()),
-        (1, 1),
-        "for the one that was due"
-    );
+    assert_eq!(place.pebble.orders(), 1, "for the one that was due");
+    assert_eq!(place.installs()?.len(), 1, "for the one that was due");
     place.until_served(host, &root).await?;
 
     // A user's Secret is deleted: a certificate is issued in its place.
@@ -117,7 +113,12 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     place
         .until_served(theirs, &place.pebble.issuing_root(0).await?)
         .await?;
-    assert_eq!((place.pebble.orders(), place.installs()?.len()), (2, 2));
+    assert_eq!(
+        place.pebble.orders(),
+        2,
+        "the second one is ordered as well"
+    );
+    assert_eq!(place.installs()?.len(), 2, "and installed");
 
     // Back again: cert-manager's objects come back under the same names, and nothing else happens.
     drop(during);
@@ -172,10 +173,11 @@ async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Resu
             .is_some_and(|issuer| issuer == "internal-ca"))
     })
     .await?;
-    let ready = |o: &Value| is_true(&o["status"], "Ready");
     place
         .cluster
-        .until(TENANT, "TenantGateway", SPACE, "cozystack", ready)
+        .until(TENANT, "TenantGateway", SPACE, "cozystack", |o| {
+            is_true(&o["status"], "Ready")
+        })
         .await?;
     assert_eq!(place.pebble.orders(), 1);
     // The ACME account stays: switching back costs no registration.

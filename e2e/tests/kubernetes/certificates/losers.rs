@@ -105,24 +105,22 @@ async fn a_claim_that_loses_has_neither_an_order_nor_a_secret() -> Result<()> {
     server.put(route(MEMBER, "web", OWNER, &[HOST])).await?;
     server.put(route(MEMBER, "own", OWNER, &[MEMBERS])).await?;
     server.put(gateway(&[HOST, STRANGERS])).await?;
-    let lost = |o: &Value| {
-        let mut parents = o["status"]["parents"].as_array().into_iter().flatten();
-        parents.any(|parent| {
-            condition(parent, "Accepted").is_some_and(|c| c["reason"] == "HostnameConflict")
-        })
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", MEMBER, "web", lost)
+        .until(GATEWAY, "HTTPRoute", MEMBER, "web", |o| {
+            let mut parents = o["status"]["parents"].as_array().into_iter().flatten();
+            parents.any(|parent| {
+                condition(parent, "Accepted").is_some_and(|c| c["reason"] == "HostnameConflict")
+            })
+        })
         .await?;
-    let conflicted = |o: &Value| {
-        let listeners = o["status"]["listeners"].as_array().into_iter().flatten();
-        let mut shop = listeners.filter(|listener| listener["name"] == "shop");
-        shop.any(|listener| {
-            condition(listener, "Conflicted").is_some_and(|c| c["reason"] == "HostnameConflict")
-        })
-    };
     cluster
-        .until(GATEWAY, "Gateway", STRANGER, "edge", conflicted)
+        .until(GATEWAY, "Gateway", STRANGER, "edge", |o| {
+            let listeners = o["status"]["listeners"].as_array().into_iter().flatten();
+            let mut shop = listeners.filter(|listener| listener["name"] == "shop");
+            shop.any(|listener| {
+                condition(listener, "Conflicted").is_some_and(|c| c["reason"] == "HostnameConflict")
+            })
+        })
         .await?;
     until_issued(&cluster, OWNER, 2).await?;
     until_issued(&cluster, STRANGER, 1).await?;

@@ -66,12 +66,15 @@ fn key(secret: &Secret) -> &[u8] {
 }
 
 async fn until_issued(cluster: &Cluster, namespace: &str, host: &str) -> Result<Secret> {
-    let issued = async || {
-        Ok(secret(cluster, namespace, host)
-            .await?
-            .is_some_and(|secret| !key(&secret).is_empty()))
-    };
-    until(&format!("{namespace} has a certificate for {host}"), issued).await?;
+    until(
+        &format!("{namespace} has a certificate for {host}"),
+        async || {
+            Ok(secret(cluster, namespace, host)
+                .await?
+                .is_some_and(|secret| !key(&secret).is_empty()))
+        },
+    )
+    .await?;
     secret(cluster, namespace, host)
         .await?
         .context("there is one")
@@ -86,13 +89,12 @@ async fn told(
     reason: &str,
 ) -> Result<()> {
     let name = host.split('.').next().unwrap_or_default();
-    let is_told = |o: &Value| {
-        let all = o["status"]["listeners"].as_array().into_iter().flatten();
-        let mut own = all.filter(|listener| listener["name"] == name);
-        own.any(|listener| condition(listener, kind).is_some_and(|c| c["reason"] == reason))
-    };
     cluster
-        .until(GATEWAY, "Gateway", namespace, "edge", is_told)
+        .until(GATEWAY, "Gateway", namespace, "edge", |o| {
+            let all = o["status"]["listeners"].as_array().into_iter().flatten();
+            let mut own = all.filter(|listener| listener["name"] == name);
+            own.any(|listener| condition(listener, kind).is_some_and(|c| c["reason"] == reason))
+        })
         .await
         .map(drop)
 }

@@ -45,7 +45,8 @@ async fn certificate(cluster: &Cluster) -> Result<Option<Vec<u8>>> {
 /// Deletes everything that the controller stored in its namespace.
 async fn delete_all(cluster: &Cluster) -> Result<()> {
     let client = cluster.server.client();
-    let (delete, all) = (DeleteParams::default(), ListParams::default());
+    let delete = DeleteParams::default();
+    let all = ListParams::default();
     Api::<Secret>::namespaced(client.clone(), NAMESPACE)
         .delete_collection(&delete, &all)
         .await?;
@@ -79,7 +80,8 @@ async fn roots_are_published_from_the_start_where_only_certificates_were_left() 
         Ok(certificate(&cluster).await?.is_some())
     })
     .await?;
-    let (old, issued) = (roots(&cluster).await?, certificate(&cluster).await?);
+    let old = roots(&cluster).await?;
+    let issued = certificate(&cluster).await?;
 
     drop(first);
     delete_all(&cluster).await?;

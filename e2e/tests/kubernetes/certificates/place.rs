@@ -164,9 +164,10 @@ impl Place {
 
     /// Waits until the Gateway is programmed.
     pub(crate) async fn until_programmed(&self) -> Result<()> {
-        let programmed = |o: &Value| is_true(&o["status"], "Programmed");
         self.cluster
-            .until(GATEWAY, "Gateway", SPACE, "cozystack", programmed)
+            .until(GATEWAY, "Gateway", SPACE, "cozystack", |o| {
+                is_true(&o["status"], "Programmed")
+            })
             .await
             .map(drop)
     }

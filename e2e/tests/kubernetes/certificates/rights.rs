@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use e2e::cluster::{ACCOUNT, is_true, tls_secret};
 use e2e::probe::Probe;
 use gatewright_core::tenancy::names::host_certificate;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::place::{HOST, Place, SPACE};
 use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, namespace, ready, route, tenant, until};
@@ -37,15 +37,14 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
     place.route("web", HOST).await?;
 
     // One condition with the verb, the resource and the fix.
-    let told = |object: &Value| {
-        let text = ready(object).map(ToString::to_string).unwrap_or_default();
-        text.contains("cannot create resource")
-            && text.contains("secrets")
-            && text.contains("deploy/certificates")
-    };
     let said = place
         .cluster
-        .until(TENANT, "TenantGateway", SPACE, "cozystack", told)
+        .until(TENANT, "TenantGateway", SPACE, "cozystack", |object| {
+            let text = ready(object).map(ToString::to_string).unwrap_or_default();
+            text.contains("cannot create resource")
+                && text.contains("secrets")
+                && text.contains("deploy/certificates")
+        })
         .await?;
     let host = said["status"]["listeners"]
         .as_array()
@@ -72,18 +71,17 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
         })
         .await?;
     server.put(tls_secret(OTHER, &name, &[theirs])?).await?;
-    let serves = |gateway: &Value| {
-        let listeners = gateway["status"]["listeners"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        listeners
-            .iter()
-            .any(|l| l["name"] != "http" && is_true(l, "Programmed"))
-    };
     place
         .cluster
-        .until(GATEWAY, "Gateway", OTHER, "cozystack", serves)
+        .until(GATEWAY, "Gateway", OTHER, "cozystack", |gateway| {
+            let listeners = gateway["status"]["listeners"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            listeners
+                .iter()
+                .any(|l| l["name"] != "http" && is_true(l, "Programmed"))
+        })
         .await?;
     let plain = Probe::http((place.address, 80).into(), HOST).send().await?;
     assert_eq!(plain.status, 301, "the rest of that Gateway is served");

@@ -48,9 +48,11 @@ async fn a_write_over_what_another_wrote_is_refused_and_so_is_one_of_who_lost_th
         );
         let read = two.read(&key).await?.context("it is there")?;
         assert_eq!(
-            (read.bytes.as_slice(), &read.version),
-            (br#"{"n":1}"#.as_slice(), &first)
+            read.bytes.as_slice(),
+            br#"{"n":1}"#.as_slice(),
+            "the bytes are those that were written"
         );
+        assert_eq!(read.version, first, "the version is that of the write");
         let second = two
             .write(&key, br#"{"n":2}"#, &Expect::Version(first.clone()))
             .await?;

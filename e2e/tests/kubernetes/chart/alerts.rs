@@ -52,8 +52,8 @@ fn labelled_case(
         let series = format!("{metric}{{namespace=\"{NAMESPACE}\",pod=\"{pod}\"{labels}}}");
         json!({"series": series, "values": values})
     };
-    let (mut annotations, mut all_labels) =
-        (alert["annotations"].to_string(), alert["labels"].clone());
+    let mut annotations = alert["annotations"].to_string();
+    let mut all_labels = alert["labels"].clone();
     if let Some((name, value)) = own {
         annotations = annotations.replace(&format!("{{{{ $labels.{name} }}}}"), value);
         all_labels[name] = json!(value);
@@ -110,14 +110,10 @@ fn run(rules: &Value, tests: &[Value]) -> Result<()> {
 #[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
 fn the_end_of_a_certificate_is_an_alert_before_it_and_another_after_it() -> Result<()> {
     let rules = rules()?;
-    let (ends, ended) = (
-        rule(&rules, "GatewrightCertificateEnds")?,
-        rule(&rules, "GatewrightCertificateEnded")?,
-    );
-    let (ending, past) = (
-        "gatewright_certificates_ending",
-        "gatewright_certificates_ended",
-    );
+    let ends = rule(&rules, "GatewrightCertificateEnds")?;
+    let ended = rule(&rules, "GatewrightCertificateEnded")?;
+    let ending = "gatewright_certificates_ending";
+    let past = "gatewright_certificates_ended";
     let tests = [
         // The second comes into the week, and the first ends: it is in the other alert, which hides
         // nothing.

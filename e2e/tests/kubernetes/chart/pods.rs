@@ -157,16 +157,10 @@ fn fields_of_security_contexts_are_those_of_the_values() -> Result<()> {
     for (name, pod) in pods(&all) {
         let context = &pod["securityContext"];
         let is_envoy = name.contains("-envoy");
-        let expected = if is_envoy {
-            (json!(65_532), json!(65_532))
-        } else {
-            (json!(8), json!(7))
-        };
-        assert_eq!(
-            (context["runAsUser"].clone(), context["fsGroup"].clone()),
-            expected,
-            "{name}"
-        );
+        let user = if is_envoy { 65_532 } else { 8 };
+        let group = if is_envoy { 65_532 } else { 7 };
+        assert_eq!(context["runAsUser"], json!(user), "{name}");
+        assert_eq!(context["fsGroup"], json!(group), "{name}");
         assert_eq!(
             context["supplementalGroups"],
             if is_envoy { json!([9]) } else { Value::Null },

@@ -43,7 +43,9 @@ impl Site {
         let server = ApiServer::start().await?;
         server.install_gateway_api().await?;
         let cilium = Cilium::start(&server).await?;
-        let (objects, made, secrets) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let objects = Vec::new();
+        let made = BTreeSet::new();
+        let secrets = BTreeSet::new();
         let mut site = Self {
             server,
             cilium,
@@ -202,12 +204,11 @@ impl Site {
                 .filter_map(|condition| condition["reason"].as_str().map(str::to_owned))
                 .collect()
         };
-        let good = |route: &Value| {
+        self.until((GATEWAY, kind, namespace), route, |route| {
             reason(route).iter().all(|reason| reason == wanted) && !reason(route).is_empty()
-        };
-        self.until((GATEWAY, kind, namespace), route, good)
-            .await
-            .map(drop)
+        })
+        .await
+        .map(drop)
     }
 }
 
@@ -218,12 +219,13 @@ fn is_served(object: &Value) -> bool {
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    let good = |listener: &Value| is_true(listener, "Accepted") && is_true(listener, "Programmed");
     let current = condition(&object["status"], "Programmed").is_some_and(|programmed| {
         programmed["observedGeneration"] == object["metadata"]["generation"]
     });
     listeners.len() == object["spec"]["listeners"].as_array().map_or(0, Vec::len)
-        && listeners.iter().all(good)
+        && listeners
+            .iter()
+            .all(|listener| is_true(listener, "Accepted") && is_true(listener, "Programmed"))
         && is_true(&object["status"], "Programmed")
         && current
 }
@@ -259,14 +261,9 @@ async fn cilium_takes_what_is_made_for_a_tenant_and_keeps_a_loser_off() -> Resul
         .await?;
 
     // Every listener is accepted: `http`, two hosts, and one for passthrough.
-    let gateway_is_served = |gateway: &Value| {
+    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", |gateway| {
         is_served(gateway) && gateway["spec"]["listeners"][3]["name"] == "tls-api"
-    };
-    site.until(
-        (GATEWAY, "Gateway", "tenant-a"),
-        "cozystack",
-        gateway_is_served,
-    )
+    })
     .await?;
     site.accepted("tenant-a", "app", "Accepted").await?;
     site.accepted("tenant-a", "cozystack-http-redirect", "Accepted")
@@ -360,29 +357,25 @@ async fn cilium_takes_the_listener_sets_that_hosts_spill_into() -> Result<()> {
     site.cilium
         .give_address(&site.server, "tenant-a", "cozystack")
         .await?;
-    let full = |gateway: &Value| {
+    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", |gateway| {
         let listeners = gateway["spec"]["listeners"].as_array().map(Vec::len);
         is_served(gateway)
             && listeners == Some(64)
             && gateway["status"]["attachedListenerSets"] == 1
-    };
-    site.until((GATEWAY, "Gateway", "tenant-a"), "cozystack", full)
-        .await?;
-    let rest = |set: &Value| {
-        is_served(set) && set["spec"]["listeners"].as_array().map(Vec::len) == Some(17)
-    };
+    })
+    .await?;
     site.until(
         (GATEWAY, "ListenerSet", "tenant-a"),
         "cozystack-overflow-1",
-        rest,
+        |set| is_served(set) && set["spec"]["listeners"].as_array().map(Vec::len) == Some(17),
     )
     .await?;
-    let all = |config: &Value| {
+    site.config(|config| {
         hosts
             .iter()
             .all(|host| backends(config, host) == web("tenant-b"))
-    };
-    site.config(all).await?;
+    })
+    .await?;
     Ok(())
 }
 
@@ -392,25 +385,25 @@ fn plain(config: &Value, hostname: &str) -> BTreeSet<(String, String)> {
     let plain = resources.filter(|resource| resource["name"] == "listener-insecure");
     let hosts =
         plain.flat_map(|resource| resource["virtualHosts"].as_array().into_iter().flatten());
-    let is = |host: &&Value| {
-        host["domains"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|domain| domain == hostname)
-    };
     let routes = hosts
-        .filter(is)
+        .filter(|host| {
+            host["domains"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .any(|domain| domain == hostname)
+        })
         .flat_map(|host| host["routes"].as_array().into_iter().flatten());
-    let told = |route: &Value| {
-        let path = ["prefix", "pathSeparatedPrefix", "path"]
-            .map(|kind| route["match"][kind].as_str().unwrap_or_default());
-        let to = route["route"]["cluster"]
-            .as_str()
-            .or(route["redirect"]["schemeRedirect"].as_str());
-        (path.concat(), to.unwrap_or_default().to_owned())
-    };
-    routes.map(told).collect()
+    routes
+        .map(|route| {
+            let path = ["prefix", "pathSeparatedPrefix", "path"]
+                .map(|kind| route["match"][kind].as_str().unwrap_or_default());
+            let to = route["route"]["cluster"]
+                .as_str()
+                .or(route["redirect"]["schemeRedirect"].as_str());
+            (path.concat(), to.unwrap_or_default().to_owned())
+        })
+        .collect()
 }
 
 /// HTTP-01 challenges reach us through routes, and Cilium still serves all that it served before.

@@ -236,15 +236,14 @@ fn domains(config: &Value, namespace: &str) -> BTreeSet<String> {
 
 /// Returns our verdict on a route, by the last statuses.
 fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
-    let is = |object: &&Value| {
-        object["kind"] == route.kind
-            && object["metadata"]["name"] == route.name
-            && object["metadata"]["namespace"] == route.namespace
-    };
     let status = site
         .statuses
         .iter()
-        .find(is)
+        .find(|object| {
+            object["kind"] == route.kind
+                && object["metadata"]["name"] == route.name
+                && object["metadata"]["namespace"] == route.namespace
+        })
         .with_context(|| format!("no status of {}", route.name))?;
     let parents = status["status"]["parents"].as_array().into_iter().flatten();
     let reasons = parents.filter_map(|parent| {
@@ -257,15 +256,18 @@ fn told(site: &Site, route: &Refused) -> Result<BTreeSet<String>> {
 
 /// Checks that Cilium wrote a status of a route.
 async fn is_seen(site: &Site, route: &Refused) -> Result<()> {
-    let seen = |object: &Value| {
-        let parents = object["status"]["parents"].as_array().into_iter().flatten();
-        parents.into_iter().any(|parent| {
-            parent["controllerName"] == CONTROLLER && condition(parent, "Accepted").is_some()
-        })
-    };
-    site.until((GATEWAY, route.kind, route.namespace), route.name, seen)
-        .await
-        .map(drop)
+    site.until(
+        (GATEWAY, route.kind, route.namespace),
+        route.name,
+        |object| {
+            let parents = object["status"]["parents"].as_array().into_iter().flatten();
+            parents.into_iter().any(|parent| {
+                parent["controllerName"] == CONTROLLER && condition(parent, "Accepted").is_some()
+            })
+        },
+    )
+    .await
+    .map(drop)
 }
 
 struct Mode {
@@ -407,7 +409,8 @@ async fn in_mode(mode: Mode) -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_with_a_certificate_for_each_host() -> Result<()> {
-    let (spec, annotations) = (json!({}), json!({}));
+    let spec = json!({});
+    let annotations = json!({});
     in_mode(Mode {
         name: "http01",
         spec,
@@ -421,7 +424,8 @@ async fn a_refused_hostname_is_not_served_with_a_certificate_for_each_host() -> 
 #[tokio::test]
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_with_certificates_of_the_internal_ca() -> Result<()> {
-    let (spec, annotations) = (json!({}), json!({"gatewright.io/issuer": "internal-ca"}));
+    let spec = json!({});
+    let annotations = json!({"gatewright.io/issuer": "internal-ca"});
     in_mode(Mode {
         name: "internal-ca",
         spec,
@@ -436,7 +440,8 @@ async fn a_refused_hostname_is_not_served_with_certificates_of_the_internal_ca()
 #[ignore = "needs Kubernetes and Cilium's controllers: e2e/tools install"]
 async fn a_refused_hostname_is_not_served_under_a_wildcard_certificate_by_dns01() -> Result<()> {
     let dns01 = json!({"provider": "cloudflare", "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}});
-    let (spec, annotations) = (json!({"certMode": "dns01", "dns01": dns01}), json!({}));
+    let spec = json!({"certMode": "dns01", "dns01": dns01});
+    let annotations = json!({});
     in_mode(Mode {
         name: "dns01",
         spec,

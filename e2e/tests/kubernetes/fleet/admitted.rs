@@ -92,7 +92,8 @@ async fn of_namespaces_that_a_gateway_admits_the_first_keeps_a_hostname() -> Res
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, other) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let other = free_port()?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}}))
         .await?;
@@ -176,10 +177,10 @@ async fn of_namespaces_that_a_gateway_admits_the_first_keeps_a_hostname() -> Res
         .await?;
     until_answered(other, "nobody.example", "mallory").await?;
     server.put(listener_set("mallory", other, SET)).await?;
-    let refused =
-        |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "HostnameConflict";
     cluster
-        .until(GATEWAY, "ListenerSet", "mallory", "set", refused)
+        .until(GATEWAY, "ListenerSet", "mallory", "set", |o| {
+            told(&o["status"]["listeners"][0], "Accepted").0 == "HostnameConflict"
+        })
         .await?;
     let check = async || -> Result<()> {
         let before = mallory.requests();

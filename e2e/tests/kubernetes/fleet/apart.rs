@@ -120,11 +120,10 @@ struct Clients {
 
 impl Clients {
     fn start(address: SocketAddr, host: &'static str, owner: &'static str) -> Self {
-        let (stop, answered) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicUsize::new(0)),
-        );
-        let (until, count) = (stop.clone(), answered.clone());
+        let stop = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicUsize::new(0));
+        let until = stop.clone();
+        let count = answered.clone();
         let task = tokio::spawn(async move {
             let mut failed = Vec::new();
             while !until.load(Ordering::Relaxed) {
@@ -214,7 +213,8 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
 
     // A Gateway of each fleet. Clients of both are served from here on, whatever happens to the
     // control plane.
-    let (shop, bank) = ("shop.example.org", "bank.example.org");
+    let shop = "shop.example.org";
+    let bank = "bank.example.org";
     let ports = [free_port()?, free_port()?];
     let mut echos = Vec::new();
     for (name, class, port, host) in [
@@ -235,9 +235,10 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
         .await?;
     give(&cluster, "banking", "edge-own", BACKEND).await?;
     for namespace in ["shopping", "banking"] {
-        let programmed = |o: &Value| is_true(&o["status"], "Programmed");
         let gateway = cluster
-            .until(GATEWAY, "Gateway", namespace, "edge", programmed)
+            .until(GATEWAY, "Gateway", namespace, "edge", |o| {
+                is_true(&o["status"], "Programmed")
+            })
             .await?;
         let text = gateway["status"]["conditions"].to_string();
         assert!(
@@ -252,10 +253,8 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
 
     // A request over ADS for a secret of the other fleet's Gateway is answered like one for a
     // missing name.
-    let (of_shared, of_own) = (
-        keys_of(&cluster, "gatewright-envoy").await?,
-        keys_of(&cluster, SERVICE).await?,
-    );
+    let of_shared = keys_of(&cluster, "gatewright-envoy").await?;
+    let of_own = keys_of(&cluster, SERVICE).await?;
     until_told(
         &cluster,
         &of_shared,
@@ -340,7 +339,8 @@ async fn refuse(client: &mut DeltaClient, clusters: &[&str], text: &str) -> Resu
             message: text.to_owned(),
             details: Vec::new(),
         });
-        let (type_url, response_nonce) = (response.type_url, response.nonce);
+        let type_url = response.type_url;
+        let response_nonce = response.nonce;
         client
             .request(DeltaDiscoveryRequest {
                 type_url,

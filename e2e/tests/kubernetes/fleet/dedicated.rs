@@ -16,10 +16,8 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    let (alice, bob) = (
-        Echo::start_on("alice", BACKEND).await?,
-        Echo::start_on("bob", BACKEND).await?,
-    );
+    let alice = Echo::start_on("alice", BACKEND).await?;
+    let bob = Echo::start_on("bob", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -91,8 +89,11 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
         ("v1", "Service", "edge-own"),
         ("discovery.k8s.io/v1", "EndpointSlice", "edge-own-v4"),
     ] {
-        let has = |o: &Value| o["metadata"]["labels"]["team"] == "blue";
-        let there = cluster.until(version, kind, "alice", name, has).await?;
+        let there = cluster
+            .until(version, kind, "alice", name, |o| {
+                o["metadata"]["labels"]["team"] == "blue"
+            })
+            .await?;
         assert_eq!(there["metadata"]["annotations"]["example.org/pool"], "a");
     }
     api.patch(

@@ -171,8 +171,10 @@ fn pod_named(namespace: &str, name: &str) -> Value {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn an_endpoint_is_the_pod_that_it_names_or_nothing_is_sent_there() -> Result<()> {
-    let (alices, mallorys, next, node) =
-        ("198.18.0.41", "198.18.0.42", "198.18.0.43", "198.18.0.44");
+    let alices = "198.18.0.41";
+    let mallorys = "198.18.0.42";
+    let next = "198.18.0.43";
+    let node = "198.18.0.44";
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     server

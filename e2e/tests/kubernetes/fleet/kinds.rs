@@ -210,7 +210,8 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
     server
         .put(gateway("default", "own", 443, &["web.example.org"]))
         .await?;
-    let (mut cluster_ip, mut first) = (Value::Null, Value::Null);
+    let mut cluster_ip = Value::Null;
+    let mut first = Value::Null;
     for step in steps() {
         let Step {
             name,
@@ -235,27 +236,25 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
                 json!({"fleet": "Dedicated", "service": service}),
             ))
             .await?;
-        let listener = |port: &u16| {
+        let listeners: Vec<Value> = wanted.iter().map(|port| {
             json!({"name": format!("l{port}"), "protocol": "HTTPS", "port": port, "hostname": "web.example.org",
                 "tls": {"certificateRefs": [{"name": "cert"}]}})
-        };
-        let listeners: Vec<Value> = wanted.iter().map(listener).collect();
+        }).collect();
         change(
             &cluster,
             "default",
             json!({"spec": {"listeners": listeners, "addresses": addresses}}),
         )
         .await?;
-        let right = |o: &Value| {
-            like(o)
-                && ports(o).iter().eq(wanted
-                    .iter()
-                    .map(|port| u64::from(*port))
-                    .collect::<Vec<_>>()
-                    .iter())
-        };
         let there = cluster
-            .until("v1", "Service", "default", "edge-own", right)
+            .until("v1", "Service", "default", "edge-own", |o| {
+                like(o)
+                    && ports(o).iter().eq(wanted
+                        .iter()
+                        .map(|port| u64::from(*port))
+                        .collect::<Vec<_>>()
+                        .iter())
+            })
             .await?;
         if let Some(given) = given {
             give(&cluster, "default", "edge-own", given).await?;
@@ -265,47 +264,42 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         if first.is_null() {
             (first, cluster_ip) = (target, there["spec"]["clusterIP"].clone());
         } else {
-            assert_eq!(
-                (&target, &there["spec"]["clusterIP"]),
-                (&first, &cluster_ip),
-                "{name}"
-            );
+            assert_eq!(target, first, "{name}");
+            assert_eq!(there["spec"]["clusterIP"], cluster_ip, "{name}");
         }
         let reached = match (given, reason) {
             (_, "AddressNotUsable" | "AddressNotAssigned") => Value::Null,
             (Some(ip), _) => json!(ip),
             (None, _) => cluster_ip.clone(),
         };
-        let said = |o: &Value| {
-            let (why, what) = told(&o["status"], "Programmed");
-            why == reason
-                && what.contains(text)
-                && is_new(o)
-                && o["status"]["addresses"][0]["value"] == reached
-        };
         cluster
-            .until(GATEWAY, "Gateway", "default", "edge", said)
+            .until(GATEWAY, "Gateway", "default", "edge", |o| {
+                let (why, what) = told(&o["status"], "Programmed");
+                why == reason
+                    && what.contains(text)
+                    && is_new(o)
+                    && o["status"]["addresses"][0]["value"] == reached
+            })
             .await?;
         // A node forwards connections from outside to the endpoints that say its name, if the
         // policy is Local.
         for (family, envoys) in [("v4", &envoys_v4), ("v6", &envoys_v6)] {
             let number = target_numbers(&there);
-            let right = |o: &Value| {
-                let numbers: Vec<&Value> = o["ports"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .map(|p| &p["port"])
-                    .collect();
-                o["endpoints"] == *envoys && json!(numbers) == number
-            };
             cluster
                 .until(
                     "discovery.k8s.io/v1",
                     "EndpointSlice",
                     "default",
                     &format!("edge-own-{family}"),
-                    right,
+                    |o| {
+                        let numbers: Vec<&Value> = o["ports"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .map(|p| &p["port"])
+                            .collect();
+                        o["endpoints"] == *envoys && json!(numbers) == number
+                    },
                 )
                 .await?;
         }
@@ -344,11 +338,10 @@ async fn a_service_takes_every_form_and_keeps_its_ports() -> Result<()> {
         .uid
         .context("a UID")?;
     services.delete("edge-own", &Default::default()).await?;
-    let anew = |o: &Value| {
-        o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old
-    };
     cluster
-        .until("v1", "Service", "default", "edge-own", anew)
+        .until("v1", "Service", "default", "edge-own", |o| {
+            o["spec"]["loadBalancerClass"] == "example.org/b" && o["metadata"]["uid"] != *old
+        })
         .await?;
     give(&cluster, "default", "edge-own", BACKEND).await?;
     cluster

@@ -64,11 +64,14 @@ pub(crate) async fn tenant(
 }
 
 fn gateway(namespace: &str, class: &str, port: u16, hosts: &[&str]) -> Value {
-    let listener = |(index, host): (usize, &&str)| {
-        json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
+    let listeners: Vec<Value> = hosts
+        .iter()
+        .enumerate()
+        .map(|(index, host)| {
+            json!({"name": format!("l{index}"), "protocol": "HTTPS", "port": port, "hostname": host,
             "tls": {"certificateRefs": [{"name": "cert"}]}})
-    };
-    let listeners: Vec<Value> = hosts.iter().enumerate().map(listener).collect();
+        })
+        .collect();
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": namespace},
         "spec": {"gatewayClassName": class, "listeners": listeners}})
 }

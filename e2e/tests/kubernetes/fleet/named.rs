@@ -90,10 +90,8 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
     dedicated(&cluster).await?;
-    let (nora, nils) = (
-        Echo::start_on("nora", BACKEND).await?,
-        Echo::start_on("nils", BACKEND).await?,
-    );
+    let nora = Echo::start_on("nora", BACKEND).await?;
+    let nils = Echo::start_on("nils", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -116,9 +114,10 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         json!({"spec": {"infrastructure": infrastructure()}}),
     )
     .await?;
-    let refused = |o: &Value| told(&o["status"], "Accepted").0 == "InvalidParameters";
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", refused)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            told(&o["status"], "Accepted").0 == "InvalidParameters"
+        })
         .await?;
     let (_, text) = told(&edge["status"], "Accepted");
     assert!(
@@ -212,11 +211,14 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .until(GATEWAY, "Gateway", "nils", "edge", programmed)
         .await?;
     assert_eq!(
-        (
-            answer(at(first), HOST).await?,
-            answer(at(second), HOST).await?
-        ),
-        ("nora".into(), "nils".into())
+        answer(at(first), HOST).await?,
+        "nora",
+        "the first Service leads to its Gateway"
+    );
+    assert_eq!(
+        answer(at(second), HOST).await?,
+        "nils",
+        "the second one to its own"
     );
 
     // A second Gateway of Nora's on the same Service: on a port of its own it is served, on the
@@ -295,13 +297,12 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .await?
         .delete("front", &Default::default())
         .await?;
-    let gone = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .starts_with("Service nora/front is not there: create it")
-    };
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", gone)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .starts_with("Service nora/front is not there: create it")
+        })
         .await?;
     assert_eq!(told(&edge["status"], "Programmed").0, "AddressNotAssigned");
     assert!(
@@ -333,11 +334,10 @@ async fn gateways_stand_on_services_that_they_name() -> Result<()> {
         .await?
         .patch("front", &Default::default(), &selector)
         .await?;
-    let selects = |o: &Value| {
-        condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable")
-    };
     let edge = cluster
-        .until(GATEWAY, "Gateway", "nora", "edge", selects)
+        .until(GATEWAY, "Gateway", "nora", "edge", |o| {
+            condition(&o["status"], "Programmed").is_some_and(|c| c["reason"] == "AddressNotUsable")
+        })
         .await?;
     let (_, text) = told(&edge["status"], "Programmed");
     assert!(text.contains("Service nora/front has a selector"), "{text}");

@@ -100,7 +100,8 @@ async fn a_listener_for_all_names_answers_for_none_that_the_platform_granted_to_
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, https) = (free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
     let all = json!([
         listener("http", "HTTP", http, ""),
         listener("https", "HTTPS", https, "*.example")
@@ -125,13 +126,12 @@ async fn a_listener_for_all_names_answers_for_none_that_the_platform_granted_to_
         .server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice", "labels": label}}))
         .await?;
-    let told = |o: &Value| {
-        o["status"]
-            .to_string()
-            .contains("serves no names that the platform granted")
-    };
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", told)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            o["status"]
+                .to_string()
+                .contains("serves no names that the platform granted")
+        })
         .await?;
     let kept = async |host: &str| {
         for probe in probes(host) {
@@ -164,7 +164,9 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let (http, https, other) = (free_port()?, free_port()?, free_port()?);
+    let http = free_port()?;
+    let https = free_port()?;
+    let other = free_port()?;
     // Mallory's Gateway is older; her names are added later.
     let mallory = tenant(
         &cluster,
@@ -265,14 +267,13 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
             json!({"spec": {"listeners": listeners}}),
         )
         .await?;
-        let current = |o: &Value| {
-            let listener = &o["status"]["listeners"][0];
-            listener["conditions"][0]["observedGeneration"] == o["metadata"]["generation"]
-                && told(listener, "Accepted").0 == reason
-                && (reason != "Accepted" || is_true(listener, "Programmed"))
-        };
         cluster
-            .until(GATEWAY, "Gateway", "mallory", "edge", current)
+            .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+                let listener = &o["status"]["listeners"][0];
+                listener["conditions"][0]["observedGeneration"] == o["metadata"]["generation"]
+                    && told(listener, "Accepted").0 == reason
+                    && (reason != "Accepted" || is_true(listener, "Programmed"))
+            })
             .await
             .context(what)?;
         for probe in [
@@ -325,9 +326,10 @@ async fn no_namespace_takes_a_name_or_a_port_that_another_had_first() -> Result<
     .await?;
     let mut controller = cluster.controller("two")?;
     controller.line("xDS at").await?;
-    let refused = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == lost;
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", refused)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            told(&o["status"]["listeners"][0], "Accepted").0 == lost
+        })
         .await?;
     let https = SocketAddr::from(([127, 0, 0, 1], https));
     assert_eq!(answer(Probe::https(https, EXACT)).await?, "alice");

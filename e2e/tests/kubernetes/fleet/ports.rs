@@ -29,10 +29,8 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     server
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
-    let (petra, paul) = (
-        Echo::start_on("petra", BACKEND).await?,
-        Echo::start_on("paul", BACKEND).await?,
-    );
+    let petra = Echo::start_on("petra", BACKEND).await?;
+    let paul = Echo::start_on("paul", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -95,13 +93,14 @@ async fn nobody_takes_the_port_of_a_dedicated_gateway() -> Result<()> {
     services
         .patch("edge-own", &Default::default(), &Patch::Merge(&stolen))
         .await?;
-    let differs = |o: &Value| target(o).is_some_and(|target| target != port);
     for _ in 0..10 {
         assert_eq!(answer(address, "web.example.org").await?, "petra");
     }
     assert_ne!(target(&own), Some(port));
     cluster
-        .until("v1", "Service", "ruth", "edge-own", differs)
+        .until("v1", "Service", "ruth", "edge-own", |o| {
+            target(o).is_some_and(|target| target != port)
+        })
         .await?;
     assert_eq!(answer(address, "web.example.org").await?, "petra");
     let still = cluster
@@ -129,7 +128,8 @@ async fn a_port_that_the_service_of_the_envoys_lacks_is_told_until_it_is_added()
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "gatewright-envoy", "namespace": "gatewright-system"},
             "spec": {"type": "LoadBalancer", "ports": ports}})
     };
-    let (port, more) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let more = free_port()?;
     server.put(ports(&[80, 443])).await?;
     give(&cluster, "gatewright-system", "gatewright-envoy", BACKEND).await?;
     let echo = Echo::start_on("web", BACKEND).await?;
@@ -210,7 +210,8 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     server
         .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
         .await?;
-    let (port, free) = (free_port()?, free_port()?);
+    let port = free_port()?;
+    let free = free_port()?;
     let spec = json!({"fleet": "Shared", "ports": [{"port": port, "protocol": "TLS"}]});
     server.put(parameters("mine", spec)).await?;
     server
@@ -231,11 +232,10 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
             "spec": {"gatewayClassName": "spoken", "listeners": [plain(port), plain(free)]}}))
         .await?;
     let reason = |o: &Value, at: usize| told(&o["status"]["listeners"][at], "Accepted").0;
-    let refused = |o: &Value| {
-        (reason(o, 0), reason(o, 1)) == ("UnsupportedProtocol".into(), "Accepted".into())
-    };
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", refused)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            (reason(o, 0), reason(o, 1)) == ("UnsupportedProtocol".into(), "Accepted".into())
+        })
         .await?;
 
     tenant(&cluster, "alice", "spoken", port, &["web.example.org"]).await?;
@@ -256,9 +256,10 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
     server
         .put(parameters("mine", json!({"fleet": "Shared"})))
         .await?;
-    let conflict = |o: &Value| reason(o, 0) == "ProtocolConflict";
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", conflict)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            reason(o, 0) == "ProtocolConflict"
+        })
         .await?;
     assert_eq!(
         answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?,

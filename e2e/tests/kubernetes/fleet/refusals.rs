@@ -51,13 +51,12 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
     server
         .put(gateway("anna", "own", 443, &["web.example.org"]))
         .await?;
-    let refused = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .contains("exceeded quota")
-    };
     let annas = cluster
-        .until(GATEWAY, "Gateway", "anna", "edge", refused)
+        .until(GATEWAY, "Gateway", "anna", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .contains("exceeded quota")
+        })
         .await?;
     let (reason, text) = told(&annas["status"], "Programmed");
     assert_eq!(reason, "AddressNotAssigned");
@@ -147,13 +146,12 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
         .context("a list")?
         .push(second);
     server.put(wider).await?;
-    let refused = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .contains("port 8443 is not for you")
-    };
     let annas = cluster
-        .until(GATEWAY, "Gateway", "anna", "edge", refused)
+        .until(GATEWAY, "Gateway", "anna", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .contains("port 8443 is not for you")
+        })
         .await?;
     assert_eq!(
         annas["status"]["addresses"][0]["value"], BACKEND,
@@ -212,11 +210,10 @@ async fn the_refusal_of_a_service_is_in_the_status_of_its_gateway_until_it_is_ac
     server
         .put(gateway("clara", "own", 443, &["web.example.org"]))
         .await?;
-    let refused = |o: &Value| {
-        users(o).contains("not allowed: ") && users(o).contains("resource \"services\"")
-    };
     cluster
-        .until(GATEWAY, "Gateway", "clara", "edge", refused)
+        .until(GATEWAY, "Gateway", "clara", "edge", |o| {
+            users(o).contains("not allowed: ") && users(o).contains("resource \"services\"")
+        })
         .await?;
     let rules = json!({"rules": full.data["rules"]});
     roles
@@ -275,13 +272,12 @@ async fn foreign_objects_under_our_names_are_left_and_reported() -> Result<()> {
             target(o).is_some()
         })
         .await?;
-    let theirs = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .contains("EndpointSlice default/edge-own-v4 belongs to another owner")
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", theirs)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .contains("EndpointSlice default/edge-own-v4 belongs to another owner")
+        })
         .await?;
     let slices = server
         .api("discovery.k8s.io/v1", "EndpointSlice", "default")
@@ -291,23 +287,21 @@ async fn foreign_objects_under_our_names_are_left_and_reported() -> Result<()> {
         json!(["192.0.2.9"])
     );
     slices.delete("edge-own-v4", &Default::default()).await?;
-    let ours = |o: &Value| o["endpoints"][0]["addresses"] == json!([BACKEND]);
     cluster
         .until(
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "default",
             "edge-own-v4",
-            ours,
+            |o| o["endpoints"][0]["addresses"] == json!([BACKEND]),
         )
         .await?;
-    let no_address = |o: &Value| {
-        told(&o["status"], "Programmed")
-            .1
-            .contains("has no address yet")
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", no_address)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            told(&o["status"], "Programmed")
+                .1
+                .contains("has no address yet")
+        })
         .await?;
 
     // The fleet changes: our objects are deleted, and nothing else.

@@ -32,13 +32,12 @@ async fn assigned(
     addresses: &Value,
     reason: &str,
 ) -> Result<Value> {
-    let good = |gateway: &Value| {
-        let status = &gateway["status"];
-        let there = status["addresses"].as_array().cloned().unwrap_or_default();
-        json!(there) == *addresses && told(status, "AddressesAssigned").0 == reason
-    };
     cluster
-        .until(GATEWAY, "Gateway", namespace, "edge", good)
+        .until(GATEWAY, "Gateway", namespace, "edge", |gateway| {
+            let status = &gateway["status"];
+            let there = status["addresses"].as_array().cloned().unwrap_or_default();
+            json!(there) == *addresses && told(status, "AddressesAssigned").0 == reason
+        })
         .await
 }
 
@@ -47,9 +46,10 @@ fn address(value: &Value, routability: &str) -> Value {
 }
 
 async fn service(cluster: &Cluster, namespace: &str, kind: &str) -> Result<Value> {
-    let is = |o: &Value| o["spec"]["type"] == kind;
     cluster
-        .until("v1", "Service", namespace, "edge-own", is)
+        .until("v1", "Service", namespace, "edge-own", |o| {
+            o["spec"]["type"] == kind
+        })
         .await
 }
 

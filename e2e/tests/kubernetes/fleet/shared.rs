@@ -14,10 +14,8 @@ use super::{GATEWAY, answer, gateway, tenant};
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()> {
     let cluster = Cluster::start().await?;
-    let (alice, bob) = (
-        Echo::start_on("alice", BACKEND).await?,
-        Echo::start_on("bob", BACKEND).await?,
-    );
+    let alice = Echo::start_on("alice", BACKEND).await?;
+    let bob = Echo::start_on("bob", BACKEND).await?;
     // A name that one gives up is the next one's at once.
     let mut controller = cluster.controller_with("one", &["--hostname-hold", "0"])?;
     controller.line("xDS at").await?;
@@ -53,9 +51,11 @@ async fn gateways_of_the_shared_fleet_are_told_apart_by_hostnames() -> Result<()
         })
         .await?;
     let lost = condition(&bobs["status"]["listeners"][1], "Accepted").context("it has one")?;
+    assert_eq!(lost["status"], json!("False"), "the loser is not accepted");
     assert_eq!(
-        (&lost["status"], &lost["reason"]),
-        (&json!("False"), &json!("HostnameConflict"))
+        lost["reason"],
+        json!("HostnameConflict"),
+        "because of the hostname"
     );
     assert!(
         !lost["message"].to_string().contains("alice"),

@@ -105,9 +105,10 @@ async fn an_owner_that_cannot_be_recorded_holds_up_nobody_else() -> Result<()> {
 
     refuse(&cluster.server).await?;
     tenant(&cluster, "mallory", "gatewright", port, &[REFUSED]).await?;
-    let waits = |o: &Value| told(&o["status"]["listeners"][0], "Accepted").0 == "Pending";
     cluster
-        .until(GATEWAY, "Gateway", "mallory", "edge", waits)
+        .until(GATEWAY, "Gateway", "mallory", "edge", |o| {
+            told(&o["status"]["listeners"][0], "Accepted").0 == "Pending"
+        })
         .await?;
     let ready = controller
         .until_told("/readyz", 200, "have no owner and are not served")

@@ -143,13 +143,12 @@ async fn what_admission_makes_of_the_objects_of_own_envoys_is_told_and_corrected
             .await?;
         mutation.end(&server).await?;
         // No event of ours brings the correction: the write is tried again by itself.
-        let is_right = |object: &Value| {
-            ["spec", "automountServiceAccountToken"]
-                .iter()
-                .all(|part| object[part] == right[part])
-        };
         server
-            .until(place, &name, LIMIT, is_right)
+            .until(place, &name, LIMIT, |object| {
+                ["spec", "automountServiceAccountToken"]
+                    .iter()
+                    .all(|part| object[part] == right[part])
+            })
             .await
             .with_context(|| format!("{kind} {path}"))?;
         server

@@ -39,7 +39,8 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
             ))
             .await
     };
-    let (name, wait) = (name_of("bank"), LIMIT);
+    let name = name_of("bank");
+    let wait = LIMIT;
     isolated(json!({"replicas": 2})).await?;
     server.put(class("isolated")).await?;
     server.put(gateway("bank", "isolated", None)).await?;
@@ -52,11 +53,14 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
         .until(AUTOSCALER, &name, wait, |o| o["spec"]["maxReplicas"] == 4)
         .await?;
     assert_eq!(
-        (
-            &there["spec"]["minReplicas"],
-            &there["spec"]["scaleTargetRef"]["name"]
-        ),
-        (&json!(1), &json!(name))
+        there["spec"]["minReplicas"],
+        json!(1),
+        "the least number is the class's"
+    );
+    assert_eq!(
+        there["spec"]["scaleTargetRef"]["name"],
+        json!(name),
+        "it scales the Deployment"
     );
     server
         .until(DEPLOYMENT, &name, wait, |o| {
@@ -77,11 +81,12 @@ async fn their_number_is_the_autoscalers_as_long_as_there_is_one() -> Result<()>
     until_pods(&server, "bank", 3).await?;
     isolated(json!({"autoscaling": {"minReplicas": 1, "maxReplicas": 4}, "labels": {"team": "a"}}))
         .await?;
-    let rolled = |o: &Value| {
-        o["spec"]["template"]["metadata"]["labels"]["team"] == "a"
-            && o["status"]["updatedReplicas"] == 3
-    };
-    let there = server.until(DEPLOYMENT, &name, wait, rolled).await?;
+    let there = server
+        .until(DEPLOYMENT, &name, wait, |o| {
+            o["spec"]["template"]["metadata"]["labels"]["team"] == "a"
+                && o["status"]["updatedReplicas"] == 3
+        })
+        .await?;
     assert!(scaled(&there), "{there}");
     until_pods(&server, "bank", 3).await?;
 

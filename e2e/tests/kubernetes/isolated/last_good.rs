@@ -242,13 +242,12 @@ async fn envoys_of_every_fleet_are_told_what_was_last_good_for_them() -> Result<
     ] {
         let (seen, found) = told(xds, keys, &names).await?;
         assert_eq!(found, [host(whose)].into(), "secrets for {whose}");
-        let strange = |name: &&String| {
-            TENANTS
-                .iter()
-                .any(|(other, _)| name.contains(other) && *other != whose)
-        };
         assert_eq!(
-            seen.iter().find(strange),
+            seen.iter().find(|name| {
+                TENANTS
+                    .iter()
+                    .any(|(other, _)| name.contains(other) && *other != whose)
+            }),
             None,
             "of somebody else, told to {whose}"
         );

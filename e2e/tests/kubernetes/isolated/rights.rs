@@ -162,7 +162,7 @@ async fn the_token_of_the_controller_runs_no_pods_but_envoys_of_the_template() -
             )
         }),
         ("a container less", |d| {
-            drop(list(d, "/spec/template/spec/containers").pop())
+            list(d, "/spec/template/spec/containers").pop();
         }),
         ("an init container more", |d| {
             push(

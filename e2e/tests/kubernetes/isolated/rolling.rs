@@ -101,10 +101,8 @@ async fn replicas_are_replaced_under_load_and_clients_of_no_view_notice() -> Res
     for (namespace, class) in [("shop", "gatewright"), ("bank", "isolated")] {
         tenant(&server, &kubelet, namespace, &echo).await?;
         server.put(gateway(namespace, class, None)).await?;
-        let (address, host) = (
-            until_programmed(&server, namespace).await?,
-            format!("{namespace}.example.org"),
-        );
+        let address = until_programmed(&server, namespace).await?;
+        let host = format!("{namespace}.example.org");
         until_served(&Probe::http((address, 80).into(), &host), 200).await?;
         until_served(&Probe::https((address, 443).into(), &host), 200).await?;
         served.push((

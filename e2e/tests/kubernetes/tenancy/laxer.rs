@@ -78,8 +78,10 @@ async fn unreadable_objects_take_nothing_away() -> Result<()> {
             &["web.lax.example.org"],
         ))
         .await?;
-    let taken = async || Ok(told(&cluster, "cozy-lax").await? == Some(json!("True")));
-    until("the route has its host", taken).await?;
+    until("the route has its host", async || {
+        Ok(told(&cluster, "cozy-lax").await? == Some(json!("True")))
+    })
+    .await?;
     assert_eq!(
         label(&cluster, "cozy-lax").await?.as_deref(),
         Some("tenant-lax")
@@ -136,13 +138,15 @@ async fn unreadable_objects_take_nothing_away() -> Result<()> {
     );
 
     server.put(tomorrow).await?;
-    let late = async || Ok(owned(server, "tenant-lax").await?.len() == there.len() + 1);
-    until("mended, it goes on: another host has its certificate", late).await?;
-    let mended = |o: &Value| {
-        condition(&o["status"], "Ready").is_some_and(|ready| ready["reason"] != "InvalidSpec")
-    };
+    until(
+        "mended, it goes on: another host has its certificate",
+        async || Ok(owned(server, "tenant-lax").await?.len() == there.len() + 1),
+    )
+    .await?;
     cluster
-        .until(TENANT, "TenantGateway", "tenant-lax", "cozystack", mended)
+        .until(TENANT, "TenantGateway", "tenant-lax", "cozystack", |o| {
+            condition(&o["status"], "Ready").is_some_and(|ready| ready["reason"] != "InvalidSpec")
+        })
         .await?;
     Ok(())
 }

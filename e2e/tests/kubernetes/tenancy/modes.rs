@@ -169,7 +169,8 @@ async fn apply(server: &ApiServer, case: &Case) -> Result<String> {
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("cozy-{}", case.mode)}}))
         .await?;
-    let (wildcard, child) = (format!("*.{apex}"), format!("*.child.{apex}"));
+    let wildcard = format!("*.{apex}");
+    let child = format!("*.child.{apex}");
     server
         .put(tls_secret(&space, "wildcard", &[&apex, &wildcard, &child])?)
         .await?;
@@ -230,9 +231,10 @@ async fn led_to(cluster: &Cluster, case: &Case) -> Result<()> {
         } else {
             CERT_MANAGER
         };
-        let there = |object: &Value| object.pointer(pointer) == Some(value);
         cluster
-            .until(api_version, kind, &space, name, there)
+            .until(api_version, kind, &space, name, |object| {
+                object.pointer(pointer) == Some(value)
+            })
             .await?;
     }
     // The attached namespace has the label, and the annotation of its TenantGateway.

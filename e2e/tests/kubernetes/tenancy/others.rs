@@ -212,9 +212,10 @@ async fn taken_over(cluster: &Cluster, before: &BTreeMap<String, Value>) -> Resu
         .count();
     assert_eq!(deleted, 0);
     // Old statuses are updated.
-    let all = |o: &Value| o["status"]["listeners"].as_array().map(Vec::len) == Some(fixed.len());
     cluster
-        .until(TENANT, "TenantGateway", NS, "cozystack", all)
+        .until(TENANT, "TenantGateway", NS, "cozystack", |o| {
+            o["status"]["listeners"].as_array().map(Vec::len) == Some(fixed.len())
+        })
         .await?;
     cluster
         .until(GATEWAY, "HTTPRoute", NS, "web", is_told_of_its_own_alone)
@@ -302,11 +303,11 @@ async fn left_alone_is(cluster: &Cluster, name: &str, kind: &str, mut object: Va
     }
     // Once it is deleted, ours is made in its place.
     api.delete(&object_name, &Default::default()).await?;
-    let owned =
-        |object: &Value| object["metadata"]["ownerReferences"][0]["kind"] == "TenantGateway";
     let api_version = object["apiVersion"].as_str().unwrap_or_default();
     cluster
-        .until(api_version, kind, &space, &object_name, owned)
+        .until(api_version, kind, &space, &object_name, |object| {
+            object["metadata"]["ownerReferences"][0]["kind"] == "TenantGateway"
+        })
         .await?;
     Ok(())
 }
@@ -478,10 +479,14 @@ async fn claims(cluster: &Cluster) -> Result<()> {
             .await?
             .list(&Default::default())
             .await?;
-        let of_it = |event: &&DynamicObject| {
-            event.data["reason"] == "HostnameConflict" && event.data["regarding"]["name"] == "web"
-        };
-        anyhow::Ok(all.iter().filter(of_it).count())
+        anyhow::Ok(
+            all.iter()
+                .filter(|event| {
+                    event.data["reason"] == "HostnameConflict"
+                        && event.data["regarding"]["name"] == "web"
+                })
+                .count(),
+        )
     };
     until("an Event tells it", async || Ok(events().await? == 1)).await?;
     // The winner is deleted, and the other gets the hostname.
@@ -566,7 +571,8 @@ async fn fought_over(cluster: &Cluster) -> Result<()> {
         ..PatchParams::default()
     };
     let tenants = server.api(TENANT, "TenantGateway", NS).await?;
-    let (deadline, mut edits) = (Instant::now() + Duration::from_secs(120), 0);
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let mut edits = 0;
     let is_told = |object: &DynamicObject| {
         condition(&object.data["status"], "Ready")
             .is_some_and(|ready| ready["reason"] == "ContestedByAnotherWriter")

@@ -28,10 +28,8 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (winner, loser) = (
-        Echo::start_on("winner", BACKEND).await?,
-        Echo::start_on("loser", BACKEND).await?,
-    );
+    let winner = Echo::start_on("winner", BACKEND).await?;
+    let loser = Echo::start_on("loser", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (mut envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -74,9 +72,10 @@ async fn from_a_tenant_gateway_to_https_and_ready() -> Result<()> {
             .first()
             .map(|parent| parent["conditions"][0]["reason"].clone())
     };
-    let accepted = |object: &Value| reason_of(object) == Some(json!("Accepted"));
     cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", accepted)
+        .until(GATEWAY, "HTTPRoute", "tenant-own-b", "web", |object| {
+            reason_of(object) == Some(json!("Accepted"))
+        })
         .await?;
     // It keeps the name against a smaller one.
     server
@@ -152,10 +151,8 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (calls, pages) = (
-        Echo::start_on("calls", BACKEND).await?,
-        Echo::start_on("pages", BACKEND).await?,
-    );
+    let calls = Echo::start_on("calls", BACKEND).await?;
+    let pages = Echo::start_on("pages", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
@@ -188,9 +185,10 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
         })
         .await?;
     let secret = listener_of(&gateway, host).unwrap_or_default();
-    let held = |o: &Value| o["type"] == "kubernetes.io/tls" && o["data"]["tls.key"].is_string();
     cluster
-        .until("v1", "Secret", "tenant-rpc", &secret, held)
+        .until("v1", "Secret", "tenant-rpc", &secret, |o| {
+            o["type"] == "kubernetes.io/tls" && o["data"]["tls.key"].is_string()
+        })
         .await?;
     let https: SocketAddr = format!("{address}:443").parse()?;
     let call = || {
@@ -214,17 +212,16 @@ async fn a_grpc_route_has_its_host_with_a_listener_and_a_certificate() -> Result
     server
         .put(route("tenant-rpc-b", "web", "tenant-rpc", &[host]))
         .await?;
-    let lost = |o: &Value| {
-        let parents = o["status"]["parents"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        parents
-            .iter()
-            .any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
-    };
     cluster
-        .until(GATEWAY, "HTTPRoute", "tenant-rpc-b", "web", lost)
+        .until(GATEWAY, "HTTPRoute", "tenant-rpc-b", "web", |o| {
+            let parents = o["status"]["parents"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            parents
+                .iter()
+                .any(|parent| parent["conditions"][0]["reason"] == "HostnameConflict")
+        })
         .await?;
     let answer = call().send().await?;
     assert!(
@@ -371,17 +368,16 @@ async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
     let address = own_address();
     let cluster = cluster().await?.reached_at(address.into());
     let server = &cluster.server;
-    let (alice, mallory) = (
-        Echo::start_on("alice", BACKEND).await?,
-        Echo::start_on("mallory", BACKEND).await?,
-    );
+    let alice = Echo::start_on("alice", BACKEND).await?;
+    let mallory = Echo::start_on("mallory", BACKEND).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("xDS at").await?;
     let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
     server
         .apply(include_str!("../../../../deploy/gatewayclass.yaml"))
         .await?;
-    let (apex, host) = ("plain.example.org", "web.plain.example.org");
+    let apex = "plain.example.org";
+    let host = "web.plain.example.org";
     namespace(server, "tenant-plain", apex).await?;
     member(server, "tenant-plain-a", "tenant-plain", apex).await?;
     member(server, "tenant-plain-m", "tenant-plain", apex).await?;
@@ -438,16 +434,15 @@ async fn a_listener_set_takes_no_plain_http_of_another_tenant() -> Result<()> {
             "spec": {"parentRefs": [{"kind": "ListenerSet", "name": "set"}],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    let refused = |o: &serde_json::Value| {
-        o["status"]["conditions"].is_array() && !is_true(&o["status"], "Accepted")
-            || o["status"]["listeners"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|l| l["name"] == "plain" && !is_true(l, "Accepted"))
-    };
     cluster
-        .until(GATEWAY, "ListenerSet", "tenant-plain-m", "set", refused)
+        .until(GATEWAY, "ListenerSet", "tenant-plain-m", "set", |o| {
+            o["status"]["conditions"].is_array() && !is_true(&o["status"], "Accepted")
+                || o["status"]["listeners"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .any(|l| l["name"] == "plain" && !is_true(l, "Accepted"))
+        })
         .await?;
     for path in ["/", "/.well-known/acme-challenge/token"] {
         let answer = Probe::http(http, host).path(path).send().await?;

@@ -48,7 +48,8 @@ async fn a_steady_state_writes_nothing_whatever_others_say() -> Result<()> {
     }
     let before = cluster.quiet().await?;
 
-    let (began, mut edits) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut edits = 0;
     while began.elapsed() < STEADY {
         rewrite(server, &space(edits), edits).await?;
         edits += 1;

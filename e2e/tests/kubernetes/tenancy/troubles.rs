@@ -137,7 +137,8 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
         ))
     };
     let hosts = |objects: &BTreeMap<String, String>| objects.keys().cloned().collect::<Vec<_>>();
-    let (whole, killed) = (all("whole").await?, all("killed").await?);
+    let whole = all("whole").await?;
+    let killed = all("killed").await?;
     assert_eq!(hosts(&whole), hosts(&killed));
     assert_eq!(
         placed(server, "tenant-whole", "whole").await?,
@@ -193,8 +194,11 @@ pub(crate) async fn placed(server: &ApiServer, space: &str, name: &str) -> Resul
             .as_array()
             .cloned()
             .unwrap_or_default();
-        let host = |listener: &Value| Some(listener["hostname"].as_str()?.replace(name, ""));
-        all.extend(listeners.iter().filter_map(host));
+        all.extend(
+            listeners
+                .iter()
+                .filter_map(|listener| Some(listener["hostname"].as_str()?.replace(name, ""))),
+        );
     }
     all.sort();
     Ok(all)

@@ -23,7 +23,8 @@ use e2e::tenants::{
 
 /// A TenantGateway with so many hosts, named after its story.
 async fn story(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
-    let (space, apex) = (format!("tenant-{name}"), format!("{name}.example.org"));
+    let space = format!("tenant-{name}");
+    let apex = format!("{name}.example.org");
     namespace(server, &space, &apex).await?;
     server.put(tenant(&space, json!({"apex": apex}))).await?;
     burst(server, &space, &apex, 0..hosts).await
@@ -32,10 +33,14 @@ async fn story(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
 /// Waits for Gateway, redirect, Issuer, and a Certificate for each host.
 async fn until_hosts(server: &ApiServer, name: &str, hosts: usize) -> Result<()> {
     let space = format!("tenant-{name}");
-    let there = async || Ok(owned(server, &space).await?.len() == hosts + 3);
-    until(&format!("{name} has {hosts} hosts"), there).await?;
-    let placed = async || Ok(placed(server, &space, name).await?.len() == hosts);
-    until(&format!("{name} has {hosts} listeners"), placed).await
+    until(&format!("{name} has {hosts} hosts"), async || {
+        Ok(owned(server, &space).await?.len() == hosts + 3)
+    })
+    .await?;
+    until(&format!("{name} has {hosts} listeners"), async || {
+        Ok(placed(server, &space, name).await?.len() == hosts)
+    })
+    .await
 }
 
 async fn same(server: &ApiServer, one: &str, other: &str) -> Result<()> {

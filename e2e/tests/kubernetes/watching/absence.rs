@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use e2e::apiserver::proxy::Proxy;
 use e2e::cluster::{ACCOUNT, Cluster, condition};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::dedicated::put_gateway;
@@ -49,10 +49,10 @@ async fn settled() -> Result<Cluster> {
     })
     .await?;
     // No Envoy connects, which is reported after a while.
-    let told =
-        |o: &Value| condition(&o["status"], "Programmed").is_some_and(|c| c["status"] == "False");
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", told)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            condition(&o["status"], "Programmed").is_some_and(|c| c["status"] == "False")
+        })
         .await?;
     quiet(&cluster, 0).await?;
     Ok(cluster)

@@ -155,7 +155,8 @@ async fn removed_and_reinstalled_definitions_end_in_the_same_state() -> Result<(
     })
     .await?;
     quiet(&cluster, 0).await?;
-    let (before, uid) = (all(server).await?, service_uid(server).await?);
+    let before = all(server).await?;
+    let uid = service_uid(server).await?;
     let deleted = || {
         anyhow::Ok(
             cluster
@@ -166,11 +167,14 @@ async fn removed_and_reinstalled_definitions_end_in_the_same_state() -> Result<(
         )
     };
     assert_eq!(
-        (
-            controller.state("TLSRoute").await?,
-            controller.probe("/readyz").await?.0
-        ),
-        ("complete".into(), 200)
+        controller.state("TLSRoute").await?,
+        "complete",
+        "the definition is watched again"
+    );
+    assert_eq!(
+        controller.probe("/readyz").await?.0,
+        200,
+        "the replica is ready"
     );
     assert_eq!(controller.state("BackendTLSPolicy").await?, "complete");
 

@@ -126,9 +126,10 @@ async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<(
         .until(GATEWAY, "Gateway", "default", "one", served)
         .await?;
     for (version, kind, _) in routes.iter().filter(|(_, kind, _)| *kind != "UDPRoute") {
-        let accepted = |o: &Value| is_true(&o["status"]["parents"][0], "Accepted");
         cluster
-            .until(&group(version), kind, "default", "one", accepted)
+            .until(&group(version), kind, "default", "one", |o| {
+                is_true(&o["status"]["parents"][0], "Accepted")
+            })
             .await?;
     }
     cluster
@@ -197,7 +198,9 @@ async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<
             .put(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}))
             .await
     };
-    let (edge, http, https) = (free_port()?, free_port()?, free_port()?);
+    let edge = free_port()?;
+    let http = free_port()?;
+    let https = free_port()?;
     let allowed = json!({"namespaces": {"from": "Same"}});
     let gateway = |allowed: &Value| {
         json!({"gatewayClassName": "gatewright", "allowedListeners": allowed,
@@ -261,7 +264,8 @@ async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<
             .unwrap_or_default()
     };
     set_is(&|set| {
-        let (plain, secure) = (entry(set, "plain"), entry(set, "secure"));
+        let plain = entry(set, "plain");
+        let secure = entry(set, "secure");
         is_true(&plain, "Programmed")
             && reason(&secure, "ResolvedRefs") == Some(json!("RefNotPermitted"))
     })

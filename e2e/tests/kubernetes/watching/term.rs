@@ -61,12 +61,9 @@ async fn a_replica_that_cannot_renew_the_lease_writes_nothing_when_another_may_h
         next += 10;
     }
     let all = server.requests()?;
-    let is_renewal = |r: &&e2e::apiserver::Request| {
-        r.user == ACCOUNT && r.verb == "update" && r.resource == "leases"
-    };
     let renewed = all
         .iter()
-        .filter(is_renewal)
+        .filter(|r| r.user == ACCOUNT && r.verb == "update" && r.resource == "leases")
         .map(|r| r.at)
         .max()
         .context("it was renewed")?;

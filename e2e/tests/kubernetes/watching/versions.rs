@@ -133,12 +133,11 @@ async fn a_kind_that_is_served_in_another_version_is_the_same_kind() -> Result<(
         .await?;
     // An event of a grant arrives in any version.
     grants.delete("grant", &Default::default()).await?;
-    let refused = |o: &Value| {
-        let refs = e2e::cluster::condition(&o["status"]["listeners"][0], "ResolvedRefs");
-        refs.is_some_and(|refs| refs["reason"] == "RefNotPermitted")
-    };
     cluster
-        .until(GATEWAY, "Gateway", "default", "edge", refused)
+        .until(GATEWAY, "Gateway", "default", "edge", |o| {
+            let refs = e2e::cluster::condition(&o["status"]["listeners"][0], "ResolvedRefs");
+            refs.is_some_and(|refs| refs["reason"] == "RefNotPermitted")
+        })
         .await?;
     for kind in ["TLSRoute", "ReferenceGrant"] {
         assert!(

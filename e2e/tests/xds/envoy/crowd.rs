@@ -45,10 +45,8 @@ impl Drop for Crowd {
 async fn twenty_thousand_idle_connections_of_an_envoys_own_address_keep_it_out_for_no_time() {
     let mut served = Served::over_tls(Limits::default());
     let generation = served.publish(vec![eds_cluster("web"), endpoints("web", 1)], vec![]);
-    let (port, roots) = (
-        served.tls().port,
-        served.tls().authority.certificate().to_owned(),
-    );
+    let port = served.tls().port;
+    let roots = served.tls().authority.certificate().to_owned();
     for node in ["before", "among"] {
         show(served.dir(), node, &served.tls().client(IDENTITY), &roots);
     }

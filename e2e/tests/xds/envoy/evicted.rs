@@ -56,7 +56,8 @@ fn host(number: usize) -> String {
 impl Edge {
     /// Starts an Envoy with hosts whose chains have so many bytes besides the leaf.
     async fn start(limits: Limits, bytes: usize) -> Edge {
-        let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+        let now = SystemTime::now();
+        let hour = Duration::from_secs(3600);
         let authority = xds::Authority::new("test", hour, now).expect("an authority");
         let pair = authority
             .issue_server(&["*.evicted.test".to_owned()], hour, now)

@@ -19,7 +19,8 @@ impl Drop for Killed {
 #[ignore = "needs Envoy"]
 async fn the_example_of_the_readme_serves_an_envoy() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (socket, port) = (dir.path().join("xds.sock"), free_port());
+    let socket = dir.path().join("xds.sock");
+    let port = free_port();
     let example = Command::new(env!("CARGO_BIN_EXE_xds_example"))
         .arg(&socket)
         .arg(port.to_string())

@@ -14,7 +14,6 @@ use envoy_types::pb::google::protobuf::Any;
 use futures::StreamExt;
 use prost::Message;
 use serde_json::Value;
-use xds::Resource;
 
 const SCOPES: usize = 10_000;
 const SECRETS: usize = 2_000;
@@ -34,10 +33,8 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let (questions, answers) = (
-            child.stdin.take().expect("piped"),
-            child.stdout.take().expect("piped"),
-        );
+        let questions = child.stdin.take().expect("piped");
+        let answers = child.stdout.take().expect("piped");
         Process {
             child,
             questions,
@@ -96,9 +93,12 @@ fn total(state: &Value, what: &str) -> u64 {
 #[ignore = "needs Envoy"]
 async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_byte() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (socket, file) = (dir.path().join("xds.sock"), dir.path().join("resources"));
-    let (plain, tls) = (free_port(), free_port());
-    let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+    let socket = dir.path().join("xds.sock");
+    let file = dir.path().join("resources");
+    let plain = free_port();
+    let tls = free_port();
+    let now = SystemTime::now();
+    let hour = Duration::from_secs(3600);
     let authority = xds::Authority::new("test", hour, now).expect("an authority");
     let pair = authority
         .issue_server(&["*.killed.test".to_owned()], hour, now)
@@ -111,16 +111,17 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
             http_listener("plain", plain, scoped()),
             on_demand_listener("tls", tls, inline()),
         ]);
-    let encoded = |r: Resource| discovery::Resource {
-        name: r.name().into(),
-        resource: Some(Any {
-            type_url: r.kind().type_url().into(),
-            value: r.body().to_vec(),
-        }),
-        ..Default::default()
-    };
     let all = discovery::DeltaDiscoveryResponse {
-        resources: resources.map(encoded).collect(),
+        resources: resources
+            .map(|r| discovery::Resource {
+                name: r.name().into(),
+                resource: Some(Any {
+                    type_url: r.kind().type_url().into(),
+                    value: r.body().to_vec(),
+                }),
+                ..Default::default()
+            })
+            .collect(),
         ..Default::default()
     };
     std::fs::write(&file, all.encode_to_vec()).expect("the directory is ours");
@@ -154,15 +155,9 @@ async fn a_killed_server_comes_back_under_ten_thousand_resources_and_resends_no_
 
     let mut server = Process::start(&socket, &file);
     let state = server.settled(SECRETS).await;
-    assert_eq!(
-        (
-            total(&state, "sent"),
-            total(&state, "bytes"),
-            total(&state, "removed")
-        ),
-        (0, 0, 0),
-        "{state:#}"
-    );
+    assert_eq!(total(&state, "sent"), 0, "{state:#}");
+    assert_eq!(total(&state, "bytes"), 0, "{state:#}");
+    assert_eq!(total(&state, "removed"), 0, "{state:#}");
     handshake(tls, root, &host(SECRETS))
         .await
         .expect("a name nobody had asked for");

@@ -21,7 +21,8 @@ use xds::{Cache, Kind, Resource};
 #[ignore = "needs Envoy"]
 async fn a_route_through_an_eds_cluster_is_live_when_acknowledged_and_goes_again() {
     let mut fleet = Served::default();
-    let (front, back) = (free_port(), free_port());
+    let front = free_port();
+    let back = free_port();
     let envoy = Envoy::of(&fleet, "one");
     // The backend is a second listener of the same Envoy.
     let generation = fleet.publish(
@@ -107,9 +108,12 @@ async fn a_bad_cluster_among_a_hundred_is_held_back_alone_and_heals() {
     let generation = fleet.publish(clusters, vec![]);
     let found = rejection(&mut events).await;
     assert_eq!(
-        (found.kind, &*found.name, &*found.node),
-        (Kind::Cluster, "culprit", "one")
+        found.kind,
+        Kind::Cluster,
+        "the refused resource is a cluster"
     );
+    assert_eq!(&*found.name, "culprit", "it is the culprit");
+    assert_eq!(&*found.node, "one", "the Envoy that refused it is named");
     assert!(found.text.contains("EDS config"), "{}", found.text);
     fleet.live(generation, 1).await;
     assert_eq!(
@@ -154,7 +158,8 @@ async fn a_bad_scope_among_a_hundred_keeps_its_last_good_version() {
     let generation = fleet.publish(changed.chain([scope("new", prefix())]).collect(), vec![]);
     let found = rejection(&mut events).await;
     assert!(found.text.contains("missing )"), "{}", found.text);
-    assert_eq!((found.kind, &*found.name), (Kind::Scope, "s7"));
+    assert_eq!(found.kind, Kind::Scope, "the refused resource is a scope");
+    assert_eq!(&*found.name, "s7", "it is the culprit");
     fleet.live(generation, 1).await;
     assert_eq!(
         status(port, "x-key: s7\r\n"),
@@ -199,7 +204,8 @@ async fn a_bad_secret_among_a_hundred_is_held_back_alone() {
     let generation = fleet.publish(resources, vec![]);
     let found = rejection(&mut events).await;
     assert!(found.text.contains("KEY_VALUES_MISMATCH"), "{}", found.text);
-    assert_eq!((found.kind, &*found.name), (Kind::Secret, "sds/test/s42"));
+    assert_eq!(found.kind, Kind::Secret, "the refused resource is a secret");
+    assert_eq!(&*found.name, "sds/test/s42", "it is the culprit");
     fleet.live(generation, 1).await;
     assert_eq!(fleet.cache.progress(&fleet.view).rejections.len(), 1);
     let dump = envoy.admin("/config_dump?resource=dynamic_active_secrets&mask=name");

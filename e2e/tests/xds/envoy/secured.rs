@@ -25,7 +25,8 @@ fn answering(port: u16, status: u32) -> Resource {
 #[ignore = "needs Envoy"]
 async fn two_envoys_of_different_views_get_each_its_own_under_the_same_names() {
     let mut served = Served::over_tls(Limits::default());
-    let (theirs, ports) = (View::new("theirs"), [free_port(), free_port()]);
+    let theirs = View::new("theirs");
+    let ports = [free_port(), free_port()];
     served
         .tls()
         .views
@@ -210,10 +211,8 @@ async fn certificates_of_both_sides_change_under_traffic() {
     assert_eq!(status(port, ""), 200);
 
     // Requests and configuration changes continue meanwhile.
-    let (ended, requests) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicUsize::new(0)),
-    );
+    let ended = Arc::new(AtomicBool::new(false));
+    let requests = Arc::new(AtomicUsize::new(0));
     let traffic = {
         let (ended, requests) = (ended.clone(), requests.clone());
         std::thread::spawn(move || {

@@ -168,10 +168,8 @@ async fn a_grpc_channel_is_configured_follows_a_change_and_survives_a_restart_of
         .stdout(Stdio::piped())
         .spawn()
         .expect("Python starts");
-    let (mut calls, answers) = (
-        child.stdin.take().expect("piped"),
-        child.stdout.take().expect("piped"),
-    );
+    let mut calls = child.stdin.take().expect("piped");
+    let answers = child.stdout.take().expect("piped");
     let _killed = Killed(child);
     let mut answers = BufReader::new(answers).lines();
     let mut answer = move || answers.next().expect("it still runs").expect("a line");

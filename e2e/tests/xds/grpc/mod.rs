@@ -77,7 +77,8 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     served.live(generation, 1).await;
     let rejections = served.cache.progress(&served.view).rejections;
     assert_eq!(rejections.len(), 1);
-    assert_eq!((&*rejections[0].name, &*rejections[0].node), ("c", "snake"));
+    assert_eq!(&*rejections[0].name, "c", "the refused resource is named");
+    assert_eq!(&*rejections[0].node, "snake", "its client is named");
     assert_eq!(&*rejections[0].text, "python will not have c");
     let generation = served.publish(vec![cluster("c", "")], vec![(Kind::Cluster, "a".into())]);
     client.until("Cluster", |held| held.keys().eq(["b", "c", "d", "e"]));
@@ -87,9 +88,11 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
     // Names: an existing resource is sent, a missing one is reported as removed, at once.
     client.send(json!({"kind": "ClusterLoadAssignment", "names": ["x", "missing"]}));
     let answer = client.until("ClusterLoadAssignment", |held| held.keys().eq(["x"]));
+    assert_eq!(answer.came, vec!["x".to_owned()], "the resource comes");
     assert_eq!(
-        (answer.came, answer.gone),
-        (vec!["x".to_owned()], vec!["missing".to_owned()])
+        answer.gone,
+        vec!["missing".to_owned()],
+        "the missing one is said to be gone"
     );
     client.send(json!({"kind": "Secret", "names": ["host.test", "Host.test", "*"]}));
     client.until("Secret", |held| held.keys().eq(["host.test"]));
@@ -116,9 +119,11 @@ async fn a_foreign_incremental_client_holds_its_view_and_is_taken_at_its_word() 
         .collect::<BTreeMap<_, _>>();
     client.send(json!({"kind": "Cluster", "names": ["*"], "holds": lost}));
     let answer = client.next();
+    assert!(answer.came.is_empty(), "nothing comes");
     assert_eq!(
-        (answer.came, answer.gone),
-        (vec![], vec!["lost".to_owned()])
+        answer.gone,
+        vec!["lost".to_owned()],
+        "the lost resource is said to be gone"
     );
     served.publish(vec![cluster("d", "changed")], vec![]);
     let answer = client.next();

@@ -23,13 +23,12 @@ impl CertificateManager {
     }
 
     fn opened(&self, name: &str) -> Result<Opened, String> {
-        let unknown = || {
+        self.named.get(name).unwrap_or_else(|| {
             Err(format!(
                 "no ACME issuer is called {name:?}: there are {}",
                 names(&self.named)
             ))
-        };
-        self.named.get(name).unwrap_or_else(unknown)
+        })
     }
 
     /// Creates another account for an issuer whose account was closed by the CA, or whose key is

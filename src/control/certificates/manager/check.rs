@@ -28,18 +28,19 @@ impl CertificateManager {
             (Ok(resolved), None) => (resolved.id, Vec::new()),
             (Ok(resolved), Some(opened)) => {
                 let found = join_all(want.hostnames.iter().map(|name| look(&opened, name))).await;
-                let problems = |found: Result<_, Failure>| {
-                    found.unwrap_or_else(|failure| vec![failure.message])
-                };
-                (resolved.id, found.into_iter().flat_map(problems).collect())
+                (
+                    resolved.id,
+                    found
+                        .into_iter()
+                        .flat_map(|found| found.unwrap_or_else(|failure| vec![failure.message]))
+                        .collect(),
+                )
             }
         };
         let secret = want.secret.to_string();
-        // A failure of the planning alone would repeat the findings of this check.
-        let planned = |id: &CertificateId| self.keeper.last_failure(id).is_some();
         let has_failed = want
             .names()
-            .is_ok_and(|names| planned(&id_of(want, &names)));
+            .is_ok_and(|names| planned(&id_of(want, &names), &self.keeper));
         let row = report
             .certificates
             .iter()
@@ -64,6 +65,11 @@ impl CertificateManager {
             }
         }
     }
+}
+
+/// A failure of the planning alone would repeat the findings of this check.
+fn planned(id: &CertificateId, keeper: &std::sync::Arc<acme::keeper::Keeper>) -> bool {
+    keeper.last_failure(id).is_some()
 }
 
 /// Returns the message for a host for which no issuer is to issue a certificate.

@@ -21,12 +21,15 @@ impl CertificateManager {
     /// Takes in the certificates that Envoys refuse, by Secret. Those that no issuer of ours issues
     /// are ignored.
     pub fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
-        let is_new = |(secret, refused): &(ObjectName, RefusedCertificate)| {
-            let wanted = self
-                .requests(|requests| requests.wanted_for(secret, &|issuer| self.resolve(issuer)));
-            wanted.is_some_and(|want| !self.keeper.knows_refused(&want.id, &refused.serial))
-        };
-        let new: BTreeMap<_, _> = refused.into_iter().filter(is_new).collect();
+        let new: BTreeMap<_, _> = refused
+            .into_iter()
+            .filter(|(secret, refused)| {
+                let wanted = self.requests(|requests| {
+                    requests.wanted_for(secret, &|issuer| self.resolve(issuer))
+                });
+                wanted.is_some_and(|want| !self.keeper.knows_refused(&want.id, &refused.serial))
+            })
+            .collect();
         if !new.is_empty() {
             self.refused
                 .lock()

@@ -82,12 +82,10 @@ impl Tenancy {
         dirty.claims.extend(self.claims.within(&name));
         // Its apex is on the wildcard certificates of the TenantGateways that it inherits from.
         if let Some(gateway) = self.namespaces.gateway_of(&name) {
-            let wildcard =
-                |t: &&ObjectName| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host());
             dirty.tenants.extend(
                 self.tenants
                     .in_namespace(&gateway)
-                    .filter(wildcard)
+                    .filter(|t| self.tenants.resolved(t).is_some_and(|v| !v.mode.per_host()))
                     .cloned(),
             );
         }
@@ -114,12 +112,10 @@ impl Tenancy {
     /// parameters of that key, which prevents another issuance.
     fn take_key(&mut self, name: ObjectName, ours: bool, dirty: &mut Dirty) {
         if self.secrets.set_key(&name, ours) {
-            let wildcard =
-                |tenant: &&ObjectName| *name.name == *names::wildcard_certificate(&tenant.name);
             dirty.tenants.extend(
                 self.tenants
                     .in_namespace(&name.namespace)
-                    .filter(wildcard)
+                    .filter(|tenant| *name.name == *names::wildcard_certificate(&tenant.name))
                     .cloned(),
             );
             let certificate = Derived {

@@ -195,10 +195,9 @@ impl Tenancy {
             // It belongs to the Namespace, and is to be deleted when the TenantGateway is.
             return there && self.tenant_of(derived).is_none_or(decided);
         }
-        let named = |name: &&ObjectName| self.tenants.is_uid_of(uid, name);
         self.tenants
             .in_namespace(&derived.name.namespace)
-            .find(named)
+            .find(|name| self.tenants.is_uid_of(uid, name))
             .is_some_and(decided)
     }
 
@@ -215,15 +214,14 @@ impl Tenancy {
     /// The TenantGateways at which a host may be claimed and whose challenges a route forwards to
     /// us.
     pub fn solved(&self, host: &Hostname) -> Vec<&ObjectName> {
-        let solves = |tenant: &&ObjectName| {
-            self.tenants
-                .resolved(tenant)
-                .is_some_and(|valid| valid.template.solving.is_some())
-        };
         self.hosts
             .named(host)
             .map(|id| &self.hosts[id].host().tenant)
-            .filter(solves)
+            .filter(|tenant| {
+                self.tenants
+                    .resolved(tenant)
+                    .is_some_and(|valid| valid.template.solving.is_some())
+            })
             .collect()
     }
 

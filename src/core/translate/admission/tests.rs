@@ -28,7 +28,7 @@ fn name(text: &str) -> Hostname {
 
 /// Listeners: name, port, protocol, hostname.
 fn gateway(listeners: &[(&str, u16, &str, &str)]) -> Value {
-    let listener = |(name, port, protocol, host): &(&str, u16, &str, &str)| {
+    fn listener((name, port, protocol, host): &(&str, u16, &str, &str)) -> Value {
         let mut listener = json!({"name": name, "protocol": protocol, "port": port,
             "allowedRoutes": {"namespaces": {"from": "All"}}});
         if !host.is_empty() {
@@ -38,7 +38,7 @@ fn gateway(listeners: &[(&str, u16, &str, &str)]) -> Value {
             listener["tls"] = json!({"mode": "Passthrough"});
         }
         listener
-    };
+    }
     let listeners: Vec<Value> = listeners.iter().map(listener).collect();
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "infra"},
         "spec": {"gatewayClassName": "g", "listeners": listeners}})
@@ -146,10 +146,12 @@ impl Site {
 
     /// `Accepted` of a route: its reason and message.
     fn told(&self, route: &Value) -> (&'static str, String) {
-        let text = |field: &str| route["metadata"][field].as_str().expect("a text");
+        fn text<'a>(field: &str, route: &'a Value) -> &'a str {
+            route["metadata"][field].as_str().expect("a text")
+        }
         let key = ObjectKey::new(
             Kind::HTTPRoute,
-            ObjectName::new(text("namespace"), text("name")),
+            ObjectName::new(text("namespace", route), text("name", route)),
         );
         let StatusBody::Route(status) = self.engine.status(&key).expect("a status").body else {
             panic!("a route's")
@@ -180,12 +182,11 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
         site.put(theirs.clone());
         for port in [80, 8080] {
             assert_eq!(
-                (
-                    &*site.served(port, "a.x.org"),
-                    &*site.served(port, "m.x.org")
-                ),
-                ("alice", "mallory")
+                &*site.served(port, "a.x.org"),
+                "alice",
+                "alice has her host"
             );
+            assert_eq!(&*site.served(port, "m.x.org"), "mallory", "mallory has his");
         }
         let (reason, text) = site.told(&theirs);
         assert_eq!(reason, "HostnameConflict");
@@ -203,9 +204,11 @@ fn a_hostname_belongs_to_the_routes_of_whoever_was_first_on_every_port() {
         site.now += Duration::from_secs(3600);
         site.apply(Vec::new());
         assert_eq!(
-            (&*site.served(80, "a.x.org"), site.told(&theirs).0),
-            ("mallory", "Accepted")
+            &*site.served(80, "a.x.org"),
+            "mallory",
+            "the freed host is mallory's"
         );
+        assert_eq!(site.told(&theirs).0, "Accepted", "he is told so");
     }
 }
 
@@ -217,8 +220,14 @@ fn within_a_namespace_rules_are_merged_and_the_listeners_own_namespace_is_always
     let own = route("infra", 7, "", &["a.x.org"], "/status");
     site.put(own.clone());
     assert_eq!(
-        (&*site.served(80, "a.x.org"), site.told(&own).0),
-        ("alice+infra", "Accepted")
+        &*site.served(80, "a.x.org"),
+        "alice+infra",
+        "the rules of both are merged"
+    );
+    assert_eq!(
+        site.told(&own).0,
+        "Accepted",
+        "the route of the listener's namespace is accepted"
     );
 }
 
@@ -231,12 +240,24 @@ fn an_owned_hostname_is_excluded_from_wider_hostnames_of_others() {
     // Alice has the hostname on one port alone; on the other the listener's own namespace answers.
     site.put(route("alice", 9, "wide", &["a.x.org"], "/"));
     assert_eq!(
-        (&*site.served(8080, "a.x.org"), &*site.served(80, "a.x.org")),
-        ("alice", "infra")
+        &*site.served(8080, "a.x.org"),
+        "alice",
+        "the owner is served"
     );
     assert_eq!(
-        (&*site.served(8080, "b.x.org"), &*site.served(80, "b.x.org")),
-        ("mallory", "infra+mallory")
+        &*site.served(80, "a.x.org"),
+        "infra",
+        "her host is not mallory's on the other port"
+    );
+    assert_eq!(
+        &*site.served(8080, "b.x.org"),
+        "mallory",
+        "another name below the wildcard is mallory's"
+    );
+    assert_eq!(
+        &*site.served(80, "b.x.org"),
+        "infra+mallory",
+        "the installation is served beside him"
     );
     // Her wildcard owns the names below it; names below the listener's own hostname belong to no
     // one namespace.
@@ -244,28 +265,38 @@ fn an_owned_hostname_is_excluded_from_wider_hostnames_of_others() {
     let below = route("mallory", 1, "", &["in.a.x.org"], "/below");
     site.put(below.clone());
     assert_eq!(
-        (
-            &*site.served(8080, "in.a.x.org"),
-            &*site.served(80, "in.a.x.org")
-        ),
-        ("alice", "infra")
+        &*site.served(8080, "in.a.x.org"),
+        "alice",
+        "what is below the owner's wildcard is hers"
+    );
+    assert_eq!(
+        &*site.served(80, "in.a.x.org"),
+        "infra",
+        "it is not mallory's on the other port"
     );
     assert_eq!(site.told(&below).0, "HostnameConflict");
     site.put(
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory",
         "labels": {HOST_LABEL: "in.a.x.org"}}}),
     );
+    assert_eq!(site.told(&below).0, "Accepted", "the platform gave it");
     assert_eq!(
-        (site.told(&below).0, &*site.served(80, "in.a.x.org")),
-        ("Accepted", "mallory"),
+        &*site.served(80, "in.a.x.org"),
+        "mallory",
         "the platform gave it"
     );
     site.delete(&everything);
     site.now += Duration::from_secs(3600);
     site.apply(Vec::new());
     assert_eq!(
-        (&*site.served(80, "a.x.org"), &*site.served(8080, "b.x.org")),
-        ("infra", "nobody")
+        &*site.served(80, "a.x.org"),
+        "infra",
+        "the host of alice is not mallory's"
+    );
+    assert_eq!(
+        &*site.served(8080, "b.x.org"),
+        "nobody",
+        "the route has no other port"
     );
 }
 
@@ -274,28 +305,31 @@ fn a_route_without_hostnames_has_no_name_that_the_platform_granted_to_another_na
     let mut site = Site::new(Fleet::Own, Recording::ThisProcess);
     site.put(route("mallory", 1, "", &[], "/"));
     assert_eq!(site.served(80, "n.a.org"), "mallory", "nobody has it");
-    let label = |host: &str| {
+    fn label(host: &str) -> Value {
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice",
         "labels": {HOST_LABEL: host}}})
-    };
+    }
     site.put(label("a.org"));
     assert_eq!(
         [80, 8080].map(|port| site.served(port, "*.a.org")),
         ["nobody"; 2],
         "hers, also without a route"
     );
-    assert_eq!(
-        (&*site.served(80, "a.org"), &*site.served(80, "n.b.org")),
-        ("nobody", "mallory"),
-        "nothing else is"
-    );
+    assert_eq!(&*site.served(80, "a.org"), "nobody", "nothing else is");
+    assert_eq!(&*site.served(80, "n.b.org"), "mallory", "nothing else is");
     let listed = route("mallory", 1, "", &["n.a.org", "*.n.a.org"], "/listed");
     site.put(listed.clone());
     assert_eq!(site.told(&listed).0, "HostnameConflict");
     site.put(route("alice", 9, "", &["n.a.org"], "/"));
     assert_eq!(
-        (&*site.served(80, "n.a.org"), &*site.served(80, "*.a.org")),
-        ("alice", "nobody")
+        &*site.served(80, "n.a.org"),
+        "alice",
+        "the granted name is alice's"
+    );
+    assert_eq!(
+        &*site.served(80, "*.a.org"),
+        "nobody",
+        "her wildcard is not mallory's"
     );
     site.put(label("c.org"));
     assert_eq!(
@@ -317,15 +351,19 @@ fn a_wildcard_as_wide_as_the_listener_or_a_public_suffix_takes_no_name_below() {
     ));
     let hers = route("alice", 9, "", &["a.x.org", "a.z.org"], "/");
     site.put(hers.clone());
-    assert_eq!(
-        (site.told(&hers).0, &*site.served(80, "a.z.org")),
-        ("Accepted", "alice")
-    );
+    assert_eq!(site.told(&hers).0, "Accepted", "her route is accepted");
+    assert_eq!(&*site.served(80, "a.z.org"), "alice", "alice is served");
     let late = route("alice", 9, "", &["a.y.net"], "/late");
     site.put(late.clone());
     assert_eq!(
-        (site.told(&late).0, &*site.served(80, "a.y.net")),
-        ("HostnameConflict", "mallory")
+        site.told(&late).0,
+        "HostnameConflict",
+        "the later route conflicts"
+    );
+    assert_eq!(
+        &*site.served(80, "a.y.net"),
+        "mallory",
+        "the first one is served"
     );
 }
 
@@ -343,7 +381,11 @@ fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
         route("mallory", 9, "http", &["b.x.org"], "/mb"),
     ];
     both.iter().for_each(|route| site.put(route.clone()));
-    let mut consent = |setting: &str| {
+    fn consent(
+        setting: &str,
+        site: &mut Site,
+        both: &[Value; 2],
+    ) -> (String, String, &'static str) {
         let mut spec = json!({"fleet": "Shared"});
         if !setting.is_empty() {
             spec["routeHostnames"] = json!(setting);
@@ -360,21 +402,25 @@ fn hostnames_are_shared_at_exact_listeners_or_by_parameter() {
             site.served(80, "b.x.org"),
             site.told(&both[1]).0,
         )
-    };
-    let (shared, alices) = ("alice+mallory".to_owned(), "alice".to_owned());
+    }
+    let shared = "alice+mallory".to_owned();
+    let alices = "alice".to_owned();
     assert_eq!(
-        consent(""),
+        consent("", &mut site, &both),
         (shared.clone(), alices.clone(), "HostnameConflict")
     );
     assert_eq!(
-        consent("Shared"),
+        consent("Shared", &mut site, &both),
         (shared.clone(), shared.clone(), "Accepted")
     );
     assert_eq!(
-        consent("Owned"),
+        consent("Owned", &mut site, &both),
         (alices.clone(), alices.clone(), "HostnameConflict")
     );
-    assert_eq!(consent(""), (shared, alices, "HostnameConflict"));
+    assert_eq!(
+        consent("", &mut site, &both),
+        (shared, alices, "HostnameConflict")
+    );
 }
 
 #[test]
@@ -384,14 +430,22 @@ fn the_owner_of_a_hostname_at_an_exact_listener_owns_it_at_wider_ones() {
     let theirs = route("mallory", 1, "http", &["s.x.org"], "/.well-known");
     site.put(theirs.clone());
     assert_eq!(
-        (site.told(&theirs).0, &*site.served(80, "s.x.org")),
-        ("HostnameConflict", "nobody")
+        site.told(&theirs).0,
+        "HostnameConflict",
+        "the route of the other conflicts"
+    );
+    assert_eq!(
+        &*site.served(80, "s.x.org"),
+        "nobody",
+        "nobody else is served"
     );
     site.put(route("mallory", 1, "http", &[], "/"));
     assert_eq!(
-        (&*site.served(80, "s.x.org"), &*site.served(80, "t.x.org")),
-        ("nobody", "mallory")
+        &*site.served(80, "s.x.org"),
+        "nobody",
+        "the owned host is not served at the wider listener"
     );
+    assert_eq!(&*site.served(80, "t.x.org"), "mallory", "another one is");
 }
 
 #[test]
@@ -401,20 +455,22 @@ fn in_a_cluster_a_hostname_of_routes_is_served_once_it_is_recorded() {
     let hers = route("alice", 9, "", &["a.x.org"], "/");
     site.put(hers.clone());
     assert_eq!(
-        (site.told(&hers).0, &*site.served(80, "a.x.org")),
-        ("Pending", "nobody")
+        site.told(&hers).0,
+        "Pending",
+        "the route waits for the record"
     );
-    assert_eq!(
-        (
-            site.keep(),
-            site.told(&hers).0,
-            &*site.served(80, "a.x.org")
-        ),
-        (1, "Accepted", "alice")
-    );
+    assert_eq!(&*site.served(80, "a.x.org"), "nobody", "nobody is served");
+    assert_eq!(site.keep(), 1, "the claim is recorded");
+    assert_eq!(site.told(&hers).0, "Accepted", "the route is accepted");
+    assert_eq!(&*site.served(80, "a.x.org"), "alice", "its owner is served");
     let theirs = route("mallory", 1, "", &["a.x.org"], "/");
     site.put(theirs.clone());
-    assert_eq!((site.keep(), site.told(&theirs).0), (0, "HostnameConflict"));
+    assert_eq!(site.keep(), 0, "nothing is recorded anew");
+    assert_eq!(
+        site.told(&theirs).0,
+        "HostnameConflict",
+        "the other route conflicts"
+    );
 }
 
 /// A ListenerSet that extends the Gateway of `infra`, with a route to everything it has.
@@ -450,11 +506,8 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
             ("l", 81, "HTTP", "a.org"),
         ] {
             site.apply(set("mallory", 1, &[("own", 80, "HTTP", "m.org"), listener]));
-            assert_eq!(
-                (&*site.served(80, "a.org"), &*site.served(80, "b.w.org")),
-                ("alice", "alice"),
-                "{listener:?}"
-            );
+            assert_eq!(&*site.served(80, "a.org"), "alice", "{listener:?}");
+            assert_eq!(&*site.served(80, "b.w.org"), "alice", "{listener:?}");
             let key = ObjectKey::new(Kind::ListenerSet, ObjectName::new("mallory", "set"));
             let StatusBody::ListenerSet(told) = site.engine.status(&key).expect("a status").body
             else {
@@ -476,8 +529,14 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
             &[("own", 80, "HTTP", "m.org"), ("any", 81, "HTTP", "")],
         ));
         assert_eq!(
-            (&*site.served(81, "x.org"), &*site.served(81, "a.org")),
-            ("mallory", "nobody")
+            &*site.served(81, "x.org"),
+            "mallory",
+            "the own name is served"
+        );
+        assert_eq!(
+            &*site.served(81, "a.org"),
+            "nobody",
+            "that of another is not"
         );
         // A route at the Gateway's own listener does not get the hostname of a ListenerSet either.
         let mut own = gateway(&[("http", 80, "HTTP", "o.org"), ("wide", 82, "HTTP", "*.org")]);
@@ -487,8 +546,14 @@ fn of_listener_sets_of_several_namespaces_the_first_has_a_hostname_whatever_it_c
         let theirs = route("mallory", 1, "wide", &["a.org", "c.org"], "/");
         site.put(theirs.clone());
         assert_eq!(
-            (site.told(&theirs).0, &*site.served(82, "a.org")),
-            ("HostnameConflict", "infra")
+            site.told(&theirs).0,
+            "HostnameConflict",
+            "the other route conflicts"
+        );
+        assert_eq!(
+            &*site.served(82, "a.org"),
+            "infra",
+            "the installation is served"
         );
         assert_eq!(site.served(82, "c.org"), "mallory");
     }

@@ -38,6 +38,9 @@ pub(super) fn addresses() -> impl Strategy<Value = Value> {
         json!([{"routability": "example.org/Wan"}]),
         json!([{"routability": "testing.x-k8s.io/sentinel"}]),
     ]);
-    let one = |ip: &str| Just(json!([{"value": ip}]));
     prop_oneof![3 => Just(json!([])), 3 => one("127.0.0.2"), 1 => one("0.0.0.0"), 2 => scoped]
+}
+
+fn one(ip: &str) -> Just<Value> {
+    Just(json!([{"value": ip}]))
 }

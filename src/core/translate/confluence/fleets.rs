@@ -85,11 +85,12 @@ impl Seen {
             let asked: BTreeSet<ResourceKey> = asked
                 .filter(|key| world.resources.contains_key(key))
                 .collect();
-            let by_sni =
-                |key: &&ResourceKey| matches!(key, ResourceKey::Secret(SecretName::Sni(_)));
             prop_assert_eq!(
                 asked,
-                seen.keys().filter(by_sni).cloned().collect(),
+                seen.keys()
+                    .filter(|key| matches!(key, ResourceKey::Secret(SecretName::Sni(_))))
+                    .cloned()
+                    .collect(),
                 "certificates that clients ask it for"
             );
         }

@@ -22,16 +22,18 @@ type Work = (crate::translate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
 fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
-    let work = |step| {
-        let before = engine.counters();
-        let delta = engine.apply(step, now());
-        (
-            engine.counters().since(&before),
-            delta.resources.len(),
-            delta.statuses.len(),
-        )
-    };
-    steps.into_iter().map(work).collect()
+    steps
+        .into_iter()
+        .map(|step| {
+            let before = engine.counters();
+            let delta = engine.apply(step, now());
+            (
+                engine.counters().since(&before),
+                delta.resources.len(),
+                delta.statuses.len(),
+            )
+        })
+        .collect()
 }
 
 /// The work to add, change and remove one host under a wildcard listener with `count` others.
@@ -42,11 +44,11 @@ fn work_under_a_wildcard(count: usize) -> Vec<Work> {
     let spec = json!({"gatewayClassName": "ours", "listeners": [listener]});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
-    let route = |n: usize, path: &str| {
+    fn route(n: usize, path: &str) -> Object {
         let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
         let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
         gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec)
-    };
+    }
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
@@ -72,12 +74,12 @@ fn guarded(count: usize) -> (Engine, Change) {
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners,
         "tls": {"frontend": {"default": {"validation": validation}}},
         "allowedListeners": {"namespaces": {"from": "Same"}}});
-    let roots = |pem: &str| {
+    fn roots(pem: &str) -> Change {
         Change::put(object(
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "a", "name": "ca"},
             "data": {"ca.crt": pem}}),
         ))
-    };
+    }
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
@@ -183,23 +185,17 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
 
 #[test]
 fn a_withheld_listener_evaluates_its_listener_set_alone() {
-    let withheld = |listeners: &[&str]| {
-        let listeners = listeners.iter().copied().map(Arc::from).collect();
-        vec![Change::Fact(Fact::Withheld(
-            SetKey::stable(ObjectName::new("a", "s7")),
-            listeners,
-        ))]
-    };
-    let work = |count| {
+    fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
         let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
         measured(&mut hosting(count), steps)
-    };
+    }
     let small = work(100);
     assert_eq!(small, work(1_000));
     let [(taken, ..), again, (given, ..)] = small[..] else {
         panic!("three steps: {small:?}")
     };
-    assert_eq!((taken.parents, given.parents), (1, 1), "{small:?}");
+    assert_eq!(taken.parents, 1, "{small:?}");
+    assert_eq!(given.parents, 1, "{small:?}");
     assert!(
         taken.attachments <= 1 && taken.units <= 1 && given.units <= 1,
         "{small:?}"
@@ -209,6 +205,14 @@ fn a_withheld_listener_evaluates_its_listener_set_alone() {
         (crate::translate::Counters::default(), 0, 0),
         "what is withheld already is no work"
     );
+}
+
+fn withheld(listeners: &[&str]) -> Vec<Change> {
+    let listeners = listeners.iter().copied().map(Arc::from).collect();
+    vec![Change::Fact(Fact::Withheld(
+        SetKey::stable(ObjectName::new("a", "s7")),
+        listeners,
+    ))]
 }
 
 #[test]
@@ -228,9 +232,11 @@ fn the_work_for_one_host_under_a_wildcard_does_not_grow_either() {
 /// another namespace has the catch-all on two ports.
 fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
     let mut engine = engine();
-    let listener = |name: &str, port: u16| json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}});
+    fn listener(name: &str, port: u16) -> Value {
+        json!({"name": name, "port": port, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}})
+    }
     let spec = json!({"gatewayClassName": "ours", "listeners": [listener("one", 80), listener("two", 8080)]});
-    let route = |namespace: &str, name: &str, hosts: Vec<String>, section: &str, path: &str| {
+    fn route(namespace: &str, name: &str, hosts: Vec<String>, section: &str, path: &str) -> Object {
         let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
         let mut parent = json!({"name": "g", "namespace": "a"});
         if !section.is_empty() {
@@ -243,8 +249,8 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
             0,
             json!({"parentRefs": [parent], "hostnames": hosts, "rules": [rule]}),
         )
-    };
-    let host = |n: usize, path: &str| {
+    }
+    fn host(n: usize, path: &str) -> Object {
         route(
             "b",
             &format!("r{n}"),
@@ -252,7 +258,7 @@ fn work_of_an_admitted_namespace(count: usize) -> Vec<Work> {
             "one",
             path,
         )
-    };
+    }
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
@@ -288,12 +294,12 @@ fn work_of_a_policy(count: usize) -> Vec<Work> {
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
         "spec": {"ports": [{"port": 80}]}});
-    let policy = |hostname: &str| {
+    fn policy(hostname: &str) -> Change {
         let targets = json!([{"group": "", "kind": "Service", "name": "web"}]);
         let validation = json!({"hostname": hostname, "wellKnownCACertificates": "System"});
         let spec = json!({"targetRefs": targets, "validation": validation});
         Change::put(gateway_object("BackendTLSPolicy", "a", "p", 0, spec))
-    };
+    }
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
@@ -312,17 +318,11 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(small, work_of_a_policy(10_000));
     let (change, resources, statuses) = small[1];
     // The cluster changes; the policy's status does not.
-    assert_eq!(
-        (
-            change.policies,
-            change.routes,
-            change.units,
-            resources,
-            statuses
-        ),
-        (1, 0, 0, 1, 0),
-        "{small:?}"
-    );
+    assert_eq!(change.policies, 1, "{small:?}");
+    assert_eq!(change.routes, 0, "{small:?}");
+    assert_eq!(change.units, 0, "{small:?}");
+    assert_eq!(resources, 1, "{small:?}");
+    assert_eq!(statuses, 0, "{small:?}");
 }
 
 /// The work that changing the retries and the sessions of a Service takes when `count` hosts have
@@ -333,15 +333,14 @@ fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
         "spec": {"ports": [{"port": 80}]}});
     let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": ["api.example.org"],
         "rules": [{"backendRefs": [{"name": "api", "port": 80}]}]});
-    let policy = |service: &str, spec: Value| {
+    fn policy(service: &str, spec: Value) -> Vec<Change> {
         let mut spec = spec;
         spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": service}]);
         vec![Change::put(object(
             json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
             "metadata": {"namespace": "a", "name": service}, "spec": spec}),
         ))]
-    };
-    let budget = |percent: u8| json!({"retryConstraint": {"budget": {"percent": percent}}});
+    }
     engine.apply(
         vec![
             Change::put(object(service)),
@@ -359,6 +358,10 @@ fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
     measured(&mut engine, steps)
 }
 
+fn budget(percent: u8) -> Value {
+    json!({"retryConstraint": {"budget": {"percent": percent}}})
+}
+
 #[test]
 fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
     let small = work_of_a_traffic_policy(100);
@@ -367,17 +370,16 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
         panic!("three steps: {small:?}")
     };
     // A budget is in the cluster, a session in the routes to the Service.
-    assert_eq!(
-        (of_all.policies, of_all.routes, of_all.units, all),
-        (1, 0, 0, 1),
-        "{small:?}"
-    );
-    assert_eq!((begins.routes, begins.units, one), (0, 0, 1), "{small:?}");
-    assert_eq!(
-        (sessions.routes, sessions.units, two),
-        (1, 1, 2),
-        "{small:?}"
-    );
+    assert_eq!(of_all.policies, 1, "{small:?}");
+    assert_eq!(of_all.routes, 0, "{small:?}");
+    assert_eq!(of_all.units, 0, "{small:?}");
+    assert_eq!(all, 1, "{small:?}");
+    assert_eq!(begins.routes, 0, "{small:?}");
+    assert_eq!(begins.units, 0, "{small:?}");
+    assert_eq!(one, 1, "{small:?}");
+    assert_eq!(sessions.routes, 1, "{small:?}");
+    assert_eq!(sessions.units, 1, "{small:?}");
+    assert_eq!(two, 2, "{small:?}");
 }
 
 /// The work around `count` policies of a kind beyond the limit, all of them for one Service: to
@@ -397,7 +399,7 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let gateway = json!({"gatewayClassName": "ours", "listeners": listeners});
     let route = json!({"parentRefs": [{"name": "g"}], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
-    let policy = |name: &str, created: u32, variant: u8| {
+    fn policy(name: &str, created: u32, variant: u8, kind: &str) -> Change {
         let mut spec = json!({"targetRefs": [{"group": "", "kind": "Service", "name": "web"}]});
         let version = match kind {
             "BackendTLSPolicy" => {
@@ -417,21 +419,21 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
         Change::put(object(
             json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}),
         ))
-    };
+    }
     let mut changes = vec![
         Change::put(classes()[0].clone()),
         Change::put(object(service)),
         Change::put(gateway_object("Gateway", "a", "g", 0, gateway)),
         Change::put(gateway_object("HTTPRoute", "a", "r", 0, route)),
-        policy("one", 1, 1),
-        policy("two", 2, 1),
+        policy("one", 1, 1, &kind),
+        policy("two", 2, 1, &kind),
     ];
-    changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1)));
+    changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1, &kind)));
     engine.apply(changes, now());
     let steps = [
-        policy("p7", 3, 2),
-        policy("one", 1, 2),
-        policy("zero", 0, 3),
+        policy("p7", 3, 2, &kind),
+        policy("one", 1, 2, &kind),
+        policy("zero", 0, 3, &kind),
     ];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
@@ -451,11 +453,9 @@ fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
                 .all(|(work, ..)| work.policies <= 2 && work.statuses <= 4),
             "{kind}: {few:?}"
         );
-        assert_eq!(
-            (few[0].0.statuses, few[0].1, few[0].2),
-            (1, 0, 0),
-            "{kind}: {few:?}"
-        );
+        assert_eq!(few[0].0.statuses, 1, "{kind}: {few:?}");
+        assert_eq!(few[0].1, 0, "{kind}: {few:?}");
+        assert_eq!(few[0].2, 0, "{kind}: {few:?}");
     }
 }
 
@@ -463,17 +463,17 @@ fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
 /// changes, a Gateway that is none, and one that becomes a default one which allows none of them.
 fn work_of_default_gateways(count: usize) -> Vec<Work> {
     let mut engine = engine();
-    let gateway = |namespace: &str, name: &str, scope: &str| {
+    fn gateway(namespace: &str, name: &str, scope: &str) -> Change {
         let listener = json!({"name": "http", "port": 80, "protocol": "HTTP"});
         let spec =
             json!({"gatewayClassName": "open", "listeners": [listener], "defaultScope": scope});
         Change::put(gateway_object("Gateway", namespace, name, 0, spec))
-    };
-    let route = |n: usize, path: &str| {
+    }
+    fn route(n: usize, path: &str) -> Change {
         let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
         let spec = json!({"useDefaultGateways": "All", "hostnames": [format!("h{n}.example.org")], "rules": [rule]});
         Change::put(gateway_object("HTTPRoute", "a", &format!("r{n}"), 0, spec))
-    };
+    }
     let reference = json!({"group": "gatewright.io", "kind": "GatewayParameters", "namespace": "a", "name": "open"});
     let class = object(
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
@@ -501,10 +501,8 @@ fn work_of_default_gateways(count: usize) -> Vec<Work> {
 
 #[test]
 fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them() {
-    let (few, many) = (
-        work_of_default_gateways(100),
-        work_of_default_gateways(1_000),
-    );
+    let few = work_of_default_gateways(100);
+    let many = work_of_default_gateways(1_000);
     assert_eq!(few[..3], many[..3]);
     let (add, resources, _) = few[0];
     assert!(
@@ -512,17 +510,19 @@ fn the_work_around_default_gateways_does_not_grow_with_the_routes_that_want_them
         "{few:?}"
     );
     assert_eq!(
-        (few[2].0.attachments, few[2].0.units),
-        (0, 1),
+        few[2].0.attachments, 0,
+        "no route looks at a Gateway that is no default one"
+    );
+    assert_eq!(
+        few[2].0.units, 1,
         "no route looks at a Gateway that is no default one"
     );
     // Another default Gateway is looked at by all of them, once; what does not allow them changes
     // nothing.
     for (work, count) in [(&few[3], 101), (&many[3], 1_001)] {
-        assert_eq!(
-            (work.0.attachments, work.0.units, work.0.routes, work.1),
-            (count, 0, 0, 0),
-            "{work:?}"
-        );
+        assert_eq!(work.0.attachments, count, "{work:?}");
+        assert_eq!(work.0.units, 0, "{work:?}");
+        assert_eq!(work.0.routes, 0, "{work:?}");
+        assert_eq!(work.1, 0, "{work:?}");
     }
 }

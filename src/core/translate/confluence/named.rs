@@ -76,18 +76,11 @@ pub(super) fn named() -> impl Strategy<Value = Object> {
 
 /// Gateways that may stand on Services, and little else.
 fn standing() -> impl Strategy<Value = Change> {
-    let listener = || {
-        (
-            pick(&["HTTP", "HTTP", "TCP", "UDP"]),
-            proptest::sample::select(vec![80, 80, 443]),
-        )
-    };
     let listeners = || {
         proptest::collection::vec(listener(), 1..3).prop_map(|all| {
-            let listener = |(n, (protocol, port)): (usize, (&str, i32))| {
+            all.into_iter().enumerate().map(|(n, (protocol, port))| {
                 json!({"name": format!("l{n}"), "protocol": protocol, "port": port})
-            };
-            all.into_iter().enumerate().map(listener).collect::<Vec<Value>>()
+            }).collect::<Vec<Value>>()
         })
     };
     let gateway = (
@@ -128,6 +121,16 @@ fn standing() -> impl Strategy<Value = Change> {
         }
     });
     prop_oneof![20 => objects, 1 => challenge()]
+}
+
+fn listener() -> (
+    impl Strategy<Value = &'static str>,
+    prop::sample::Select<i32>,
+) {
+    (
+        pick(&["HTTP", "HTTP", "TCP", "UDP"]),
+        proptest::sample::select(vec![80, 80, 443]),
+    )
 }
 
 /// Sets the parameters reference of a Gateway, if `parameters` is not empty.

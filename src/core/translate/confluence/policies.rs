@@ -86,7 +86,9 @@ fn traffic_policy() -> impl Strategy<Value = Object> {
         with_session(),
     );
     policy.prop_map(|(namespace, name, created, targets, budget, session)| {
-        let target = |service| json!({"group": "", "kind": "Service", "name": service});
+        fn target(service: &str) -> serde_json::Value {
+            json!({"group": "", "kind": "Service", "name": service})
+        }
         let mut spec = json!({"targetRefs": targets.into_iter().map(target).collect::<Vec<_>>()});
         if let Some(percent) = budget {
             let percent: i64 = percent.parse().expect("a number");

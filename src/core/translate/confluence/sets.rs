@@ -33,7 +33,7 @@ pub(super) fn parent_refs() -> impl Strategy<Value = Value> {
         pick(&["g", "f"]),
     );
     proptest::collection::vec(one, 0..3).prop_map(|all| {
-        let parent = |(kind, namespace, section, gateway): (&str, &str, &str, &str)| {
+        Value::Array(all.into_iter().map(|(kind, namespace, section, gateway)| {
             let name = if kind == "Gateway" { gateway } else { "s" };
             let mut parent =
                 json!({"group": group(kind), "kind": kind, "namespace": namespace, "name": name});
@@ -41,8 +41,7 @@ pub(super) fn parent_refs() -> impl Strategy<Value = Value> {
                 parent["sectionName"] = json!(section);
             }
             parent
-        };
-        Value::Array(all.into_iter().map(parent).collect())
+        }).collect())
     })
 }
 

@@ -78,7 +78,9 @@ impl Told {
                     let addresses = addresses.iter().map(ToString::to_string).collect();
                     self.endpoints.insert(cluster.to_string(), addresses);
                 }
-                _ => drop(self.endpoints.remove(&cluster.to_string())),
+                _ => {
+                    self.endpoints.remove(&cluster.to_string());
+                }
             }
         }
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("mallory", "r"));
@@ -93,8 +95,8 @@ impl Told {
             .iter()
             .find(|c| c.kind == ConditionType::ResolvedRefs)
             .expect("it is told");
-        let text = || format!("{}: {}", resolved.reason.as_str(), resolved.message);
-        self.verdict = (resolved.status != Status::True).then(text);
+        self.verdict = (resolved.status != Status::True)
+            .then(|| format!("{}: {}", resolved.reason.as_str(), resolved.message));
     }
 
     /// Sets the addresses of mallory's slice, which belong to pods of hers.
@@ -128,10 +130,12 @@ impl Told {
 }
 
 fn located(namespace: &str, name: &str, addresses: &[&str]) -> Located {
-    let parse = |text: &&str| text.parse::<IpAddr>().expect("an address").to_canonical();
     Located {
         name: ObjectName::new(namespace, name),
-        addresses: addresses.iter().map(parse).collect(),
+        addresses: addresses
+            .iter()
+            .map(|text| text.parse::<IpAddr>().expect("an address").to_canonical())
+            .collect(),
     }
 }
 
@@ -184,7 +188,12 @@ fn a_refused_endpoint_is_left_out_and_told_until_it_is_gone() {
     assert!(told.used().is_empty());
     assert!(told.refused("and 2 more"), "{:?}", told.verdict);
     told.list(&["10.1.0.1"], 8080);
-    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:8080"], &None));
+    assert_eq!(
+        told.used(),
+        vec!["10.1.0.1:8080"],
+        "the permitted endpoint is used"
+    );
+    assert_eq!(told.verdict, None, "nothing is refused any more");
 }
 
 /// A refused endpoint of an authorization server is told by the listener whose filter names the
@@ -212,7 +221,7 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
     ));
     told.put(guarded);
     told.put(slice("mallory", "login", &["169.254.169.254"], 8080));
-    let resolved = |told: &Told| {
+    fn resolved(told: &Told) -> crate::model::Condition {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("mallory", "edge"));
         let StatusBody::Gateway(gateway) = told.engine.status(&key).expect("a status").body else {
             panic!("a Gateway")
@@ -225,11 +234,17 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
             .into_iter()
             .find(|c| c.kind == ConditionType::ResolvedRefs)
             .expect("it is told")
-    };
+    }
     let refused = resolved(&told);
     assert_eq!(
-        (refused.status, refused.reason),
-        (Status::False, Reason::EndpointNotPermitted)
+        refused.status,
+        Status::False,
+        "the listener is not accepted"
+    );
+    assert_eq!(
+        refused.reason,
+        Reason::EndpointNotPermitted,
+        "because of the endpoint"
     );
     assert!(
         refused.message.contains("169.254.169.254:8080"),
@@ -280,7 +295,8 @@ fn an_address_is_taken_from_tenants_when_it_becomes_the_installations_and_given_
     told.apply(deleted(Kind::EndpointSlice, "ours", "envoy-1"));
     told.apply(deleted(Kind::Service, "ours", "envoy"));
     told.apply(deleted(Kind::Service, "bob", "db"));
-    assert_eq!((told.used().len(), &told.verdict), (3, &None));
+    assert_eq!(told.used().len(), 3, "all endpoints are used again");
+    assert_eq!(told.verdict, None, "nothing is refused");
 }
 
 #[test]
@@ -310,7 +326,8 @@ fn addresses_in_objects_of_tenants_are_not_reserved() {
     claimed["status"] = json!({"loadBalancer": {"ingress": [{"ip": "10.1.0.1"}]}});
     told.put(claimed);
     told.put(slice("bob", "kubernetes", &["10.1.0.1"], 80));
-    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:8080"], &None));
+    assert_eq!(told.used(), vec!["10.1.0.1:8080"], "the endpoint is used");
+    assert_eq!(told.verdict, None, "nothing is refused");
 }
 
 #[test]
@@ -319,13 +336,16 @@ fn a_labelled_namespace_may_have_addresses_of_others_but_not_special_ones_nor_li
     told.put(slice("ours", "envoy", &["192.0.2.1"], 80));
     told.list(&["192.0.2.1"], 9100);
     assert!(told.used().is_empty());
-    let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}});
+    fn namespace(labels: Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "mallory", "labels": labels}})
+    }
     told.put(namespace(json!({"gatewright.io/endpoints": "any"})));
     assert_eq!(
-        (told.used(), &told.verdict),
-        (vec!["192.0.2.1:9100"], &None),
+        told.used(),
+        vec!["192.0.2.1:9100"],
         "a backend on the host network"
     );
+    assert_eq!(told.verdict, None, "a backend on the host network");
     told.list(&["192.0.2.1", "169.254.169.254"], 80);
     assert!(told.used().is_empty());
     assert!(
@@ -369,25 +389,30 @@ fn a_listener_of_envoy_is_no_backend_in_whatever_order_they_come() {
         );
         told.list(&["127.0.0.1"], 8081);
         assert_eq!(
-            (told.used(), &told.verdict),
-            (vec!["127.0.0.1:8081"], &None),
+            told.used(),
+            vec!["127.0.0.1:8081"],
             "another port of the machine"
         );
+        assert_eq!(told.verdict, None, "another port of the machine");
         told.list(&["127.0.0.1"], 8080);
         told.put(gateway(80));
         assert_eq!(
-            (told.used(), &told.verdict),
-            (vec!["127.0.0.1:8080"], &None)
+            told.used(),
+            vec!["127.0.0.1:8080"],
+            "the endpoint is used again"
         );
+        assert_eq!(told.verdict, None, "nothing is refused");
     }
 }
 
 #[test]
 fn a_responder_of_the_program_is_the_backend_of_its_own_service_alone() {
-    let own = |address: &str, service: Option<ObjectName>| OwnSocket {
-        address: address.parse().expect("an address"),
-        service,
-    };
+    fn own(address: &str, service: Option<ObjectName>) -> OwnSocket {
+        OwnSocket {
+            address: address.parse().expect("an address"),
+            service,
+        }
+    }
     let everywhere = own("0.0.0.0:8089", None);
     for (sockets, refused) in [
         (vec![own("127.0.0.1:8089", None)], true),
@@ -464,7 +489,9 @@ fn clusters_of_one_service_port_have_an_assignment_each_and_one_list_of_addresse
 fn an_installation_is_told_from_others_by_its_namespace() {
     let mut told = Told::in_cluster();
     let before = told.engine.service_endpoints().cdn_id();
-    let namespace = |name: &str, uid: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}});
+    fn namespace(name: &str, uid: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "uid": uid}})
+    }
     told.put(namespace("mallory", "1"));
     assert_eq!(told.engine.service_endpoints().cdn_id(), before);
     told.put(namespace("ours", "1"));
@@ -496,13 +523,15 @@ fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
         told.verdict
     );
     told.run("mallory", &pod_at(address), &["fd00::1", address]);
-    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:80"], &None));
-    told.list(&["::ffff:10.1.0.3"], 80);
     assert_eq!(
-        (told.used().len(), &told.verdict),
-        (1, &None),
-        "another form of the same address"
+        told.used(),
+        vec!["10.1.0.1:80"],
+        "the endpoint of the pod is used"
     );
+    assert_eq!(told.verdict, None, "nothing is refused");
+    told.list(&["::ffff:10.1.0.3"], 80);
+    assert_eq!(told.used().len(), 1, "another form of the same address");
+    assert_eq!(told.verdict, None, "another form of the same address");
     told.list(&["10.1.0.1"], 80);
     told.run("mallory", &pod_at(address), &[]);
     assert!(
@@ -531,7 +560,12 @@ fn an_endpoint_counts_while_it_is_the_pod_that_it_names() {
     let mut unnamed = slice("mallory", "web", &[address], 80);
     unnamed["endpoints"][0]["targetRef"] = json!({"kind": "Pod", "name": pod_at(address)});
     told.put(unnamed);
-    assert_eq!((told.used(), &told.verdict), (vec!["10.1.0.1:80"], &None));
+    assert_eq!(
+        told.used(),
+        vec!["10.1.0.1:80"],
+        "the endpoint of the pod is used"
+    );
+    assert_eq!(told.verdict, None, "nothing is refused");
 }
 
 #[test]
@@ -539,7 +573,9 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
     let mut told = Told::in_cluster();
     told.list(&["192.0.2.7"], 10250);
     assert_eq!(told.used().len(), 1);
-    let node = |addresses: &[&str]| Change::put(Object::Node(located("", "n1", addresses)));
+    fn node(addresses: &[&str]) -> Change {
+        Change::put(Object::Node(located("", "n1", addresses)))
+    }
     told.apply(node(&["192.0.2.7", "203.0.113.7"]));
     assert!(
         told.refused("192.0.2.7:10250 (the address of a node)") && told.used().is_empty(),
@@ -547,13 +583,15 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
         told.verdict
     );
     told.apply(node(&["203.0.113.7"]));
-    assert_eq!((told.used().len(), &told.verdict), (1, &None));
+    assert_eq!(told.used().len(), 1, "the endpoint is used");
+    assert_eq!(told.verdict, None, "nothing is refused");
     told.apply(node(&["192.0.2.7"]));
     told.apply(Change::delete(ObjectKey::new(
         Kind::Node,
         ObjectName::new("", "n1"),
     )));
-    assert_eq!((told.used().len(), &told.verdict), (1, &None));
+    assert_eq!(told.used().len(), 1, "the endpoint is used again");
+    assert_eq!(told.verdict, None, "nothing is refused");
 }
 
 #[test]
@@ -562,11 +600,8 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     told.put(json!({"apiVersion": "v1", "kind": "Namespace",
         "metadata": {"name": "mallory", "labels": {"gatewright.io/endpoints": "any"}}}));
     told.put(slice("mallory", "web", &["203.0.113.9"], 443));
-    assert_eq!(
-        (told.used(), &told.verdict),
-        (vec!["203.0.113.9:443"], &None),
-        "a machine outside"
-    );
+    assert_eq!(told.used(), vec!["203.0.113.9:443"], "a machine outside");
+    assert_eq!(told.verdict, None, "a machine outside");
     let mut made = service(
         "bob",
         "edge-own",
@@ -594,26 +629,25 @@ fn a_labelled_namespace_may_have_backends_outside_but_not_where_a_gateway_is_rea
     // Otherwise a tenant could take another's endpoints away with a load balancer that requests
     // their address.
     told.list(&["203.0.113.9"], 443);
-    assert_eq!(
-        (told.used(), &told.verdict),
-        (vec!["203.0.113.9:443"], &None),
-        "it is her pod's"
-    );
+    assert_eq!(told.used(), vec!["203.0.113.9:443"], "it is her pod's");
+    assert_eq!(told.verdict, None, "it is her pod's");
     told.put(slice("mallory", "web", &["203.0.113.10"], 443));
     told.apply(deleted(Kind::Service, "bob", "edge-own"));
     assert_eq!(
-        (told.used(), &told.verdict),
-        (vec!["203.0.113.10:443"], &None)
+        told.used(),
+        vec!["203.0.113.10:443"],
+        "the endpoint outside is used"
     );
+    assert_eq!(told.verdict, None, "nothing is refused");
 }
 
 /// A slice of mallory's Service `web` with endpoints of her pods, each with `ready`, `serving` and
 /// `terminating`.
 fn conditioned(told: &mut Told, name: &str, endpoints: &[(&str, [Option<bool>; 3])]) {
-    let endpoint = |(address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])| {
+    fn endpoint((address, [ready, serving, terminating]): &(&str, [Option<bool>; 3])) -> Value {
         json!({"addresses": [address], "targetRef": {"kind": "Pod", "namespace": "mallory", "name": pod_at(address)},
             "conditions": {"ready": ready, "serving": serving, "terminating": terminating}})
-    };
+    }
     for (address, _) in endpoints {
         told.run("mallory", &pod_at(address), &[address]);
     }
@@ -685,11 +719,8 @@ fn endpoints_that_terminate_may_be_used_as_ready_ones_may() {
     assert_eq!(told.used(), ["10.1.0.1:8080"]);
     assert!(told.refused("169.254.169.254"), "{:?}", told.verdict);
     conditioned(&mut told, "web-2", &[("10.1.0.2", READY)]);
-    assert_eq!(
-        (told.used(), &told.verdict),
-        (vec!["10.1.0.2:8080"], &None),
-        "it is not used"
-    );
+    assert_eq!(told.used(), vec!["10.1.0.2:8080"], "it is not used");
+    assert_eq!(told.verdict, None, "it is not used");
     conditioned(&mut told, "web-2", &[("127.0.0.1", READY)]);
     assert_eq!(
         told.used(),

@@ -172,10 +172,11 @@ impl Engine {
         let services = routes
             .flat_map(|route| target_ports(route))
             .map(|port| port.service);
-        let is_without = |name: &ObjectName| {
-            self.store.service(name).is_some() && self.store.slices(name).next().is_none()
-        };
-        services.filter(is_without).collect()
+        services
+            .filter(|name| {
+                self.store.service(name).is_some() && self.store.slices(name).next().is_none()
+            })
+            .collect()
     }
 }
 
@@ -329,7 +330,9 @@ impl Engine {
     }
 
     fn explainer(&self) -> Explainer<'_> {
-        let (settings, store, frontends) = (&self.settings, &self.store, &self.frontends);
+        let settings = &self.settings;
+        let store = &self.store;
+        let frontends = &self.frontends;
         Explainer {
             routing: Routing {
                 settings,

@@ -60,7 +60,8 @@ impl Explainer<'_> {
         explanation: &mut Explanation,
     ) {
         let Target::Backend(backend) = &share.target else {
-            let (weight, answer) = (share.weight, answered(protocol, 500));
+            let weight = share.weight;
+            let answer = answered(protocol, 500);
             let text = format!("a backendRef with weight {weight} does not resolve: {answer}");
             explanation.fail(
                 "backend",
@@ -215,10 +216,11 @@ impl Explainer<'_> {
             });
         let missing =
             targets.filter(|(_, section)| ports.iter().all(|port| port.name != **section));
-        let note = |(key, section)| {
-            format!("{key} is for port {section:?}, which Service {service} does not have")
-        };
-        missing.map(note).collect()
+        missing
+            .map(|(key, section)| {
+                format!("{key} is for port {section:?}, which Service {service} does not have")
+            })
+            .collect()
     }
 }
 

@@ -7,7 +7,7 @@ use super::super::parent::{Parent, ParentListener};
 use super::super::resolve::{label, unresolved};
 use super::super::status::StatusBody;
 use super::Explainer;
-use crate::inputs::{ParentRef, Route as InputRoute};
+use crate::inputs::Route as InputRoute;
 use crate::model::{Condition, ConditionType, Hostname, Route, Transport};
 use crate::unserved::of_class;
 
@@ -35,15 +35,17 @@ impl Explainer<'_> {
                 });
                 here.map(move |listener| (parent, listener))
             });
-        let cause = |(parent, listener): (&Parent, &ParentListener)| {
-            let conditions = self.report.listener_status(parent, listener).conditions;
-            Some(format!(
-                "{}: {}",
-                parent.id(listener),
-                first_failure(&conditions)?
-            ))
-        };
-        listeners.filter_map(cause).take(NAMED).collect()
+        listeners
+            .filter_map(|(parent, listener)| {
+                let conditions = self.report.listener_status(parent, listener).conditions;
+                Some(format!(
+                    "{}: {}",
+                    parent.id(listener),
+                    first_failure(&conditions)?
+                ))
+            })
+            .take(NAMED)
+            .collect()
     }
 
     /// The Gateways with a listener on a port that this program does not serve, and why.
@@ -55,7 +57,8 @@ impl Explainer<'_> {
                 .iter()
                 .any(|listener| listener.port == port)
         });
-        let (store, ours) = (self.routing.store, &self.routing.settings.controller);
+        let store = self.routing.store;
+        let ours = &self.routing.settings.controller;
         let others =
             here.filter_map(|gateway| Some((&gateway.meta.name, of_class(gateway, store, ours)?)));
         others
@@ -128,20 +131,24 @@ impl Explainer<'_> {
             );
         }
         let own = &*route.meta.name.namespace;
-        let name = |parent: &ParentRef| {
+        let parents: Vec<String> = route
+            .parents
+            .iter()
+            .map(|parent| {
+                format!(
+                    "{}/{}",
+                    parent.namespace.as_deref().unwrap_or(own),
+                    parent.name
+                )
+            })
+            .collect();
+        if parents.is_empty() {
+            "it has no parentRefs".to_owned()
+        } else {
             format!(
-                "{}/{}",
-                parent.namespace.as_deref().unwrap_or(own),
-                parent.name
-            )
-        };
-        let parents: Vec<String> = route.parents.iter().map(name).collect();
-        match parents.is_empty() {
-            true => "it has no parentRefs".to_owned(),
-            false => format!(
                 "no Gateway or ListenerSet of ours is {}",
                 parents.join(" or ")
-            ),
+            )
         }
     }
 

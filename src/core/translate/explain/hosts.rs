@@ -38,7 +38,8 @@ impl Explainer<'_> {
                 let Some(parent) = self.admission().parents.get(&listener.parent) else {
                     continue;
                 };
-                let (own, gateway) = (parent.listener(&listener.name), &parent.placement.gateway);
+                let own = parent.listener(&listener.name);
+                let gateway = &parent.placement.gateway;
                 let certificate = own.and_then(|own| own.served.certificate().cloned());
                 let mut served: Vec<Hostname> = self
                     .admission()

@@ -52,9 +52,11 @@ impl Site {
         for (key, resource) in &delta.resources {
             match resource {
                 Some(Resource::Frontend(frontend)) => {
-                    drop(self.frontends.insert(key.clone(), frontend.clone()))
+                    self.frontends.insert(key.clone(), frontend.clone());
                 }
-                _ => drop(self.frontends.remove(key)),
+                _ => {
+                    self.frontends.remove(key);
+                }
             }
         }
         delta
@@ -234,8 +236,9 @@ fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
 }
 
 fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
-    let listener =
-        |port: &u16| json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port});
+    fn listener(port: &u16) -> Value {
+        json!({"name": format!("l{port}"), "protocol": "HTTP", "port": port})
+    }
     json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"namespace": namespace, "name": name,
             "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
         "spec": {"gatewayClassName": "g", "infrastructure": {"parametersRef": reference(name, None)},
@@ -245,7 +248,9 @@ fn gateway(namespace: &str, name: &str, created: u32, ports: &[u16]) -> Value {
 
 /// A Service of a user's, with an address.
 fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
-    let port = |(port, target): &(u16, Value)| json!({"name": format!("n{port}"), "port": port, "targetPort": target});
+    fn port((port, target): &(u16, Value)) -> Value {
+        json!({"name": format!("n{port}"), "port": port, "targetPort": target})
+    }
     json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
         "spec": {"type": "LoadBalancer", "clusterIPs": ["10.96.0.7"], "ports": ports.iter().map(port).collect::<Vec<_>>()},
         "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}})
@@ -253,7 +258,9 @@ fn service(namespace: &str, name: &str, ports: &[(u16, Value)]) -> Value {
 
 /// A slice of the Envoys behind a Service of the installation.
 fn fleet(service: &str, ports: &[(&str, u16)], ip: &str) -> Value {
-    let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port});
+    fn port((name, port): &(&str, u16)) -> Value {
+        json!({"name": name, "port": port})
+    }
     json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "ours", "name": format!("{service}-{ip}"),
             "labels": {"kubernetes.io/service-name": service}},
@@ -338,11 +345,11 @@ fn a_gateway_is_served_at_the_target_ports_of_the_service_that_it_names() {
 /// The four cases: two Gateways on two Services or on one, with two target ports or with one.
 #[test]
 fn gateways_that_would_meet_on_a_target_port_are_told_and_the_first_is_served_on() {
-    let have = |one: &str, other: &str| {
+    fn have(one: &str, other: &str) -> String {
         format!(
             "PortUnavailable: {one} of Envoys, which {other} has: give it another targetPort, or take another port"
         )
-    };
+    }
     for (second, port, target, told) in [
         // Two Services and two target ports; one Service and two target ports.
         ("two", 80, 20_002, "True".to_owned()),
@@ -435,8 +442,14 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
     site.put(service("a", "web", &[(80, json!(20_002))]));
     assert!(site.write("a", "edge"));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "edge")),
-        (vec![(80, 20_002)], vec![(80, 20_001)])
+        site.served("a", "edge"),
+        vec![(80, 20_002)],
+        "the older Gateway has the next free port"
+    );
+    assert_eq!(
+        site.served("b", "edge"),
+        vec![(80, 20_001)],
+        "the other one has its own"
     );
     // A Gateway with a port keeps it, even against an older one.
     site.put(service("b", "web", &[(80, json!(20_002))]));
@@ -446,9 +459,11 @@ fn of_gateways_that_come_together_the_older_has_the_target_port_and_others_are_n
         "and what led there before does no more"
     );
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "edge")),
-        (vec![(80, 20_002)], vec![])
+        site.served("a", "edge"),
+        vec![(80, 20_002)],
+        "the Gateway is served"
     );
+    assert_eq!(site.served("b", "edge"), vec![], "the other one is not");
 }
 
 /// Nobody takes all ports of the Envoys: those of a namespace are limited, and another namespace
@@ -503,19 +518,27 @@ fn two_ports_of_a_service_are_never_merged() {
     site.put(gateway("a", "edge", 0, &[81]));
     site.write("a", "edge");
     assert_eq!(
-        (site.served("a", "edge"), site.listeners("a", "edge")),
-        (vec![(81, 20_001)], vec!["True".to_owned()])
+        site.served("a", "edge"),
+        vec![(81, 20_001)],
+        "the port has its target"
+    );
+    assert_eq!(
+        site.listeners("a", "edge"),
+        vec!["True".to_owned()],
+        "the listener is programmed"
     );
 }
 
 #[test]
 fn a_service_that_cannot_be_stood_on_is_told() {
-    let good = || service("a", "web", &[(80, json!(20_001))]);
-    let with = |field: &str, value: Value| {
+    fn good() -> Value {
+        service("a", "web", &[(80, json!(20_001))])
+    }
+    fn with(field: &str, value: Value) -> Value {
         let mut service = good();
         service["spec"][field] = value;
         service
-    };
+    }
     let made = {
         let mut made = good();
         made["metadata"]["labels"] = json!({MANAGED_BY: MANAGER});
@@ -628,10 +651,10 @@ fn target_ports_are_numbers_of_the_dedicated_fleet_or_names_behind_its_service()
         site.put_gateway_on("a", "edge", 0, "web", &[80]);
         let written = site.write("a", "edge");
         match told {
-            Ok(port) => assert_eq!(
-                (written, site.served("a", "edge")),
-                (true, vec![(80, port)])
-            ),
+            Ok(port) => {
+                assert!(written, "the slice of port {port} is written");
+                assert_eq!(site.served("a", "edge"), [(80, port)], "the port is served");
+            }
             Err(text) => {
                 let listener = &site.listeners("a", "edge")[0];
                 assert!(
@@ -726,10 +749,12 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     let mut site = Site::new();
     site.put(gateway("b", "made", 0, &[80]));
     site.put(parameters("b", "made", json!({})));
-    let chosen = |site: &Site| match site.engine.services().get(&ObjectName::new("b", "made")) {
-        Some(ServiceIntent::Wanted(desired)) => desired.targets[&TransportPort::tcp(80)],
-        other => panic!("{other:?}"),
-    };
+    fn chosen(site: &Site) -> u16 {
+        match site.engine.services().get(&ObjectName::new("b", "made")) {
+            Some(ServiceIntent::Wanted(desired)) => desired.targets[&TransportPort::tcp(80)],
+            other => panic!("{other:?}"),
+        }
+    }
     let first = chosen(&site);
     site.put(service("a", "web", &[(80, json!(first))]));
     site.put_gateway_on("a", "edge", 9, "web", &[80]);
@@ -737,13 +762,13 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     site.delete(Kind::Gateway, "a", "edge");
 
     // A port that is recorded in a Service of ours belongs to that Gateway.
-    let ours = |target: u16| {
+    fn ours(target: u16) -> Value {
         json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "b", "name": "made-g", "uid": "u",
                 "labels": {MANAGED_BY: MANAGER}, "annotations": {"gatewright.io/gateway": "made"},
                 "ownerReferences": [{"apiVersion": GATEWAY, "kind": "Gateway", "name": "made", "uid": "u", "controller": true}]},
             "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80, "targetPort": target}]},
             "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}})
-    };
+    }
     site.put(ours(first));
     assert_eq!(site.served("b", "made"), [(80, first)]);
     site.put_gateway_on("a", "edge", 9, "web", &[80]);
@@ -754,17 +779,25 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
     assert!(site.write("a", "edge"));
     site.put(ours(first));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "made")),
-        (vec![(80, first)], vec![])
+        site.served("a", "edge"),
+        vec![(80, first)],
+        "the named Service leads to its Gateway"
     );
+    assert_eq!(site.served("b", "made"), vec![], "the other Gateway waits");
     assert_ne!(chosen(&site), first);
 
     // Nor does one who can write slices, but may not stand on Services: its slices then have no
     // effect.
     site.put(parameters("a", "edge", json!({})));
     assert_eq!(
-        (site.served("a", "edge"), site.served("b", "made")),
-        (vec![], vec![(80, first)])
+        site.served("a", "edge"),
+        vec![],
+        "nobody stands on the Service any more"
+    );
+    assert_eq!(
+        site.served("b", "made"),
+        vec![(80, first)],
+        "the other Gateway has its port"
     );
     site.put(service("c", "web", &[(80, json!(first))]));
     site.put_gateway_on("c", "edge", 5, "web", &[80]);
@@ -776,7 +809,7 @@ fn no_port_is_chosen_for_a_service_of_ours_that_somebody_stands_on() {
 
 #[test]
 fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
-    let work = |count: u16| {
+    fn work(count: u16) -> ((Counters, usize, usize), Counters) {
         let mut site = Site::new();
         for n in 0..count {
             let name = format!("g{n}");
@@ -786,7 +819,9 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         }
         let before = site.engine.counters();
         let delta = site.put(service("a", "g0", &[(80, json!(29_000))]));
-        let counted = |site: &Site, before: &Counters| site.engine.counters().since(before);
+        fn counted(site: &Site, before: &Counters) -> Counters {
+            site.engine.counters().since(before)
+        }
         let services = delta.services.keys().cloned().collect::<Vec<_>>();
         assert_eq!(services, [ObjectName::new("a", "g0")]);
         let changed = (
@@ -797,8 +832,9 @@ fn a_service_concerns_the_gateways_that_stand_on_it_alone() {
         let before = site.engine.counters();
         site.write("a", "g0");
         (changed, counted(&site, &before))
-    };
-    let ((few, written), many) = (work(3), work(60));
-    assert_eq!((few.0.parents, written.frontends), (1, 1));
-    assert_eq!((few, written), many);
+    }
+    let few = work(3);
+    assert_eq!(few.0.0.parents, 1, "one Gateway is looked at");
+    assert_eq!(few.1.frontends, 1, "one port is written");
+    assert_eq!(few, work(60), "others cost nothing");
 }

@@ -7,8 +7,12 @@ fn rejected(chat: &mut Chat) -> BTreeSet<String> {
     let mut rejected = BTreeSet::new();
     for effect in chat.session.take_effects() {
         match effect {
-            Effect::Rejected { name, .. } => drop(rejected.insert(name.to_string())),
-            Effect::Recovered { name, .. } => drop(rejected.remove(&*name)),
+            Effect::Rejected { name, .. } => {
+                rejected.insert(name.to_string());
+            }
+            Effect::Recovered { name, .. } => {
+                rejected.remove(&*name);
+            }
             _ => {}
         }
     }
@@ -75,11 +79,15 @@ fn the_refusal_of_a_resource_ends_with_its_removal_even_if_that_is_refused() {
 
 #[test]
 fn names_that_the_view_has_are_free_and_the_bytes_of_others_are_limited_over_all_types() {
-    let limits = || Limits {
-        unknown_names_bytes: 10_000,
-        ..Limits::default()
-    };
-    let long = |number: usize| format!("{number:0500}");
+    fn limits() -> Limits {
+        Limits {
+            unknown_names_bytes: 10_000,
+            ..Limits::default()
+        }
+    }
+    fn long(number: usize) -> String {
+        format!("{number:0500}")
+    }
     let mut chat = Chat::new(
         limits(),
         (0..100).map(|number| cluster(&long(number), "")).collect(),
@@ -88,7 +96,12 @@ fn names_that_the_view_has_are_free_and_the_bytes_of_others_are_limited_over_all
         chat.subscribe(Kind::Cluster, &[&long(number)]);
     }
     chat.settle();
-    let ask = |kind, chat: &mut Chat, subscribe: Vec<String>, unsubscribe: Vec<String>| {
+    fn ask(
+        kind: Kind,
+        chat: &mut Chat,
+        subscribe: Vec<String>,
+        unsubscribe: Vec<String>,
+    ) -> Result<(), Refusal> {
         let request = DeltaRequest {
             subscribe,
             unsubscribe,
@@ -96,7 +109,7 @@ fn names_that_the_view_has_are_free_and_the_bytes_of_others_are_limited_over_all
         };
         chat.session
             .delta(kind, request, &chat.tables, Instant::now())
-    };
+    }
     // Names that were answered and left are free again.
     for number in 0..100 {
         let left = if number == 0 {

@@ -156,7 +156,9 @@ fn scopes_follow_a_listener_that_comes_after_an_unanswered_removal() {
     );
     chat.answer(Kind::Listener, said[0].0, Some("refused"));
     let parts = chat.read();
-    let is_removal = |said: &Said| *said == gone(Kind::Listener, "l");
+    fn is_removal(said: &Said) -> bool {
+        *said == gone(Kind::Listener, "l")
+    }
     let removal = parts
         .iter()
         .position(|(_, said)| is_removal(said))
@@ -173,7 +175,9 @@ fn scopes_follow_a_listener_that_comes_after_an_unanswered_removal() {
             (*said == new(Kind::Listener, "bad")).then_some("refused"),
         );
     }
-    let sent = |said: &Said| said.0 == Kind::Scope && said.1 == ["a", "b"];
+    fn sent(said: &Said) -> bool {
+        said.0 == Kind::Scope && said.1 == ["a", "b"]
+    }
     let before = parts
         .iter()
         .position(|(_, said)| sent(said))
@@ -195,8 +199,9 @@ fn reported_scopes_count_only_together_with_the_current_listener() {
         ("none", false, 2),
     ] {
         let resources = vec![scoped("l", ""), scope("a"), scope("b")];
-        let held =
-            |resource: &Resource| (resource.name().to_owned(), resource.version().to_owned());
+        fn held(resource: &Resource) -> (String, String) {
+            (resource.name().to_owned(), resource.version().to_owned())
+        }
         let listeners = match version {
             "current" => vec![held(&resources[0])],
             "older" => vec![("l".to_owned(), "older".to_owned())],
@@ -204,10 +209,12 @@ fn reported_scopes_count_only_together_with_the_current_listener() {
         };
         let scopes = resources[1..].iter().map(held).collect();
         let mut chat = Chat::new(Limits::default(), resources);
-        let request = |held: Vec<(String, String)>| DeltaRequest {
-            initial_resource_versions: held.into_iter().collect(),
-            ..Default::default()
-        };
+        fn request(held: Vec<(String, String)>) -> DeltaRequest {
+            DeltaRequest {
+                initial_resource_versions: held.into_iter().collect(),
+                ..Default::default()
+            }
+        }
         let mut requests = vec![
             (Kind::Listener, request(listeners)),
             (Kind::Scope, request(scopes)),
