@@ -3,6 +3,19 @@
 use gatewright_core::cost::Dimension;
 use serde_json::Value;
 
+use crate::table::table;
+
+/// Returns the table of conditions, and that of quotas where a namespace uses some.
+pub fn text(list: &Value) -> String {
+    let quotas = quota_rows(list);
+    let conditions = table(&rows(list));
+    if quotas.len() > 1 {
+        format!("{conditions}\n{}", table(&quotas))
+    } else {
+        conditions
+    }
+}
+
 /// Returns the rows of a list of objects with their statuses, beginning with the heads of the
 /// columns.
 pub fn rows(list: &Value) -> Vec<[String; 5]> {
@@ -14,14 +27,14 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             .unwrap_or_default();
         let name = format!(
             "{} {namespace}{}",
-            text(&item["kind"]).to_lowercase(),
-            text(&item["metadata"]["name"])
+            string(&item["kind"]).to_lowercase(),
+            string(&item["metadata"]["name"])
         );
         let status = &item["status"];
         add(name.clone(), &status["conditions"], &mut rows);
         for listener in all(&status["listeners"]) {
             add(
-                format!("{name} listener {}", text(&listener["name"])),
+                format!("{name} listener {}", string(&listener["name"])),
                 &listener["conditions"],
                 &mut rows,
             );
@@ -33,14 +46,14 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
                 .map(|section| format!("/{section}"))
                 .unwrap_or_default();
             add(
-                format!("{name} at {}{section}", text(&reference["name"])),
+                format!("{name} at {}{section}", string(&reference["name"])),
                 &parent["conditions"],
                 &mut rows,
             );
         }
         for ancestor in all(&status["ancestors"]) {
             add(
-                format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])),
+                format!("{name} at {}", string(&ancestor["ancestorRef"]["name"])),
                 &ancestor["conditions"],
                 &mut rows,
             );
@@ -51,7 +64,7 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
 
 /// Returns the rows of what namespaces use of their quotas and what they may have, the fullest
 /// first, beginning with the heads of the columns.
-pub fn quota_rows(list: &Value) -> Vec<[String; 6]> {
+fn quota_rows(list: &Value) -> Vec<[String; 6]> {
     let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
     std::iter::once(row("NAMESPACE".to_owned(), heads))
         .chain(all(&list["quotas"]).map(quota_row))
@@ -64,7 +77,7 @@ fn quota_row(of: &Value) -> [String; 6] {
         let [used, limit] = ["used", "limit"].map(|field| quota[field].as_u64().unwrap_or(0));
         format!("{}/{}", dimension.number(used), dimension.number(limit))
     });
-    row(text(&of["namespace"]), amounts)
+    row(string(&of["namespace"]), amounts)
 }
 
 fn row(first: String, others: [String; 5]) -> [String; 6] {
@@ -76,10 +89,10 @@ fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
     for c in all(conditions) {
         rows.push([
             of.clone(),
-            text(&c["type"]),
-            text(&c["status"]),
-            text(&c["reason"]),
-            text(&c["message"]),
+            string(&c["type"]),
+            string(&c["status"]),
+            string(&c["reason"]),
+            string(&c["message"]),
         ]);
     }
 }
@@ -88,7 +101,7 @@ fn all(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> String {
+fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 

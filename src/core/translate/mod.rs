@@ -80,7 +80,6 @@ mod policy_status;
 mod port_protocols;
 mod precedence;
 mod protocol;
-mod quota_use;
 mod quotas;
 mod register;
 mod report;
@@ -130,7 +129,7 @@ pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, IssuerRule, Unlisted};
 pub use protocol::{Family, Protocol};
-pub use quota_use::QuotaUse;
+pub use quotas::QuotaUse;
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{
