@@ -414,12 +414,7 @@ async fn status(options: &cli::Status) -> Result<bool> {
         Output::Table => {}
     }
     let mut out = io::stdout().lock();
-    out.write_all(table(&status_table::rows(&list)).as_bytes())?;
-    let quotas = status_table::quota_rows(&list);
-    if quotas.len() > 1 {
-        writeln!(out)?;
-        out.write_all(table(&quotas).as_bytes())?;
-    }
+    out.write_all(status_table::text(&list).as_bytes())?;
     for note in list["notes"]
         .as_array()
         .into_iter()

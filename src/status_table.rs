@@ -3,6 +3,19 @@
 use gatewright_core::cost::Dimension;
 use serde_json::Value;
 
+use crate::table::table;
+
+/// Returns the table of conditions, and that of quotas where a namespace uses some.
+pub fn text(list: &Value) -> String {
+    let quotas = quota_rows(list);
+    let conditions = table(&rows(list));
+    if quotas.len() > 1 {
+        format!("{conditions}\n{}", table(&quotas))
+    } else {
+        conditions
+    }
+}
+
 /// Returns the rows of a list of objects with their statuses, beginning with the heads of the
 /// columns.
 pub fn rows(list: &Value) -> Vec<[String; 5]> {
@@ -14,14 +27,14 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
             .unwrap_or_default();
         let name = format!(
             "{} {namespace}{}",
-            text(&item["kind"]).to_lowercase(),
-            text(&item["metadata"]["name"])
+            string(&item["kind"]).to_lowercase(),
+            string(&item["metadata"]["name"])
         );
         let status = &item["status"];
         add(name.clone(), &status["conditions"], &mut rows);
         for listener in all(&status["listeners"]) {
             add(
-                format!("{name} listener {}", text(&listener["name"])),
+                format!("{name} listener {}", string(&listener["name"])),
                 &listener["conditions"],
                 &mut rows,
             );
@@ -33,14 +46,14 @@ pub fn rows(list: &Value) -> Vec<[String; 5]> {
                 .map(|section| format!("/{section}"))
                 .unwrap_or_default();
             add(
-                format!("{name} at {}{section}", text(&reference["name"])),
+                format!("{name} at {}{section}", string(&reference["name"])),
                 &parent["conditions"],
                 &mut rows,
             );
         }
         for ancestor in all(&status["ancestors"]) {
             add(
-                format!("{name} at {}", text(&ancestor["ancestorRef"]["name"])),
+                format!("{name} at {}", string(&ancestor["ancestorRef"]["name"])),
                 &ancestor["conditions"],
                 &mut rows,
             );
@@ -63,20 +76,20 @@ fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
 
 /// Returns the rows of what namespaces use of their quotas and what they may have, the fullest
 /// first, beginning with the heads of the columns.
-pub fn quota_rows(list: &Value) -> Vec<[String; 6]> {
+fn quota_rows(list: &Value) -> Vec<[String; 6]> {
     let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
-    let of_namespace = |of: &Value| {
-        let amounts = Dimension::ALL.map(|dimension| {
-            let quota = &of["quotas"][dimension.name()];
-            let number = |field: &str| dimension.number(quota[field].as_u64().unwrap_or(0));
-            format!("{}/{}", number("used"), number("limit"))
-        });
-        row(text(&of["namespace"]), amounts)
-    };
-    let namespaces = all(&list["quotas"]).map(of_namespace);
     std::iter::once(row("NAMESPACE".to_owned(), heads))
-        .chain(namespaces)
+        .chain(all(&list["quotas"]).map(quota_row))
         .collect()
+}
+
+fn quota_row(of: &Value) -> [String; 6] {
+    let amounts = Dimension::ALL.map(|dimension| {
+        let quota = &of["quotas"][dimension.name()];
+        let [used, limit] = ["used", "limit"].map(|field| quota[field].as_u64().unwrap_or(0));
+        format!("{}/{}", dimension.number(used), dimension.number(limit))
+    });
+    row(string(&of["namespace"]), amounts)
 }
 
 fn row(first: String, others: [String; 5]) -> [String; 6] {
@@ -88,7 +101,7 @@ fn all(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-fn text(value: &Value) -> String {
+fn string(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
@@ -130,12 +143,14 @@ mod tests {
 
     #[test]
     fn quotas_are_used_and_allowed_amounts_in_their_units() {
-        let quota = |used: u64, limit: u64| json!({"used": used, "limit": limit});
+        fn quota(used: u64, limit: u64) -> Value {
+            json!({"used": used, "limit": limit})
+        }
         let quotas = json!({"envoy_bytes": quota((3 << 20) / 2, 256 << 20), "program_bytes": quota(1, 128 << 20),
             "clusters": quota(7, 4000), "filter_chains": quota(0, 64), "record_bytes": quota(2048, 4 << 20)});
         let rows = quota_rows(&json!({"quotas": [{"namespace": "shop", "quotas": quotas}]}));
         let expected = ["shop", "1.5/256", "0.1/128", "7/4000", "0/64", "2/4096"];
-        assert_eq!(rows[1], expected);
-        assert_eq!(rows[0][1], "ENVOY MIB");
+        assert_eq!(rows[1], expected, "a row of a namespace");
+        assert_eq!(rows[0][1], "ENVOY MIB", "the head of a column");
     }
 }

@@ -97,8 +97,6 @@ impl AdminListener {
     }
 
     fn connection_manager(&self) -> Value {
-        let exact =
-            |name: &str, value: &str| json!({ "name": name, "string_match": { "exact": value } });
         // The header has the path as the client sent it: nothing is decoded or normalized, and a
         // query is part of it.
         let get = [exact(":method", "GET"), exact(":path", self.path)];
@@ -145,4 +143,8 @@ impl AdminListener {
         }
         limit
     }
+}
+
+fn exact(header: &str, value: &str) -> Value {
+    json!({ "name": header, "string_match": { "exact": value } })
 }

@@ -52,6 +52,13 @@ fn value(text: &str, name: &str) -> Result<f64> {
     Ok(line.trim_start_matches("{}").trim().parse()?)
 }
 
+/// Returns the statistics.
+async fn told(at: SocketAddr) -> Result<String> {
+    let answer = Probe::http(at, "envoy").path(PATH).send().await?;
+    ensure!(answer.status == 200, "{}", answer.status);
+    Ok(String::from_utf8_lossy(&answer.body).into_owned())
+}
+
 /// Sends exactly this text, and returns the status of the answer.
 async fn status_of(at: SocketAddr, request: &str) -> Result<u16> {
     let mut socket = TcpStream::connect(at).await?;
@@ -152,11 +159,6 @@ async fn statistics_are_all_that_the_port_answers() -> Result<()> {
 async fn statistics_do_not_grow_with_hosts_and_are_few_a_second() -> Result<()> {
     let port = free_port()?;
     let (world, at) = World::start_with_statistics(hosts(64, port)).await?;
-    let told = |at| async move {
-        let answer = Probe::http(at, "envoy").path(PATH).send().await?;
-        ensure!(answer.status == 200, "{}", answer.status);
-        Ok(String::from_utf8_lossy(&answer.body).into_owned())
-    };
     let few = told(at).await?;
     world.settle(hosts(1000, port)).await?;
     let before = world.envoy.main_thread_cpu()?;

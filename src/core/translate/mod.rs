@@ -81,7 +81,6 @@ mod precedence;
 mod protocol;
 #[cfg(test)]
 mod published;
-mod quota_use;
 mod quotas;
 mod register;
 mod report;
@@ -131,7 +130,7 @@ pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use protocol::{Family, Protocol};
-pub use quota_use::QuotaUse;
+pub use quotas::QuotaUse;
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{

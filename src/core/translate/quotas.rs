@@ -19,18 +19,20 @@ use super::endpoints::ServiceEndpoints;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
-use super::quota_use::QuotaUse;
-use super::register::Register;
 use super::resolutions::Resolved;
 use super::settings::Settings;
 use super::shared_parts::SharedParts;
 use super::udp_ports::UdpPorts;
-use crate::cost::{self, Cost, Dimension};
+use crate::cost::{self, Cost};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{FrontendId, ObjectName, Reason, clipped};
 use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
+
+mod uses;
+
+pub use uses::QuotaUse;
 
 /// The objects of each namespace that are within its quotas.
 pub(super) struct Quotas {
@@ -122,38 +124,6 @@ impl Quotas {
     /// What a namespace may have by the cost model.
     pub(super) fn allowed(&self, namespace: &Arc<str>) -> Cost {
         allowance(self.limits_of(namespace))
-    }
-
-    /// What the objects of each namespace take that are within its quotas, and what it may have.
-    pub(super) fn uses(&self, register: &Register) -> Vec<QuotaUse> {
-        let namespaces: BTreeSet<_> = self
-            .routes
-            .namespaces()
-            .chain(self.parents.namespaces())
-            .collect();
-        namespaces
-            .into_iter()
-            .map(|namespace| QuotaUse {
-                namespace: namespace.clone(),
-                used: Cost {
-                    record: register.used_by(namespace),
-                    ..self.routes.used(namespace) + self.parents.used(namespace)
-                },
-                allowed: self.allowed(namespace),
-            })
-            .collect()
-    }
-
-    /// What each object of a namespace takes in a dimension, within the quotas.
-    pub(super) fn costs(
-        &self,
-        namespace: &str,
-        dimension: Dimension,
-    ) -> impl Iterator<Item = (ObjectKey, u64)> {
-        let parents = self.parents.costs(namespace, dimension);
-        let routes = self.routes.costs(namespace, dimension);
-        let parents = parents.map(|(key, cost)| (key.object(), cost));
-        parents.chain(routes.map(|(key, cost)| (key.object(), cost)))
     }
 }
 

@@ -19,7 +19,7 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
-use super::super::quota_use::QuotaUse;
+use super::super::quotas::QuotaUse;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
@@ -84,7 +84,7 @@ impl Engine {
         self.quotas.uses(&self.register)
     }
 
-    /// The objects of a namespace that take most in a dimension, with what they take; at most three.
+    /// The three objects of a namespace that take most in a dimension, with what they take.
     pub fn costliest(&self, namespace: &str, dimension: Dimension) -> Vec<(ObjectKey, u64)> {
         let mut costs: BTreeMap<ObjectKey, u64> = BTreeMap::new();
         let of_records = (dimension == Dimension::Record).then(|| self.register.costs(namespace));
