@@ -220,13 +220,15 @@ fn an_unknown_refusal_holds_its_order_and_the_account_only_when_it_is_refused_fo
     run(async {
         let rig = Rig::start().await?;
         let keeper = rig.keeper().await?;
-        let refusal = |seconds| Refusal {
-            status: 429,
-            kind: "rateLimited",
-            detail: "the moon is full".to_owned(),
-            retry_after: Some(seconds),
-            ..Refusal::default()
-        };
+        fn refusal(seconds: u32) -> Refusal {
+            Refusal {
+                status: 429,
+                kind: "rateLimited",
+                detail: "the moon is full".to_owned(),
+                retry_after: Some(seconds),
+                ..Refusal::default()
+            }
+        }
         rig.ca.behave(|b| {
             b.refusing.insert("a.example.com".to_owned(), refusal(3600));
         });
@@ -421,12 +423,14 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
 struct Zones;
 
 fn answers(name: &str) -> Result<(), DnsError> {
-    let unavailable = || DnsError::Unavailable {
-        provider: "dns".to_owned(),
-        message: format!("finding the zone of {name}: the resolver answers SERVFAIL"),
-    };
+    fn unavailable(name: &&str) -> DnsError {
+        DnsError::Unavailable {
+            provider: "dns".to_owned(),
+            message: format!("finding the zone of {name}: the resolver answers SERVFAIL"),
+        }
+    }
     if name.ends_with("bad.example") {
-        Err(unavailable())
+        Err(unavailable(&name))
     } else {
         Ok(())
     }
@@ -495,11 +499,11 @@ fn a_zone_whose_servers_do_not_answer_holds_up_its_hosts_alone() -> Result<()> {
         let pass = keeper.pass(&all, now).await;
         ensure!(pass.issued == [want("h.good.example")?.id], "{pass:?}");
         ensure!(rig.orders() == 1, "{:?}", rig.ca.counts().orders);
-        let told = |line: &acme::keeper::Outlook| {
+        fn told(line: &acme::keeper::Outlook) -> bool {
             line.last_error
                 .as_deref()
                 .is_some_and(|e| e.contains("SERVFAIL"))
-        };
+        }
         ensure!(
             pass.outlook.iter().filter(|line| told(line)).count() == 5,
             "{:?}",
@@ -693,7 +697,9 @@ fn a_host_that_is_removed_in_the_middle_leaves_nothing_behind() -> Result<()> {
             .until(|pass| pass.outlook.iter().any(|line| line.next == Next::Renew))
             .await?;
         let storage = rig.storage()?;
-        let orders = async || Ok::<_, anyhow::Error>(storage.list(Kind::Order).await?);
+        async fn orders() -> std::result::Result<Vec<Key>, anyhow::Error> {
+            Ok::<_, anyhow::Error>(storage.list(Kind::Order).await?)
+        }
         wait_for(async || {
             Ok(orders().await?.len() == 1 && rig.ca.counts().orders.contains_key(&gone))
         })
@@ -736,23 +742,26 @@ fn damaged_entries_are_set_aside_and_what_can_be_made_anew_is() -> Result<()> {
         let wanted = wants(["a.example.com", "b.example.com"].map(str::to_owned))?;
         let now = Timestamp::now();
         rig.keeper().await?.pass(&wanted, now).await;
-        let file = |kind: Kind, name: &str| {
+        fn file(kind: Kind, name: &str, rig: &Rig) -> std::path::PathBuf {
             let key = Key::new(kind, name);
             rig.dir()
                 .join("acme")
                 .join(kind.as_str())
                 .join(format!("{}.json", key.name()))
-        };
-        std::fs::write(file(Kind::Certificate, wanted[0].id.as_str()), "{ not ours")?;
-        std::fs::write(file(Kind::Budget, "ca"), "{")?;
+        }
+        std::fs::write(
+            file(Kind::Certificate, wanted[0].id.as_str(), &rig),
+            "{ not ours",
+        )?;
+        std::fs::write(file(Kind::Budget, "ca", &rig), "{")?;
         for path in [
-            file(Kind::Certificate, wanted[0].id.as_str()),
-            file(Kind::Budget, "ca"),
+            file(Kind::Certificate, wanted[0].id.as_str(), &rig),
+            file(Kind::Budget, "ca", &rig),
         ] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         }
         // A directory in place of a certificate's file.
-        std::fs::create_dir(file(Kind::Certificate, "c.example.com"))?;
+        std::fs::create_dir(file(Kind::Certificate, "c.example.com", &rig))?;
         let keeper = rig.keeper().await?;
         ensure!(
             keeper.held_as(&wanted[1].id).is_some(),

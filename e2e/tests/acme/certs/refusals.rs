@@ -30,23 +30,33 @@ fn refused(args: &[&str]) -> Result<String> {
 #[ignore = "builds the program"]
 fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let file = |name: &str, text: &str| -> Result<String> {
+    fn file(
+        name: &str,
+        text: &str,
+        dir: &tempfile::TempDir,
+    ) -> std::result::Result<String, anyhow::Error> {
         let path = dir.path().join(name);
         fs::write(&path, text)?;
         Ok(path.display().to_string())
-    };
+    }
     let le = ["--acme-directory", "letsencrypt"];
-    let empty = file("empty", "")?;
-    let nonsense = file("nonsense.pem", "no certificate")?;
+    let empty = file("empty", "", &dir)?;
+    let nonsense = file("nonsense.pem", "no certificate", &dir)?;
     let two = file(
         "two.yaml",
         "{cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}",
+        &dir,
     )?;
-    let unknown = file("unknown.yaml", "cloudfare: {tokenFile: /t}")?;
-    let missing = file("missing.yaml", "cloudflare: {tokenFile: /nowhere/token}")?;
+    let unknown = file("unknown.yaml", "cloudfare: {tokenFile: /t}", &dir)?;
+    let missing = file(
+        "missing.yaml",
+        "cloudflare: {tokenFile: /nowhere/token}",
+        &dir,
+    )?;
     let tsig = file(
         "tsig.yaml",
         "rfc2136: {nameserver: 127.0.0.1, keyName: k, algorithm: hmac-md5, keyFile: /t}",
+        &dir,
     )?;
     let cases: &[(&[&str], &str)] = &[
         (
