@@ -70,7 +70,7 @@ async fn answered(site: &Site) -> Result<(f64, f64)> {
         .await?;
     let mut metrics = String::new();
     admin.read_to_string(&mut metrics).await?;
-    fn sum(name: &str, metrics: &String) -> f64 {
+    fn sum(name: &str, metrics: &str) -> f64 {
         let values = metrics
             .lines()
             .filter(|line| line.contains(name))

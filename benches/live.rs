@@ -82,7 +82,7 @@ struct Row {
 
 impl Row {
     fn print(&mut self, count: usize, what: &str) {
-        fn at(all: &mut Vec<Duration>, percent: usize) -> Duration {
+        fn at(all: &mut [Duration], percent: usize) -> Duration {
             all.sort();
             all.get((all.len() * percent / 100).min(all.len().saturating_sub(1)))
                 .copied()

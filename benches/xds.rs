@@ -388,7 +388,7 @@ fn micros() -> Result<u64> {
 #[tokio::main(flavor = "current_thread")]
 async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result<()> {
     fn read(name: &str, pair: &str) -> std::result::Result<String, std::io::Error> {
-        std::fs::read_to_string(Path::new(*pair).join(name))
+        std::fs::read_to_string(Path::new(pair).join(name))
     }
     let certificate = read("certificate", pair)?;
     let key = read("key", pair)?;
@@ -552,7 +552,7 @@ async fn adds(seconds: u64) -> Result<()> {
         times.push(probe??.0);
     }
     times.sort_unstable();
-    fn at(percent: usize, times: &Vec<u64>) -> f64 {
+    fn at(percent: usize, times: &[u64]) -> f64 {
         times[(times.len() * percent / 100).min(times.len() - 1)] as f64 / 1e3
     }
     let envoy_cpu = (envoy.main_thread_cpu()? - before).as_secs_f64();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inputs::{
-    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route,
-    Secret, SetKey, SetKind,
+    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, Route, Secret, SetKey,
+    SetKind,
 };
 use crate::model::{HostnameGrant, ObjectName};
 use crate::store::parent_key;

@@ -18,9 +18,8 @@ use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::inputs::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerFilter, ListenerSet, LocalRef, Located, MadeService, MadeSlice, Namespace, Object,
-    ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
-    SetKey, SetKind,
+    ListenerSet, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
+    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};

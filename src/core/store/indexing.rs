@@ -1,5 +1,7 @@
 //! Keeps the indexes of the store up to date with its objects.
 
+use std::sync::Arc;
+
 use super::{Store, parent_key, reached, targets};
 use crate::inputs::{
     EndpointSlice, Gateway, GatewayClass, Kind, ListenerFilter, ListenerSet, LocalRef, ObjectKey,

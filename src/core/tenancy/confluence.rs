@@ -570,3 +570,7 @@ fn the_namespace_of_a_live_tenant_that_loses_its_labels_or_inherits_elsewhere_le
         assert_eq!(self::reason(&engine, "tenant-a-c", "r"), "Accepted");
     }
 }
+
+fn bare(name: &str) -> Change {
+    namespace(name, "", "")
+}

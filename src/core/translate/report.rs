@@ -5,22 +5,22 @@ mod programmed;
 
 use std::fmt::Write;
 
+use self::conflicts::holder;
 use super::admission::Admission;
 use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
 use super::by_record::admitted;
-use super::certificate::Served;
 use super::claims::claiming;
 use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
-use super::gateway_exposure::{self, Fleet, is_shared};
+use super::gateway_exposure::{Fleet, is_shared};
 use super::gateway_services::GatewayServices;
 use super::internal_ports::exhausted;
 use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
-use super::protocol::{Family, Protocol};
+use super::protocol::Protocol;
 use super::register::Register;
 use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};

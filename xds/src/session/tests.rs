@@ -363,7 +363,7 @@ fn a_new_listener_waits_for_the_acknowledgement_of_its_new_route_table() {
 #[test]
 fn an_assignment_follows_each_added_or_changed_cluster() {
     let mut chat = Chat::settled(vec![warming("c", "", ""), endpoints("c"), endpoints("d")]);
-    fn both(cluster: &str, assignment: &str) -> [Vec<(Kind, Vec<String>, Vec<String>)>; 1] {
+    fn both(cluster: &str, assignment: &str) -> [Vec<Said>; 1] {
         [vec![
             new(Kind::Cluster, cluster),
             new(Kind::Endpoints, assignment),

@@ -278,7 +278,7 @@ fn the_log_filter_is_gatewright_log_else_rust_log() -> Result<()> {
             .filter(|word| text.contains(word))
             .collect())
     }
-    fn words(words: &[&'static str]) -> HashSet<&str> {
+    fn words(words: &[&'static str]) -> HashSet<&'static str> {
         words.iter().copied().collect::<HashSet<_>>()
     }
     ensure!(

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use acme::DnsName;
 use jiff::Timestamp;
 
 use super::super::issuers::Opened;
 use super::super::metrics::CertificateMetrics;
 use super::super::report::Report;
-use super::super::request::CertificateRequest;
-use super::{CertificateManager, check, id_of, names};
+use super::check::wanted_by;
+use super::{CertificateManager, id_of};
 
 impl CertificateManager {
     /// Returns the report about all certificates.
@@ -73,26 +72,5 @@ impl CertificateManager {
             self.keeper.renew(&id_of(want, &names));
         }
         Ok(asked.len())
-    }
-}
-
-fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
-    let name = DnsName::parse(host).map_err(|error| error.to_string())?;
-    let mut asked: Vec<CertificateRequest> = wants
-        .iter()
-        .filter(|want| want.names().is_ok_and(|names| names.contains(&name)))
-        .cloned()
-        .collect();
-    if asked.is_empty() {
-        asked = wants
-            .iter()
-            .filter(|want| want.covers(&name))
-            .cloned()
-            .collect();
-    }
-    if asked.is_empty() {
-        Err(check::not_wanted(&name))
-    } else {
-        Ok(asked)
     }
 }

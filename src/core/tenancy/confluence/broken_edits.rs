@@ -40,10 +40,6 @@ fn a_broken_edit_leaves_what_was_live_and_a_foreign_object_is_left_alone() {
     );
 }
 
-fn bare(name: &str) -> Change {
-    namespace(name, "", "")
-}
-
 #[test]
 fn every_broken_edit_is_told_with_its_field_and_leaves_what_was_live() {
     for (spec, field) in [

@@ -1,9 +1,9 @@
 //! Texts of conflicts between listeners.
 
-use super::super::gateway_exposure::{self, is_shared};
+use super::super::gateway_exposure;
 use super::super::parent::{Parent, ParentListener};
-use super::super::protocol::Family;
-use super::{FrontendId, Report, TransportPort};
+use super::super::protocol::{Family, Protocol};
+use super::{FrontendId, Report};
 use crate::model::Reason;
 
 impl Report<'_> {
@@ -119,7 +119,7 @@ impl Report<'_> {
 
 /// The Gateway that holds a port instead of another one: its name is told within its namespace
 /// alone.
-fn holder(parent: &Parent, rival: &FrontendId) -> String {
+pub(super) fn holder(parent: &Parent, rival: &FrontendId) -> String {
     if rival.gateway.namespace == parent.placement.gateway.namespace {
         format!("gateway {}", rival.gateway)
     } else {
