@@ -118,8 +118,8 @@ const LONGEST: usize = 600;
 /// addresses may be wider.
 const COMMENT_WIDTH: usize = 100;
 
-/// The most closures with names in the product code of a file, and of all files. A closure that gets
-/// a name is a function, or stands where it is used; both numbers only fall.
+/// The most closures with names in the product code of a file, and of all files. A closure that
+/// gets a name is a function, or stands where it is used; both numbers only fall.
 const CLOSURES_OF_A_FILE: usize = 6;
 const CLOSURES: usize = 250;
 

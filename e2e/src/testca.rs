@@ -30,7 +30,7 @@ mod answer;
 mod behaviour;
 
 use account_key::AccountKey;
-use answer::{Kind, problem, reply, with};
+use answer::{Answer, Kind, problem, reply, with};
 pub use behaviour::{Behaviour, Counts, Refusal};
 
 const BODY_LIMIT: usize = 1 << 20;
@@ -69,8 +69,6 @@ pub struct TestCa {
     state: Arc<Mutex<State>>,
     accepting: JoinHandle<()>,
 }
-
-type Answer = Response<Full<Bytes>>;
 
 impl TestCa {
     /// Starts it.

@@ -2,6 +2,8 @@
 
 use super::*;
 
+pub(super) type Answer = Response<Full<Bytes>>;
+
 /// The type of a problem, as an error.
 #[derive(Debug)]
 pub(super) struct Kind(pub(super) &'static str);

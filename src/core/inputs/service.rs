@@ -163,7 +163,11 @@ fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
             })
             .collect()
     } else {
-        spec.cluster_ips.iter().flatten().filter_map(ip).collect()
+        spec.cluster_ips
+            .iter()
+            .flatten()
+            .filter_map(|address| ip(address))
+            .collect()
     };
     all.sort();
     all.dedup();
