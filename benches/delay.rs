@@ -70,16 +70,16 @@ async fn answered(site: &Site) -> Result<(f64, f64)> {
         .await?;
     let mut metrics = String::new();
     admin.read_to_string(&mut metrics).await?;
-    let sum = |name: &str| -> f64 {
+    fn sum(name: &str, metrics: &str) -> f64 {
         let values = metrics
             .lines()
             .filter(|line| line.contains(name))
             .filter_map(|line| line.rsplit(' ').next());
         values.filter_map(|value| value.parse::<f64>().ok()).sum()
-    };
+    }
     Ok((
-        sum("xds_ack_latency_seconds_count"),
-        sum("xds_ack_latency_seconds_sum"),
+        sum("xds_ack_latency_seconds_count", &metrics),
+        sum("xds_ack_latency_seconds_sum", &metrics),
     ))
 }
 

@@ -82,15 +82,17 @@ struct Row {
 
 impl Row {
     fn print(&mut self, count: usize, what: &str) {
-        let at = |all: &mut Vec<Duration>, percent: usize| {
+        fn at(all: &mut [Duration], percent: usize) -> Duration {
             all.sort();
             all.get((all.len() * percent / 100).min(all.len().saturating_sub(1)))
                 .copied()
                 .unwrap_or_default()
-        };
+        }
         self.bytes.sort_unstable();
         self.gate.sort_unstable();
-        let ms = |time: Duration| time.as_secs_f64() * 1000.0;
+        fn ms(time: Duration) -> f64 {
+            time.as_secs_f64() * 1000.0
+        }
         println!(
             "{count:>6} | {what:<14} | {:>6} B | {:>7} B | {:>6.0} us | {:>6.1} ms | {:>6.1} ms | {:>6.1} ms | {:>6.1} ms",
             self.bytes[self.bytes.len() / 2],
@@ -313,11 +315,11 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     update.upserts.push(listener.encode());
     let start = Instant::now();
     world.acknowledged(world.publish(update)).await?;
-    let probe = |n: usize| {
-        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), &name(n))
+    fn probe(n: usize, port: &u16) -> Probe {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), &name(n))
             .limit(Duration::from_secs(5))
-    };
-    live(&probe(count - 1), start).await?;
+    }
+    live(&probe(count - 1, &port), start).await?;
     let cold = start.elapsed();
     let mut bytes = 0;
     let mut times = Vec::new();
@@ -336,7 +338,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
         let cpu = world.envoy.main_thread_cpu()?;
         let start = Instant::now();
         world.acknowledged(world.publish(update)).await?;
-        live(&probe(n), start).await?;
+        live(&probe(n, &port), start).await?;
         times.push(start.elapsed());
         main.push(world.envoy.main_thread_cpu()?.saturating_sub(cpu));
     }

@@ -42,11 +42,11 @@ fn main() -> Result<()> {
         .filter(|a| a != "--bench")
         .collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let streams = |args: &[&str]| {
+    fn streams(args: &[&str]) -> std::result::Result<Vec<usize>, anyhow::Error> {
         args.iter()
             .map(|a| a.parse().context("a number of streams"))
             .collect::<Result<Vec<_>>>()
-    };
+    }
     match words.as_slice() {
         ["--fanout", socket] => serve_fanout(socket),
         ["--adds", socket, pair, port, seconds] => {
@@ -350,12 +350,14 @@ async fn serve_fanout(socket: &str) -> Result<()> {
             upserts: vec![wide(17, value)],
             removals: vec![],
         };
-        let acks = || serving.cache.counts().of(Kind::Scope).acks;
-        let wanted = acks() + streams as u64;
+        fn acks(serving_cache: &Cache) -> u64 {
+            serving_cache.counts().of(Kind::Scope).acks
+        }
+        let wanted = acks(&serving.cache) + streams as u64;
         let generation = serving.cache.publish(&serving.view, update);
         // As the other servers do: polling the progress of every stream that often would be most of
         // the cost.
-        while acks() < wanted {
+        while acks(&serving.cache) < wanted {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         let took = start.elapsed();
@@ -385,9 +387,11 @@ fn micros() -> Result<u64> {
 /// Adds hosts at a steady rate: each a scope and a certificate.
 #[tokio::main(flavor = "current_thread")]
 async fn serve_adds(socket: &str, pair: &str, port: u16, seconds: u64) -> Result<()> {
-    let read = |name: &str| std::fs::read_to_string(Path::new(pair).join(name));
-    let certificate = read("certificate")?;
-    let key = read("key")?;
+    fn read(name: &str, pair: &str) -> std::result::Result<String, std::io::Error> {
+        std::fs::read_to_string(Path::new(pair).join(name))
+    }
+    let certificate = read("certificate", pair)?;
+    let key = read("key", pair)?;
     let serving = Serving::start(socket, vec![on_demand_listener("front", port, scoped())])?;
     serving.acknowledged(1, 1).await?;
     println!("listening");
@@ -548,14 +552,15 @@ async fn adds(seconds: u64) -> Result<()> {
         times.push(probe??.0);
     }
     times.sort_unstable();
-    let at =
-        |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)] as f64 / 1e3;
+    fn at(percent: usize, times: &[u64]) -> f64 {
+        times[(times.len() * percent / 100).min(times.len() - 1)] as f64 / 1e3
+    }
     let envoy_cpu = (envoy.main_thread_cpu()? - before).as_secs_f64();
     println!(
         "{ADDS_PER_SECOND} adds/s for {seconds} s into one Envoy: live p50 {:.1} / p99 {:.1} / max {:.1} ms of {} looked for; {nacks} refused; ours {:.1} % of a core, Envoy's main thread {:.1} %",
-        at(50),
-        at(99),
-        at(100),
+        at(50, &times),
+        at(99, &times),
+        at(100, &times),
         times.len(),
         used as f64 / 1e4 / seconds as f64,
         envoy_cpu * 100.0 / seconds as f64,

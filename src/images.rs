@@ -136,17 +136,17 @@ fn image(
             _ => Err(WrongValues::Field(format!("{path}.{field}"), "a text")),
         }
     }
-    let repository = text("repository", &path, values)?
-        .ok_or_else(|| wrong("repository", "a registry and name", &path))?;
-    let tag = text("tag", &path, values)?
+    let repository = text("repository", path, values)?
+        .ok_or_else(|| wrong("repository", "a registry and name", path))?;
+    let tag = text("tag", path, values)?
         .or(own_tag.map(str::to_owned))
-        .ok_or_else(|| wrong("tag", "a tag", &path))?;
-    let digest = text("digest", &path, values)?;
+        .ok_or_else(|| wrong("tag", "a tag", path))?;
+    let digest = text("digest", path, values)?;
     if digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
         return Err(wrong(
             "digest",
             "sha256: and 64 hexadecimal digits in lower case",
-            &path,
+            path,
         ));
     }
     let pinned = digest

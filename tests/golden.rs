@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! make golden CASE=httproute-redirect           the cases whose name contains this
-//! make golden CASE=httproute-redirect UPDATE=1  rewrites their outputs; read the difference before you commit it
+//! make golden CASE=httproute-redirect UPDATE=1  rewrites their outputs; read the diff
 //! ```
 
 use std::fs;

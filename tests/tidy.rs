@@ -118,6 +118,11 @@ const LONGEST: usize = 600;
 /// addresses may be wider.
 const COMMENT_WIDTH: usize = 100;
 
+/// The most closures with names in the product code of a file, and of all files. A closure that
+/// gets a name is a function, or stands where it is used; both numbers only fall.
+const CLOSURES_OF_A_FILE: usize = 6;
+const CLOSURES: usize = 250;
+
 struct Source {
     path: String,
     text: String,
@@ -300,6 +305,91 @@ fn files_are_short() {
         "one file, one noun: split these",
         long.map(|(lines, path)| format!("{path}: {lines} lines of code"))
             .collect(),
+    );
+}
+
+/// True if a line begins a closure with a name; rustfmt puts a long one on the next line.
+fn names_a_closure(line: &str, next: &str) -> bool {
+    let Some(binding) = line.trim_start().strip_prefix("let ") else {
+        return false;
+    };
+    let value = match binding.split_once(" = ") {
+        Some((name, value)) if !name.contains(['(', '{']) => value,
+        Some(_) => return false,
+        None if binding.ends_with(" =") => next.trim_start(),
+        None => return false,
+    };
+    let value = value.trim_start_matches("async ");
+    value.trim_start_matches("move ").starts_with('|')
+}
+
+#[test]
+fn closures_with_names_are_few() {
+    let mut broken = Vec::new();
+    let mut all = 0;
+    for source in sources() {
+        let is_product = ["src/", "xds/src/", "acme/src/"]
+            .iter()
+            .any(|folder| source.path.starts_with(folder));
+        if !is_product || source.is_test() || source.is_generated() {
+            continue;
+        }
+        let code: Vec<_> = source.code().map(|(_, line)| line).collect();
+        let count = code
+            .windows(2)
+            .filter(|lines| names_a_closure(lines[0], lines[1]))
+            .count();
+        all += count;
+        if count > CLOSURES_OF_A_FILE {
+            broken.push(format!("{}: {count}", source.path));
+        }
+    }
+    check("make functions of these closures with names", broken);
+    assert!(
+        all <= CLOSURES,
+        "{all} closures with names, of {CLOSURES} at most: make functions of some"
+    );
+}
+
+#[test]
+fn an_assertion_says_one_thing() {
+    let opening = concat!("assert_", "eq!(");
+    let tuple = concat!("assert_", "eq!((");
+    let mut broken = Vec::new();
+    for source in sources() {
+        let lines: Vec<_> = source.text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let next = lines.get(index + 1).map_or("", |next| next.trim());
+            if line.contains(tuple) || line.trim_end().ends_with(opening) && next == "(" {
+                broken.push(format!("{}:{}", source.path, index + 1));
+            }
+        }
+    }
+    check("one assertion for each part, with a message", broken);
+}
+
+#[test]
+fn booleans_and_maps_are_used_plainly() {
+    let mut broken = Vec::new();
+    for source in sources().iter().filter(|source| !source.is_generated()) {
+        for (index, line) in source.text.lines().enumerate() {
+            let line = line.trim_start();
+            let matches_on_bool = ["true", "false"].iter().any(|word| {
+                line.strip_prefix(word)
+                    .is_some_and(|rest| rest.starts_with(" =>") || rest.starts_with(" if "))
+            });
+            let drops = line.contains(concat!("dro", "p("))
+                && [".insert(", ".remove("]
+                    .iter()
+                    .any(|call| line.contains(call));
+            if matches_on_bool || drops {
+                broken.push(format!("{}:{}: {line}", source.path, index + 1));
+            }
+        }
+    }
+    check(
+        "`if` for a boolean, and a statement for an insertion or a removal",
+        broken,
     );
 }
 

@@ -543,18 +543,22 @@ impl Keeper {
     fn held(&self) -> Vec<Held> {
         self.read(|state| {
             let refused = state.refused_serials();
-            let entry = |s: &Arc<Stored>| Held {
-                id: s.id.clone(),
-                tenant: s.tenant.clone(),
-                issuer: s.certificate.issuer.clone(),
-                names: s.certificate.names.clone(),
-                not_before: s.certificate.not_before,
-                not_after: s.certificate.not_after,
-                ari_id: s.certificate.ari_id.clone(),
-                window: state.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
-                refused: refused.contains(s.certificate.serial.as_str()) || state.is_refused(&s.id),
-            };
-            state.held.values().map(entry).collect()
+            state
+                .held
+                .values()
+                .map(|s| Held {
+                    id: s.id.clone(),
+                    tenant: s.tenant.clone(),
+                    issuer: s.certificate.issuer.clone(),
+                    names: s.certificate.names.clone(),
+                    not_before: s.certificate.not_before,
+                    not_after: s.certificate.not_after,
+                    ari_id: s.certificate.ari_id.clone(),
+                    window: state.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
+                    refused: refused.contains(s.certificate.serial.as_str())
+                        || state.is_refused(&s.id),
+                })
+                .collect()
         })
     }
 

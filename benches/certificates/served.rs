@@ -169,7 +169,9 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         Ok(fs::rename(new, manifests.path().join("all.yaml"))?)
     };
     publish(1)?;
-    let text = |path: &Path| path.display().to_string();
+    fn text(path: &Path) -> String {
+        path.display().to_string()
+    }
     let envoy = text(&e2e::envoy::binary()?.canonicalize()?);
     let issuers_file = issuers.clone();
     let (dir, private, issuers) = (text(manifests.path()), text(state.path()), text(&issuers));

@@ -66,13 +66,15 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
             .await
     });
     let before = serials(&keeper);
-    let renewed = || serials(&keeper).difference(&before).count();
+    fn renewed(keeper: &Arc<Keeper>, before: &BTreeSet<String>) -> usize {
+        serials(keeper).difference(before).count()
+    }
     let start = Instant::now();
     let work = super::processor_time()?;
     wanted.iter().for_each(|want| keeper.renew(&want.id));
     until(
         start,
-        || renewed() >= certificates / 4,
+        || renewed(&keeper, &before) >= certificates / 4,
         Duration::from_millis(50),
     )
     .await?;
@@ -88,7 +90,7 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     let waited = asked.elapsed();
     until(
         start,
-        || renewed() > certificates,
+        || renewed(&keeper, &before) > certificates,
         Duration::from_millis(50),
     )
     .await?;

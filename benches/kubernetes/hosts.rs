@@ -51,11 +51,13 @@ async fn row(
         object["metadata"]["annotations"] = json!({"gatewright.io/issuer": issuer});
     }
     cluster.server.put(object).await?;
-    let host = |number: usize| format!("x{number}.{apex}");
+    fn host(number: usize, apex: &String) -> String {
+        format!("x{number}.{apex}")
+    }
     put_all(
         cluster,
         (0..hosts)
-            .map(|n| route(space, &format!("r{n}"), space, &[&host(n)]))
+            .map(|n| route(space, &format!("r{n}"), space, &[&host(n, &apex)]))
             .collect(),
     )
     .await?;
@@ -78,7 +80,7 @@ async fn row(
         let name = format!("r{}", hosts + round);
         cluster
             .server
-            .put(route(space, &name, space, &[&host(hosts + round)]))
+            .put(route(space, &name, space, &[&host(hosts + round, &apex)]))
             .await?;
         until("it has one", async || Ok(cluster.writes()?.len() > before)).await?;
         let written = quiet(cluster, before).await?;

@@ -119,15 +119,15 @@ struct Memory {
 
 impl Memory {
     fn of(controller: &Gatewright) -> Result<Self> {
-        let field = |name| {
+        fn field(name: &str, controller: &Gatewright) -> std::result::Result<f64, anyhow::Error> {
             Ok::<f64, anyhow::Error>(
                 usage::memory(controller.pid(), name)? as f64 / 1024.0 / 1024.0,
             )
-        };
+        }
         Ok(Self {
-            now: field("VmRSS")?,
-            own: field("RssAnon")?,
-            most: field("VmHWM")?,
+            now: field("VmRSS", controller)?,
+            own: field("RssAnon", controller)?,
+            most: field("VmHWM", controller)?,
         })
     }
 }

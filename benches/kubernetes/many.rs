@@ -120,19 +120,19 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
         if key.contains(&space) && value.starts_with(b"{") {
             let value = String::from_utf8(value)?;
             let object: Value = serde_json::from_str(&value)?;
-            let text = |pointer: &str| {
+            fn text(pointer: &str, object: &Value) -> Option<String> {
                 object
                     .pointer(pointer)
                     .and_then(Value::as_str)
                     .map(str::to_owned)
-            };
+            }
             *kinds
-                .entry((text("/apiVersion"), text("/kind")))
+                .entry((text("/apiVersion", &object), text("/kind", &object)))
                 .or_insert(0) += 1;
             originals.push((
                 key,
                 value,
-                text("/metadata/uid").context("an object without a UID")?,
+                text("/metadata/uid", &object).context("an object without a UID")?,
             ));
         }
     }

@@ -29,7 +29,7 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
     many::asked_for(&cluster, tenants).await?;
     let began = Timestamp::now();
     let controller = cluster.controller("bench")?;
-    let objects = || -> Result<Vec<Timestamp>> {
+    fn objects(cluster: &Cluster) -> std::result::Result<Vec<Timestamp>, anyhow::Error> {
         let written = cluster
             .writes()?
             .into_iter()
@@ -38,13 +38,13 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
             .filter(|r| r.resource != "namespaces")
             .map(|r| r.at)
             .collect())
-    };
+    }
     until("all objects are there", async || {
-        Ok(objects()?.len() >= tenants * OBJECTS)
+        Ok(objects(&cluster)?.len() >= tenants * OBJECTS)
     })
     .await?;
     // From its start, including the initial lists, to the answer to the last write.
-    let last = objects()?.into_iter().max().context("a write")?;
+    let last = objects(&cluster)?.into_iter().max().context("a write")?;
     let ours = Duration::try_from(last.duration_since(began))?;
     let used = processor(&controller)?;
     let all = quiet(&cluster, 0).await?;

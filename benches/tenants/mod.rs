@@ -51,24 +51,28 @@ pub(crate) fn object(value: Value) -> Object {
 
 /// The changes of the first stage alone.
 pub(crate) fn changes(objects: Vec<Object>) -> Vec<tenancy::Change> {
-    let change = |object: Object| match object {
-        Object::GatewayClass(class) => tenancy::Change::Class(class.meta.name.name.clone(), true),
-        Object::Namespace(given) => {
-            let namespace = tenancy::Namespace {
-                uid: given.uid,
-                labels: given.labels,
-                annotations: given.annotations,
-            };
-            tenancy::Change::Namespace(given.name, Some(namespace))
+    fn change(object: Object) -> tenancy::Change {
+        match object {
+            Object::GatewayClass(class) => {
+                tenancy::Change::Class(class.meta.name.name.clone(), true)
+            }
+            Object::Namespace(given) => {
+                let namespace = tenancy::Namespace {
+                    uid: given.uid,
+                    labels: given.labels,
+                    annotations: given.annotations,
+                };
+                tenancy::Change::Namespace(given.name, Some(namespace))
+            }
+            Object::TenantGateway(tenant) => {
+                tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant))
+            }
+            Object::Route(route) => {
+                let claimant = Claimant::from(&route);
+                tenancy::Change::Claimant(claimant.key.clone(), Some(claimant))
+            }
+            other => unreachable!("none is made: {other:?}"),
         }
-        Object::TenantGateway(tenant) => {
-            tenancy::Change::TenantGateway(tenant.name.clone(), Some(*tenant))
-        }
-        Object::Route(route) => {
-            let claimant = Claimant::from(&route);
-            tenancy::Change::Claimant(claimant.key.clone(), Some(claimant))
-        }
-        other => unreachable!("none is made: {other:?}"),
-    };
+    }
     objects.into_iter().map(change).collect()
 }

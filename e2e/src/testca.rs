@@ -25,56 +25,15 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
+mod account_key;
+mod answer;
 mod behaviour;
 
+use account_key::AccountKey;
+use answer::{Answer, Kind, problem, reply, with};
 pub use behaviour::{Behaviour, Counts, Refusal};
 
 const BODY_LIMIT: usize = 1 << 20;
-
-/// The public key of an account (RFC 7518, 6.2 and 6.3).
-#[derive(Clone, PartialEq, Eq)]
-enum AccountKey {
-    /// An uncompressed point of P-256.
-    P256(Vec<u8>),
-    /// Modulus and exponent.
-    Rsa(Vec<u8>, Vec<u8>),
-}
-
-impl AccountKey {
-    fn of(jwk: &Value) -> Result<Self> {
-        let part =
-            |name: &str| Ok::<_, anyhow::Error>(BASE64.decode(jwk[name].as_str().context("jwk")?)?);
-        match jwk["kty"].as_str() {
-            Some("EC") => {
-                ensure!(jwk["crv"] == "P-256", Kind("badPublicKey"));
-                Ok(Self::P256([vec![4], part("x")?, part("y")?].concat()))
-            }
-            Some("RSA") => Ok(Self::Rsa(part("n")?, part("e")?)),
-            _ => bail!(Kind("badPublicKey")),
-        }
-    }
-
-    /// Verifies a signature; the algorithm must be the key's (RFC 8555, 6.2).
-    fn verify(&self, algorithm: &Value, signed: &str, signature: &[u8]) -> Result<()> {
-        use ring::signature::{
-            ECDSA_P256_SHA256_FIXED, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
-            UnparsedPublicKey,
-        };
-        let checked = match (self, algorithm.as_str()) {
-            (Self::P256(point), Some("ES256")) => {
-                UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)
-                    .verify(signed.as_bytes(), signature)
-            }
-            (Self::Rsa(n, e), Some("RS256")) => RsaPublicKeyComponents { n, e }.verify(
-                &RSA_PKCS1_2048_8192_SHA256,
-                signed.as_bytes(),
-                signature,
-            ),
-            _ => bail!(Kind("badSignatureAlgorithm")),
-        };
-        checked.map_err(|_| Kind("unauthorized").into())
-    }
-}
 
 struct Order {
     account: usize,
@@ -110,8 +69,6 @@ pub struct TestCa {
     state: Arc<Mutex<State>>,
     accepting: JoinHandle<()>,
 }
-
-type Answer = Response<Full<Bytes>>;
 
 impl TestCa {
     /// Starts it.
@@ -242,53 +199,6 @@ fn honest(state: &Mutex<State>, method: Method, path: &str, body: &Bytes) -> Ans
     answer
         .headers_mut()
         .append("link", index.parse().expect("a URL is a header"));
-    answer
-}
-
-/// The type of a problem, as an error.
-#[derive(Debug)]
-struct Kind(&'static str);
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl std::error::Error for Kind {}
-
-fn reply(status: StatusCode, body: &Value) -> Answer {
-    let body = if body.is_null() {
-        Bytes::new()
-    } else {
-        Bytes::from(body.to_string())
-    };
-    let kind = if body_is_problem(status) {
-        "application/problem+json"
-    } else {
-        "application/json"
-    };
-    Response::builder()
-        .status(status)
-        .header("content-type", kind)
-        .body(Full::new(body))
-        .expect("a valid response")
-}
-
-/// Returns true for the status of an error, whose body is a problem document (RFC 8555, 6.7).
-fn body_is_problem(status: StatusCode) -> bool {
-    status.is_client_error() || status.is_server_error()
-}
-
-fn problem(status: u16, kind: &str, detail: &str) -> Answer {
-    let body = json!({ "type": format!("urn:ietf:params:acme:error:{kind}"), "detail": detail, "status": status });
-    reply(StatusCode::from_u16(status).expect("a status"), &body)
-}
-
-fn with(mut answer: Answer, header: &'static str, value: &str) -> Answer {
-    answer
-        .headers_mut()
-        .insert(header, value.parse().expect("a valid header"));
     answer
 }
 

@@ -569,27 +569,30 @@ impl ControlPlane {
     /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         let progress = self.progress();
-        let connected = |(id, view): (ViewId, &xds::View)| {
-            let Acks {
-                done,
-                all,
-                left_behind,
-                ..
-            } = self.acks_of_view(id, &progress);
-            let (view, age) = (view.name().to_owned(), self.lags[id].age(at));
-            Connected {
-                view,
-                all,
-                behind: all - done,
-                left_behind: left_behind.len(),
-                age,
-            }
-        };
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {
             changes: self.changes,
             work: self.engine().counters(),
-            connected: self.views.iter().map(connected).collect(),
+            connected: self
+                .views
+                .iter()
+                .map(|(id, view)| {
+                    let Acks {
+                        done,
+                        all,
+                        left_behind,
+                        ..
+                    } = self.acks_of_view(id, &progress);
+                    let (view, age) = (view.name().to_owned(), self.lags[id].age(at));
+                    Connected {
+                        view,
+                        all,
+                        behind: all - done,
+                        left_behind: left_behind.len(),
+                        age,
+                    }
+                })
+                .collect(),
             quarantined: self.rejections(&progress).count(),
             good,
             bad,

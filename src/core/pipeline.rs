@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::inputs::{
-    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, ParentRef, Route,
-    Secret, SetKey, SetKind,
+    Kind, Listener, ListenerSet, Namespace, Object, ObjectChange, ObjectKey, Route, Secret, SetKey,
+    SetKind,
 };
 use crate::model::{HostnameGrant, ObjectName};
 use crate::store::parent_key;
@@ -515,22 +515,25 @@ impl Pipeline {
     fn grants(&self, route: &Route) -> RouteGrants {
         let claim = Claimant::from(route).key;
         let namespace = &route.meta.name.namespace;
-        let granted = |parent: &ParentRef| {
-            let tenant =
-                tenant_of(parent, namespace).filter(|tenant| self.governed.contains(tenant))?;
-            let nothing = HostnameGrant {
-                granted: Vec::new(),
-                sets: Vec::new(),
-                on_gateway: true,
-                refusal: None,
-            };
-            let grant = self
-                .tenancy
-                .verdict(&claim, &tenant)
-                .map_or(nothing, tenancy::Verdict::grant);
-            Some((parent_key(parent, namespace)?, grant))
-        };
-        route.parents.iter().filter_map(granted).collect()
+        route
+            .parents
+            .iter()
+            .filter_map(|parent| {
+                let tenant =
+                    tenant_of(parent, namespace).filter(|tenant| self.governed.contains(tenant))?;
+                let nothing = HostnameGrant {
+                    granted: Vec::new(),
+                    sets: Vec::new(),
+                    on_gateway: true,
+                    refusal: None,
+                };
+                let grant = self
+                    .tenancy
+                    .verdict(&claim, &tenant)
+                    .map_or(nothing, tenancy::Verdict::grant);
+                Some((parent_key(parent, namespace)?, grant))
+            })
+            .collect()
     }
 
     /// The listeners of a ListenerSet whose hostnames tenancy does not grant; empty if hostnames

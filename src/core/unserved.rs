@@ -125,7 +125,7 @@ pub(crate) fn unserved(
 /// Returns why a Gateway is none of this program's, which has this controller name.
 pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Option<Unserved> {
     match store.class(&gateway.class) {
-        Some(class) if is_ours(class, &controller) => None,
+        Some(class) if is_ours(class, controller) => None,
         Some(class) => Some(Unserved::OtherController {
             class: gateway.class.clone(),
             controller: class.controller.clone(),
@@ -134,7 +134,7 @@ pub(crate) fn of_class(gateway: &Gateway, store: &Store, controller: &str) -> Op
         None => {
             let ours = store
                 .classes()
-                .filter(|class| is_ours(class, &controller))
+                .filter(|class| is_ours(class, controller))
                 .map(|class| class.meta.name.name.to_string());
             Some(Unserved::NoClass {
                 class: gateway.class.clone(),

@@ -37,9 +37,9 @@ impl Place {
     fn field(&self, name: &str) -> Self {
         let escaped = name.replace('~', "~0").replace('/', "~1");
         Self {
-            shown: joined(&self.shown, &name),
+            shown: joined(&self.shown, name),
             pointer: format!("{}/{escaped}", self.pointer),
-            fields: joined(&self.fields, &name),
+            fields: joined(&self.fields, name),
             is_in_atomic_list: self.is_in_atomic_list,
         }
     }

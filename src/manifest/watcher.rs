@@ -97,9 +97,8 @@ impl Watcher {
             stale: stale_sender,
         };
         let thread = std::thread::Builder::new().name("manifests".to_owned());
-        thread
-            .spawn(move || watching.run())
-            .map_err(WatchError::Thread)?;
+        let started = thread.spawn(move || watching.run());
+        started.map_err(WatchError::Thread)?;
         Ok((Self { outcomes, stale }, outcome))
     }
 

@@ -254,20 +254,18 @@ fn of_any(certificate: &X509Certificate<'_>, now: SystemTime) -> Vec<Problem> {
     let mut seen = BTreeSet::new();
     for extension in certificate.extensions() {
         let oid = dotted(extension.oid.as_bytes());
-        fn name(oid: &String) -> String {
-            name_of(oid).to_owned()
-        }
+        let name = name_of(&oid).to_owned();
         if extension.critical && !KNOWN.contains(&oid.as_str()) {
-            found.push(Problem::Critical(name(&oid)));
+            found.push(Problem::Critical(name.clone()));
         }
         if matches!(
             extension.parsed_extension(),
             ParsedExtension::ParseError { .. }
         ) {
-            found.push(Problem::Malformed(name(&oid)));
+            found.push(Problem::Malformed(name.clone()));
         }
         if !seen.insert(extension.oid.as_bytes().to_vec()) {
-            found.push(Problem::Twice(name(&oid)));
+            found.push(Problem::Twice(name));
         }
     }
     let validity = x509::validity(certificate);

@@ -241,20 +241,22 @@ impl AckTracker {
                 return Vec::new();
             };
             let view = &self.view;
-            let rejection = |(part, text)| {
-                let (view, node, name, version) =
-                    (view.clone(), node.clone(), name.clone(), version.clone());
-                Rejection {
-                    view,
-                    node,
-                    kind,
-                    name,
-                    part,
-                    version,
-                    text,
-                }
-            };
-            let after: Vec<Rejection> = parts.into_iter().map(rejection).collect();
+            let after: Vec<Rejection> = parts
+                .into_iter()
+                .map(|(part, text)| {
+                    let (view, node, name, version) =
+                        (view.clone(), node.clone(), name.clone(), version.clone());
+                    Rejection {
+                        view,
+                        node,
+                        kind,
+                        name,
+                        part,
+                        version,
+                        text,
+                    }
+                })
+                .collect();
             let before = if after.is_empty() {
                 entries.rejections.remove(&(id, kind, name))
             } else {

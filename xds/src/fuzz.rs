@@ -64,20 +64,21 @@ fn resource(kind: Kind, name: &str, value: u8) -> Resource {
         ),
         // Some can be divided, and some of those share virtual hosts with the previous version.
         Kind::Route if value % 2 == 1 => {
-            let host = |at: u8| {
-                let name = format!("{at}");
-                let routes = vec![Route {
-                    name: format!("k/{at}/{value}"),
-                    ..Default::default()
-                }];
-                VirtualHost {
-                    domains: vec![name.clone()],
-                    name,
-                    routes,
-                    ..Default::default()
-                }
-            };
-            let virtual_hosts = (value / 4..value / 4 + 3).map(host).collect();
+            let virtual_hosts = (value / 4..value / 4 + 3)
+                .map(|at| {
+                    let name = format!("{at}");
+                    let routes = vec![Route {
+                        name: format!("k/{at}/{value}"),
+                        ..Default::default()
+                    }];
+                    VirtualHost {
+                        domains: vec![name.clone()],
+                        name,
+                        routes,
+                        ..Default::default()
+                    }
+                })
+                .collect();
             Resource::new(
                 name,
                 &RouteConfiguration {

@@ -240,7 +240,7 @@ impl Certificates {
                 expires,
             })
         };
-        let of_instance = || {
+        of_identity().or_else(|| {
             let (identity, instance) = self.instances?(name)?;
             let view = self.views.of(identity)?;
             Some(Grant {
@@ -249,8 +249,7 @@ impl Certificates {
                 view,
                 expires,
             })
-        };
-        of_identity().or_else(of_instance)
+        })
     }
 }
 

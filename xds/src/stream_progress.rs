@@ -79,17 +79,19 @@ impl StreamProgress {
 
     /// Returns the subscriptions.
     pub(crate) fn subscriptions(&self) -> Vec<SubscriptionState> {
-        let state = |kind: Kind| {
-            let of = &self.kinds[kind as usize];
-            let subscribed = of.subscribed.load(Relaxed);
-            (subscribed != NOT_SUBSCRIBED).then(|| SubscriptionState {
-                kind: kind.label(),
-                wildcard: subscribed == WILDCARD,
-                names: of.names.load(Relaxed) as usize,
-                in_flight: of.in_flight.load(Relaxed) as usize,
-                considered: of.considered.load(Relaxed),
+        Kind::ALL
+            .into_iter()
+            .filter_map(|kind| {
+                let of = &self.kinds[kind as usize];
+                let subscribed = of.subscribed.load(Relaxed);
+                (subscribed != NOT_SUBSCRIBED).then(|| SubscriptionState {
+                    kind: kind.label(),
+                    wildcard: subscribed == WILDCARD,
+                    names: of.names.load(Relaxed) as usize,
+                    in_flight: of.in_flight.load(Relaxed) as usize,
+                    considered: of.considered.load(Relaxed),
+                })
             })
-        };
-        Kind::ALL.into_iter().filter_map(state).collect()
+            .collect()
     }
 }

@@ -87,26 +87,25 @@ impl Suspects {
 
 impl From<Suspects> for Vec<Entry> {
     fn from(suspects: Suspects) -> Self {
-        let of_resource = |((kind, name), hosts): ((Kind, Arc<str>), ByHost)| {
-            hosts.into_iter().map(move |(virtual_host, parts)| Entry {
-                kind: kind.label().to_owned(),
-                name: name.clone(),
-                virtual_host,
-                parts: parts
-                    .iter()
-                    .map(|digest| {
-                        digest
-                            .iter()
-                            .map(|byte| format!("{byte:02x}"))
-                            .collect::<String>()
-                    })
-                    .collect(),
-            })
-        };
         suspects
             .by_resource
             .into_iter()
-            .flat_map(of_resource)
+            .flat_map(|((kind, name), hosts)| {
+                hosts.into_iter().map(move |(virtual_host, parts)| Entry {
+                    kind: kind.label().to_owned(),
+                    name: name.clone(),
+                    virtual_host,
+                    parts: parts
+                        .iter()
+                        .map(|digest| {
+                            digest
+                                .iter()
+                                .map(|byte| format!("{byte:02x}"))
+                                .collect::<String>()
+                        })
+                        .collect(),
+                })
+            })
             .collect()
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{DATE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT};
+use hyper::header::{DATE, HeaderMap, HeaderName, LOCATION, RETRY_AFTER, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -375,9 +375,9 @@ impl Http {
 
 impl Answer {
     pub(crate) fn exchange(&self) -> Exchange {
-        let text = |v: &HeaderValue| v.to_str().ok().map(str::to_owned);
         let links = |rel: &'static str| {
-            let all = self.headers.get_all("link").iter().filter_map(text);
+            let all = self.headers.get_all("link").iter();
+            let all = all.filter_map(|value| value.to_str().ok());
             let found = all.flat_map(move |l| {
                 l.split(',')
                     .filter_map(|link| linked(link, rel))
@@ -391,8 +391,8 @@ impl Answer {
             location: self
                 .headers
                 .get(LOCATION)
-                .and_then(text)
-                .and_then(|url| resource::absolute(&self.url, &url)),
+                .and_then(|value| value.to_str().ok())
+                .and_then(|url| resource::absolute(&self.url, url)),
             alternates: links("alternate").take(10).collect(),
             help: links("help").find(|url| url.len() <= 500 && url.starts_with("https://")),
         }
@@ -402,23 +402,21 @@ impl Answer {
 /// `Retry-After`: seconds or a date (RFC 9110, 10.2.3). A date is one of the server's clock, and so
 /// is that of its answer: ours may be a day behind, and an order must not wait for that.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<SignedDuration> {
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value| value.to_str().ok())
-            .map(str::trim)
-    };
-    let date = |text| {
-        jiff::fmt::rfc2822::parse(text)
-            .ok()
-            .map(|date| date.timestamp())
-    };
-    let value = text(RETRY_AFTER)?;
+    let value = trimmed(headers, RETRY_AFTER)?;
     if let Ok(seconds) = value.parse::<u32>() {
         return Some(SignedDuration::from_secs(i64::from(seconds)));
     }
-    let sent = text(DATE).and_then(date).unwrap_or(now);
+    let sent = trimmed(headers, DATE).and_then(date).unwrap_or(now);
     Some(date(value)?.duration_since(sent).max(SignedDuration::ZERO))
+}
+
+fn trimmed(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok().map(str::trim)
+}
+
+fn date(text: &str) -> Option<Timestamp> {
+    let date = jiff::fmt::rfc2822::parse(text).ok()?;
+    Some(date.timestamp())
 }
 
 /// Returns the URL of a `Link` of this relation: `<url>;rel="alternate"` (RFC 8555, 7.4.2), or

@@ -102,7 +102,9 @@ fn hundreds_of_hosts_get_certificates_without_a_network() -> Result<()> {
     let state = private()?;
     let manifests = tempfile::tempdir()?;
     std::fs::write(manifests.path().join("gateways.yaml"), gateway(HOSTS))?;
-    let path = |path: &Path| path.display().to_string();
+    fn path(path: &Path) -> String {
+        path.display().to_string()
+    }
     let dir = path(manifests.path());
     let private = path(state.path());
     let _running =

@@ -16,7 +16,9 @@ fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
         "no certbot at {}; run: e2e/tools install certbot",
         program.display()
     );
-    let path = |name: &str| dir.join(name).display().to_string();
+    fn path(name: &str, dir: &Path) -> String {
+        dir.join(name).display().to_string()
+    }
     let output = Command::new(program)
         .args(args)
         .args([
@@ -28,11 +30,11 @@ fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
         ])
         .args([
             "--config-dir",
-            &path("config"),
+            &path("config", dir),
             "--work-dir",
-            &path("work"),
+            &path("work", dir),
             "--logs-dir",
-            &path("logs"),
+            &path("logs", dir),
         ])
         .args([
             "--manual",

@@ -150,7 +150,7 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
     // A record in none of our zones counts as removed.
     searching.cleanup(&record(elsewhere, "v")).await?;
 
-    let configured = |zone: &str| {
+    fn configured(zone: &str, bind: &Bind) -> Rfc2136 {
         Rfc2136::new(Rfc2136Config {
             nameserver: bind.address().to_string(),
             key_name: "k".to_owned(),
@@ -159,9 +159,9 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
             zone: Some(zone.to_owned()),
         })
         .expect("a good configuration")
-    };
+    }
     // BIND answers NOTAUTH for a zone that it does not have, with a signature.
-    let error = configured("elsewhere.example")
+    let error = configured("elsewhere.example", &bind)
         .present(&record(elsewhere, "v"))
         .await
         .expect_err("a foreign zone");
@@ -172,7 +172,7 @@ async fn a_zone_that_is_not_there_is_no_zone() -> Result<()> {
             .contains("is not authoritative for the zone"),
         "{error}"
     );
-    let error = configured("example.test")
+    let error = configured("example.test", &bind)
         .present(&record(elsewhere, "v"))
         .await
         .expect_err("not in that zone");

@@ -1,6 +1,8 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
+mod files;
 mod links;
+mod refused;
 mod rivals;
 mod strict;
 
@@ -123,6 +125,14 @@ impl Standalone {
 }
 
 /// Each line of the log is a JSON object, and an event has the fields of its object.
+/// The Gateway of the site with more lines of its `spec`, and more listeners.
+fn with(base: &str, spec: &str, listeners: &str) -> String {
+    base.replace(
+        "  listeners:\n",
+        &format!("{spec}  listeners:\n{listeners}"),
+    )
+}
+
 #[tokio::test]
 #[ignore = "needs Envoy"]
 async fn a_log_for_programs_has_an_object_a_line() -> Result<()> {
@@ -211,109 +221,6 @@ async fn links_that_lead_back_are_told_and_what_is_beside_them_is_served() -> Re
 
 #[tokio::test]
 #[ignore = "needs Envoy"]
-async fn saving_breaking_and_deleting_files() -> Result<()> {
-    let mut site = Standalone::start().await?;
-    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    let line = site.program.line("httproute default/web: ").await?;
-    assert!(line.contains("1 host changed, acked 1/1 in"), "{line}");
-    assert_eq!(site.status("web.example.org").await?, 200);
-
-    // A broken file is reported with its line, and affects nothing else.
-    site.save(
-        "web.yaml",
-        &(route("web", "web.example.org", "web") + "---\nkind: [\n"),
-    )?;
-    let line = site.program.line("not YAML").await?;
-    assert!(line.contains("web.yaml:1"), "{line}");
-    assert_eq!(site.status("web.example.org").await?, 200);
-    site.save(
-        "web.yaml",
-        &route("web", "web.example.org", "web").replace("rules:", "rulez:"),
-    )?;
-    let line = site.program.line("unknown field").await?;
-    assert!(
-        line.contains("web.yaml:7") && line.contains("httproute default/web"),
-        "{line}"
-    );
-    assert_eq!(site.status("web.example.org").await?, 200);
-    let url = format!("https://web.example.org:{}/", site.port);
-    for command in [&["status"][..], &["explain", &url]] {
-        for output in ["table", "json"] {
-            let (code, text) = site.ask(&[command, &["-o", output]].concat())?;
-            assert!(
-                code == 0 && text.contains("web.yaml is served as it was at"),
-                "{text}"
-            );
-            assert!(
-                text.contains("web.yaml:7: ") && text.contains("unknown field"),
-                "{text}"
-            );
-        }
-    }
-
-    // An object that is in two files belongs to the first.
-    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.save("zzz.yaml", &route("web", "other.example.org", "web"))?;
-    let line = site.program.line("is already defined in").await?;
-    assert!(
-        line.contains("zzz.yaml:1") && line.contains("web.yaml"),
-        "{line}"
-    );
-
-    // A half-written file is no error while the other half may follow.
-    for attempt in 0.. {
-        let name = format!("slow{attempt}");
-        let whole = route(&name, &format!("{name}.example.org"), "web");
-        let first = &whole[..whole.find("backendRefs").context("it has them")? + 14];
-        let file = site.file(&format!("{name}.yaml"));
-        fs::write(&file, first)?;
-        let began = std::time::Instant::now();
-        fs::write(&file, &whole)?;
-        let took = began.elapsed();
-        site.program
-            .line(&format!("httproute default/{name}: 1 host changed"))
-            .await?;
-        // On a busy machine the other half may be too late; then it is repeated.
-        if took < std::time::Duration::from_millis(20) {
-            let said = site.program.output();
-            assert!(!said.contains(&format!("{name}.yaml")), "{said}");
-            break;
-        }
-        assert!(attempt < 50, "two writes take {took:?}");
-    }
-
-    fs::remove_file(site.file("zzz.yaml"))?;
-    fs::remove_file(site.file("web.yaml"))?;
-    site.program
-        .line("httproute default/web deleted: 1 host changed")
-        .await?;
-    assert_eq!(site.status("web.example.org").await?, 404);
-    Ok(())
-}
-
-#[tokio::test]
-#[ignore = "needs Envoy"]
-async fn files_that_others_may_change_are_refused() -> Result<()> {
-    let mut site = Standalone::start().await?;
-    let outside = tempfile::tempdir()?;
-    let target = outside.path().join("out.yaml");
-    fs::write(&target, route("out", "out.example.org", "web"))?;
-    std::os::unix::fs::symlink(&target, site.file("out.yaml"))?;
-    let line = site.program.line("out.yaml: is a link to").await?;
-    assert!(line.contains("--allow-unsafe-manifests"), "{line}");
-    let open = site.file(".open.yaml.new");
-    fs::write(&open, route("open", "open.example.org", "web"))?;
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o666))?;
-    fs::rename(open, site.file("open.yaml"))?;
-    site.program
-        .line("may be written by others (mode 666)")
-        .await?;
-    assert_eq!(site.status("open.example.org").await?, 404);
-    Ok(())
-}
-
-#[tokio::test]
-#[ignore = "needs Envoy"]
 async fn status_and_explain_tell_the_truth() -> Result<()> {
     let mut site = Standalone::start().await?;
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
@@ -349,120 +256,6 @@ async fn status_and_explain_tell_the_truth() -> Result<()> {
     assert_eq!(code, 0);
     assert!(
         text.contains("lastTransitionTime") && text.contains("BackendNotFound"),
-        "{text}"
-    );
-    Ok(())
-}
-
-#[tokio::test]
-#[ignore = "needs Envoy"]
-async fn a_refusal_by_envoy_is_reported_and_affects_no_others() -> Result<()> {
-    let mut site = Standalone::start().await?;
-    let port = free_port()?;
-    // No machine has an address of TEST-NET-1 (RFC 5737): Envoy cannot bind it.
-    let gateway = |address: &str| {
-        format!(
-            "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {{name: far}}\nspec:\n  \
-             gatewayClassName: ours\n  addresses: [{{value: {address}}}]\n  listeners:\n  - name: https\n    \
-             hostname: far.example.net\n    protocol: HTTPS\n    port: {port}\n    \
-             tls: {{options: {{gatewright.io/issuer: internal-ca}}}}\n---\n"
-        ) + &route("far", "far.example.net", "web").replace("name: edge", "name: far")
-    };
-    site.save("far.yaml", &gateway("192.0.2.1"))?;
-    let line = site.program.line("refused").await?;
-    assert!(
-        line.contains("default/far") && line.contains("192.0.2.1"),
-        "{line}"
-    );
-    site.program.line("secret default/far-").await?;
-    let (_, text) = site.ask(&["status", "-o", "json"])?;
-    let list: serde_json::Value = serde_json::from_str(&text)?;
-    let far = list["items"]
-        .as_array()
-        .context("a list")?
-        .iter()
-        .find(|item| item["metadata"]["name"] == "far");
-    let status = &far.context("the Gateway")?["status"];
-    for conditions in [&status["conditions"], &status["listeners"][0]["conditions"]] {
-        let all = conditions.as_array().context("conditions")?;
-        let programmed = all
-            .iter()
-            .find(|c| c["type"] == "Programmed")
-            .context("Programmed")?;
-        assert_eq!(programmed["status"], "False", "{text}");
-        assert_eq!(programmed["reason"], "Invalid", "{text}");
-        assert!(
-            programmed["message"]
-                .as_str()
-                .is_some_and(|text| text.contains("refused by Envoy")),
-            "{text}"
-        );
-    }
-    let url = format!("https://far.example.net:{port}/");
-    let (code, text) = site.ask(&["explain", &url])?;
-    assert!(code == 1 && text.contains("refused default/far"), "{text}");
-
-    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program
-        .line("httproute default/web: 1 host changed, acked 1/1")
-        .await?;
-    assert_eq!(site.status("web.example.org").await?, 200);
-
-    site.save("far.yaml", &gateway("127.0.0.1"))?;
-    site.program
-        .line("gateway default/far: 0 hosts changed")
-        .await?;
-    let probe = Probe::https(
-        SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-        "far.example.net",
-    );
-    assert_eq!(probe.send().await?.status, 200);
-    let (code, text) = site.ask(&["explain", &url])?;
-    assert_eq!(code, 0, "{text}");
-    Ok(())
-}
-
-/// The Gateway of the site with more lines of its `spec`, and more listeners.
-fn with(base: &str, spec: &str, listeners: &str) -> String {
-    base.replace(
-        "  listeners:\n",
-        &format!("{spec}  listeners:\n{listeners}"),
-    )
-}
-
-#[tokio::test]
-#[ignore = "needs Envoy"]
-async fn a_refused_port_of_a_gateway_leaves_its_other_ports_good() -> Result<()> {
-    let mut site = Standalone::start().await?;
-    let holder = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let busy = holder.local_addr()?.port();
-    let base = fs::read_to_string(site.file("base.yaml"))?;
-    site.save(
-        "base.yaml",
-        &with(
-            &base,
-            "",
-            &format!("  - {{name: busy, protocol: HTTP, port: {busy}}}\n"),
-        ),
-    )?;
-    let line = site.program.line("refused").await?;
-    assert!(line.contains(&busy.to_string()), "{line}");
-    site.save("web.yaml", &route("web", "web.example.org", "web"))?;
-    site.program
-        .line("httproute default/web: 1 host changed, acked 1/1")
-        .await?;
-    assert_eq!(site.status("web.example.org").await?, 200);
-    let (code, text) = site.ask(&[
-        "explain",
-        &format!("https://web.example.org:{}/", site.port),
-    ])?;
-    assert!(
-        code == 0 && text.contains("acknowledged by 1 of 1 Envoys"),
-        "{text}"
-    );
-    let (code, text) = site.ask(&["explain", &format!("http://web.example.org:{busy}/")])?;
-    assert!(
-        code == 1 && text.contains(&format!("refused default/edge:{busy}")),
         "{text}"
     );
     Ok(())

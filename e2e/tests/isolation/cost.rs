@@ -233,7 +233,7 @@ async fn the_cost_model_says_what_processes_grow() -> Result<()> {
         if !is_in {
             continue;
         }
-        let site = Site::start_alone(&["--gateway-api-channel", "experimental"]).await?;
+        let site = Site::start_alone(&["--set", "gatewayApi.channel=Experimental"]).await?;
         let found = match site.filled(of, sweep.is_some()).await {
             Ok(filled) => {
                 println!("{}", filled.row(of.name));

@@ -11,7 +11,7 @@ use acme::issuer::Issuer;
 use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
 use acme::self_signed::SelfSigned;
 use acme::storage::StorageError;
-use acme::{CertificateId, DnsName, Names, Storage};
+use acme::{CertificateId, Names, Storage};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
@@ -21,10 +21,8 @@ use super::authority::Authority;
 use super::challenge_accounts::ChallengeAccounts;
 use super::gc;
 use super::issuers::{IssuerError, Opened, open};
-use super::metrics::CertificateMetrics;
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
-use super::report::Report;
 use super::request::{CertificateRequest, IssuerRef};
 use super::request_index::{IssuerKey, RequestIndex, Resolved, Settled};
 use super::secret_targets::{ExistingCertificate, SecretTargets};
@@ -630,69 +628,6 @@ impl CertificateManager {
             }
         }
     }
-
-    /// Returns the report about all certificates.
-    pub fn tell(&self) -> Report {
-        let now = Timestamp::now();
-        let pass = self.report.borrow().clone();
-        let budgets = self.keeper.limits();
-        self.requests(|requests| {
-            requests.expire(now);
-            Report::of(
-                &requests.wants(),
-                &pass,
-                requests.held_certificates(),
-                &budgets,
-                &|want| self.resolve(&want.issuer).map(|issuer| issuer.id),
-                now,
-            )
-        })
-        .with_troubles(
-            [
-                self.named.troubles(),
-                self.authority.troubles(),
-                self.keeper.storage_problems(),
-            ]
-            .concat(),
-        )
-    }
-
-    /// Returns the metrics for Prometheus.
-    pub fn metrics(&self) -> CertificateMetrics {
-        // A copy, so that no two locks are held at a time.
-        let own: Vec<Opened> = {
-            let own = self.own.lock().expect("nobody panics while holding it");
-            own.values()
-                .filter_map(|own| own.opened.as_ref().ok().cloned())
-                .collect()
-        };
-        let mut requests = BTreeMap::new();
-        let named = self.named.opened();
-        for opened in named.iter().map(|(_, opened)| opened).chain(&own) {
-            for issuer in std::iter::once(&opened.issuer).chain(&opened.trial) {
-                for (key, count) in issuer.http().counts() {
-                    *requests.entry(key).or_default() += count;
-                }
-            }
-        }
-        CertificateMetrics {
-            wants: self.requests(|requests| requests.counts()),
-            requests,
-        }
-    }
-
-    /// Forces new certificates for a host. Returns their number.
-    ///
-    /// # Errors
-    /// When no certificate is wanted for the host.
-    pub fn renew(&self, host: &str) -> Result<usize, String> {
-        let asked = wanted_by(host, &self.requests(|requests| requests.wants()))?;
-        for want in &asked {
-            let names = want.names().map_err(|error| error.to_string())?;
-            self.keeper.renew(&id_of(want, &names));
-        }
-        Ok(asked.len())
-    }
 }
 
 /// Returns the issuers of the installation for the keeper, each with its fallbacks.
@@ -751,28 +686,8 @@ fn reason(line: &Outlook) -> Option<String> {
     }
 }
 
-fn wanted_by(host: &str, wants: &[CertificateRequest]) -> Result<Vec<CertificateRequest>, String> {
-    let name = DnsName::parse(host).map_err(|error| error.to_string())?;
-    let mut asked: Vec<CertificateRequest> = wants
-        .iter()
-        .filter(|want| want.names().is_ok_and(|names| names.contains(&name)))
-        .cloned()
-        .collect();
-    if asked.is_empty() {
-        asked = wants
-            .iter()
-            .filter(|want| want.covers(&name))
-            .cloned()
-            .collect();
-    }
-    if asked.is_empty() {
-        Err(check::not_wanted(&name))
-    } else {
-        Ok(asked)
-    }
-}
-
 mod accounts;
+mod admin;
 mod check;
 mod refusals;
 #[cfg(test)]

@@ -56,17 +56,19 @@ fn complaints(key: &ObjectKey, status: Option<&ObjectStatus>) -> Vec<Event> {
             None => found.push((condition, listener.map(str::to_owned).into_iter().collect())),
         }
     }
-    let event = |(c, listeners): (&Condition, Vec<String>)| Event::Condition {
-        object: key.clone(),
-        listeners,
-        generation: status.generation,
-        condition: c.kind.to_string(),
-        status: format!("{:?}", c.status),
-        reason: c.reason.as_str().to_owned(),
-        message: c.message.to_string(),
-        frozen: false,
-    };
-    found.into_iter().map(event).collect()
+    found
+        .into_iter()
+        .map(|(c, listeners)| Event::Condition {
+            object: key.clone(),
+            listeners,
+            generation: status.generation,
+            condition: c.kind.to_string(),
+            status: format!("{:?}", c.status),
+            reason: c.reason.as_str().to_owned(),
+            message: c.message.to_string(),
+            frozen: false,
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -31,16 +31,17 @@ impl ControlPlane {
             .secrets
             .iter()
             .filter(|(_, secret)| present.contains(&(&secret.view, &*secret.name)));
-        let certificate = |(listener, secret): (_, &crate::programmed::RefusedSecret)| {
-            let (name, certificate) = self.engine().served_by(listener)?;
-            Some((
-                name,
-                RefusedCertificate {
-                    serial: certificate.serial(),
-                    text: secret.text.clone(),
-                },
-            ))
-        };
-        present.filter_map(certificate).collect()
+        present
+            .filter_map(|(listener, secret)| {
+                let (name, certificate) = self.engine().served_by(listener)?;
+                Some((
+                    name,
+                    RefusedCertificate {
+                        serial: certificate.serial(),
+                        text: secret.text.clone(),
+                    },
+                ))
+            })
+            .collect()
     }
 }

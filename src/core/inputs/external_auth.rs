@@ -69,7 +69,7 @@ pub(super) fn read(
             }
             let answers = http.allowed_response_headers.unwrap_or_default();
             let answers = schema::at_most("externalAuth.http.allowedResponseHeaders", 64, answers)?;
-            if let Err(refused) = answers.iter().try_for_each(check) {
+            if let Err(refused) = answers.iter().try_for_each(|name| check(name)) {
                 return Ok(Err(refused.into()));
             }
             let path = path.trim_end_matches('/').to_owned();
@@ -106,7 +106,7 @@ fn refuse(text: &str) -> Result<Result<AuthFilter, Unsupported>, ParseError> {
     Ok(Err(Unsupported::Value(format!("externalAuth.{text}"))))
 }
 
-fn check(name: &String) -> Result<(), text::Refused> {
+fn check(name: &str) -> Result<(), text::Refused> {
     text::edited_header("externalAuth.http.allowedResponseHeaders", name)
 }
 

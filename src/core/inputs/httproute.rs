@@ -604,9 +604,9 @@ pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         if digits == 0 || digits > 5 || parts == 4 {
-            return Err(wrong(&text));
+            return Err(wrong(text));
         }
-        let number: u64 = rest[..digits].parse().map_err(|_| wrong(&text))?;
+        let number: u64 = rest[..digits].parse().map_err(|_| wrong(text))?;
         rest = &rest[digits..];
         let letters = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
         millis += number
@@ -615,13 +615,13 @@ pub(super) fn duration(text: &str) -> Result<Duration, ParseError> {
                 "m" => 60_000,
                 "s" => 1_000,
                 "ms" => 1,
-                _ => return Err(wrong(&text)),
+                _ => return Err(wrong(text)),
             };
         rest = &rest[letters..];
         parts += 1;
     }
     if parts == 0 {
-        Err(wrong(&text))
+        Err(wrong(text))
     } else {
         Ok(Duration::from_millis(millis))
     }

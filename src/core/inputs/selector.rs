@@ -44,9 +44,9 @@ impl Selector {
     pub fn matches(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.labels
             .iter()
-            .all(|(key, wanted)| value(key, &namespace, labels) == Some(wanted))
+            .all(|(key, wanted)| value(key, namespace, labels) == Some(wanted))
             && self.expressions.iter().all(|(key, operator, values)| {
-                let found = value(key, &namespace, labels);
+                let found = value(key, namespace, labels);
                 let among = found.is_some_and(|found| values.iter().any(|v| v == found));
                 match operator.as_str() {
                     "In" => among,

@@ -141,7 +141,7 @@ impl Service {
 /// The addresses at which the ports of the Service are those of the Gateway: the load balancer's,
 /// else the cluster IPs.
 fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
-    fn ip(ip: &String) -> Option<GatewayAddress> {
+    fn ip(ip: &str) -> Option<GatewayAddress> {
         ip.parse().ok().map(GatewayAddress::Ip)
     }
     let mut all: Vec<GatewayAddress> = if spec.type_.as_deref() == Some("LoadBalancer") {
@@ -155,7 +155,7 @@ fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
         ingress
             .iter()
             .filter_map(|at| {
-                at.ip.as_ref().and_then(ip).or_else(|| {
+                at.ip.as_ref().and_then(|address| ip(address)).or_else(|| {
                     at.hostname
                         .as_ref()
                         .map(|name| GatewayAddress::Hostname(Arc::from(name.as_str())))
@@ -163,7 +163,11 @@ fn reached(object: &K8sService, spec: &ServiceSpec) -> Vec<GatewayAddress> {
             })
             .collect()
     } else {
-        spec.cluster_ips.iter().flatten().filter_map(ip).collect()
+        spec.cluster_ips
+            .iter()
+            .flatten()
+            .filter_map(|address| ip(address))
+            .collect()
     };
     all.sort();
     all.dedup();

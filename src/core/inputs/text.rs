@@ -216,7 +216,7 @@ pub(super) fn method_or_any(field: &str, method: &str) -> Checked {
 pub(super) fn origin(field: &str, text: &str) -> Result<Origin, Refused> {
     Origin::parse(text)
         .filter(|_| text.len() <= 253)
-        .ok_or_else(|| Refused(wrong(&field, text)))
+        .ok_or_else(|| Refused(wrong(field, text)))
 }
 
 fn wrong(field: &str, text: &str) -> String {

@@ -98,7 +98,8 @@ pub enum Handler {
         /// The wildcard or catch-all listener that the connections belong to. `None`: each
         /// connection belongs to the listener whose hostname is the SNI.
         listener: Option<Hostname>,
-        /// Other listeners of the port, whose hosts have no scope: requests for them are answered 421.
+        /// Other listeners of the port, whose hosts have no scope: requests for them are answered
+        /// 421.
         elsewhere: OtherListeners,
     },
     /// HTTP, routed by one table.

@@ -66,7 +66,8 @@ impl Ports {
                 !self.is_plain_only(parent)
                     && parent.port.is_none_or(|port| port == self.https)
                     && parent.section.as_deref().is_none_or(|section| {
-                        // If hosts have listeners of their own, listeners of other hosts do not serve this one.
+                        // If hosts have listeners of their own, listeners of other hosts do not
+                        // serve this one.
                         !valid.mode.per_host()
                             || *names::OfHost::new(&tenant.name, hostname.as_str()).listener
                                 == *section

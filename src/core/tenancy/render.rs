@@ -328,17 +328,20 @@ fn plain(open: &[String], settings: &Settings, apex: Option<&Hostname>) -> Vec<A
                 .collect()
         }
     };
-    let listener = |(name, hostname): (&str, Hostname)| Listener {
-        name: Arc::from(name),
-        port: settings.ports.http,
-        protocol: "HTTP".to_owned(),
-        hostname: Ok(hostname),
-        tls: None,
-        allowed: allowed.clone(),
-        filters: Vec::new(),
-        unreadable: None,
-    };
-    hostnames.into_iter().map(listener).map(Arc::new).collect()
+    hostnames
+        .into_iter()
+        .map(|(name, hostname)| Listener {
+            name: Arc::from(name),
+            port: settings.ports.http,
+            protocol: "HTTP".to_owned(),
+            hostname: Ok(hostname),
+            tls: None,
+            allowed: allowed.clone(),
+            filters: Vec::new(),
+            unreadable: None,
+        })
+        .map(Arc::new)
+        .collect()
 }
 
 fn allowed(own: bool, of: &[&str], namespace: &str, takes: Takes<'_>) -> AllowedRoutes {

@@ -141,17 +141,20 @@ impl<'a> Admission<'a> {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         let namespace = &listener.parent.name().namespace;
         let granted = self.register.granted();
-        let is_of_another = |name: Hostname| match self
-            .register
-            .owner(&Ownable::Admitted(at.clone(), name.clone()))
-        {
-            Some(owner) => Some(owner.namespace != *namespace),
-            // The owner of the Gateway admits whom it wants to its own names.
-            None => granted
-                .first(&name)
-                .map(|_| !granted.has(&name, namespace) && !granted.has(&name, &at.namespace)),
-        };
-        names.find_map(is_of_another).unwrap_or(false)
+        names
+            .find_map(|name| {
+                match self
+                    .register
+                    .owner(&Ownable::Admitted(at.clone(), name.clone()))
+                {
+                    Some(owner) => Some(owner.namespace != *namespace),
+                    // The owner of the Gateway admits whom it wants to its own names.
+                    None => granted.first(&name).map(|_| {
+                        !granted.has(&name, namespace) && !granted.has(&name, &at.namespace)
+                    }),
+                }
+            })
+            .unwrap_or(false)
     }
 
     /// True if a listener serves routes of a namespace under a hostname.

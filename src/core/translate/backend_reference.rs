@@ -48,13 +48,13 @@ impl Referrer<'_> {
         }
         let service = store
             .service(name)
-            .ok_or_else(|| missing(format!("Service {name} does not exist"), &field))?;
+            .ok_or_else(|| missing(format!("Service {name} does not exist"), field))?;
         if service.external_name {
             let text =
                 format!("{field}: Service {name} has type ExternalName, which is not supported");
             return Err((Reason::UnsupportedValue, text));
         }
-        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port"), &field))?;
+        let port = port.ok_or_else(|| missing(format!("Service {name} needs a port"), field))?;
         let known = service.port(port, transport).ok_or_else(|| {
             let ports = service.ports.iter().filter(|p| p.transport == transport);
             let ports: Vec<_> = ports.map(|p| p.port.to_string()).collect();
@@ -69,7 +69,7 @@ impl Referrer<'_> {
                     &*name.name,
                     ports.join(", ")
                 ),
-                &field,
+                field,
             )
         })?;
         Ok((

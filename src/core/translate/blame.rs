@@ -157,7 +157,7 @@ impl Blaming<'_> {
         for (_, state) in self
             .frontends
             .iter()
-            .filter(|(id, _)| named(id, &frontend, fleets))
+            .filter(|(id, _)| named(id, frontend, fleets))
         {
             let led = state
                 .matcher()

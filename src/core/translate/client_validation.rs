@@ -126,7 +126,12 @@ pub(super) fn union(
         settings,
         now,
     } = *around;
-    let permitted = |name: &ObjectName| {
+    ca_bundles::union(&validation.references, now, |_, reference, before| {
+        ca_bundles::look_up(
+            reference,
+            (store, now),
+            Reason::InvalidCACertificateKind,
+            |name| {
         if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
             return Ok(());
         }
@@ -135,13 +140,7 @@ pub(super) fn union(
             "ConfigMap {name} is in another namespace and no ReferenceGrant permits it{note}"
         );
         Err((Reason::RefNotPermitted, text))
-    };
-    ca_bundles::union(&validation.references, now, |_, reference, before| {
-        ca_bundles::look_up(
-            reference,
-            (store, now),
-            Reason::InvalidCACertificateKind,
-            permitted,
+    },
         )
         .and_then(|found| {
             ca_bundles::bundle(before, found, &settings.limits.object)

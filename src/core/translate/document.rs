@@ -76,7 +76,7 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn conditions(&self, place: &str, conditions: &[Condition]) -> Vec<Value> {
-        let write = |condition: &Condition| {
+        conditions.iter().map(|condition| {
             json!({
                 "type": condition.kind.as_str(),
                 "status": match condition.status {
@@ -89,12 +89,11 @@ impl Writer<'_> {
                 "observedGeneration": self.generation,
                 "lastTransitionTime": (self.since)(&format!("{place}{}", condition.kind), condition),
             })
-        };
-        conditions.iter().map(write).collect()
+        }).collect()
     }
 
     fn listeners(&self, listeners: &[ListenerStatus]) -> Vec<Value> {
-        let write = |listener: &ListenerStatus| {
+        listeners.iter().map(|listener| {
             let kinds = listener
                 .supported_kinds
                 .iter()
@@ -105,8 +104,7 @@ impl Writer<'_> {
                 "supportedKinds": kinds.collect::<Vec<_>>(),
                 "conditions": self.conditions(&format!("listeners/{}/", listener.name), &listener.conditions),
             })
-        };
-        listeners.iter().map(write).collect()
+        }).collect()
     }
 
     /// The entries of an XListenerSet, whose schema requires a port other than 0.

@@ -271,19 +271,21 @@ impl<'a> Explainer<'a> {
             );
             return Some((id.clone(), hostname.clone()));
         }
-        let nobody = || {
-            let text = format!("no Gateway of ours listens on port {}", question.port);
-            let causes = self.causes_of_listeners(host, question.port);
-            with_causes(
-                text,
-                if causes.is_empty() {
-                    self.gateways_of_others(question.port)
-                } else {
-                    causes
-                },
-            )
-        };
-        explanation.fail("frontend", refusal.unwrap_or_else(nobody));
+        explanation.fail(
+            "frontend",
+            refusal.unwrap_or_else(|| {
+                let text = format!("no Gateway of ours listens on port {}", question.port);
+                let causes = self.causes_of_listeners(host, question.port);
+                with_causes(
+                    text,
+                    if causes.is_empty() {
+                        self.gateways_of_others(question.port)
+                    } else {
+                        causes
+                    },
+                )
+            }),
+        );
         None
     }
 

@@ -192,7 +192,7 @@ impl Field {
     /// Reads a line: number, name, presence, kind and rules, separated by tabs.
     pub(super) fn parse(line: &str, messages: &HashMap<String, usize>) -> Result<Self, String> {
         let mut parts = line.split('\t');
-        let mut part = || parts.next().ok_or_else(|| wrong("too few parts", &line));
+        let mut part = || parts.next().ok_or_else(|| wrong("too few parts", line));
         let number = part()?;
         let name = part()?;
         let presence = part()?;
@@ -201,7 +201,7 @@ impl Field {
             "implicit" => Presence::Implicit,
             "explicit" => Presence::Explicit,
             "repeated" => Presence::Repeated,
-            _ => return Err(wrong("no such presence", &line)),
+            _ => return Err(wrong("no such presence", line)),
         };
         let kind = match kind {
             "text" => Kind::Text,
@@ -217,14 +217,14 @@ impl Field {
             message => Kind::Message(
                 *messages
                     .get(message)
-                    .ok_or_else(|| wrong("no such message", &line))?,
+                    .ok_or_else(|| wrong("no such message", line))?,
             ),
         };
         let mut rules = Rules::default();
         for rule in parts {
-            rules.add(rule).map_err(|what| wrong(&what, &line))?;
+            rules.add(rule).map_err(|what| wrong(&what, line))?;
         }
-        let number = number.parse().map_err(|_| wrong("no number", &line))?;
+        let number = number.parse().map_err(|_| wrong("no number", line))?;
         Ok(Self {
             number,
             name: name.to_owned(),

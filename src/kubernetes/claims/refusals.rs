@@ -138,7 +138,7 @@ mod tests {
             Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname")
         }
         (0..count)
-            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n, &namespace))))
+            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n, namespace))))
             .collect()
     }
 

@@ -383,7 +383,8 @@ mod tests {
         serde_json::from_str(&text).expect("what was written can be read")
     }
 
-    /// Returns names and generations when we had state 7 in generation 70 and state 8 in generation 80.
+    /// Returns names and generations when we had state 7 in generation 70 and state 8 in generation
+    /// 80.
     fn check(others: &mut Others, own: &[&str]) -> Vec<(String, Generation)> {
         let own = own.iter().map(|name| Arc::from(*name)).collect();
         others

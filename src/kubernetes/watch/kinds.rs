@@ -125,17 +125,24 @@ pub async fn run(
                     let (of_kind, each) = &watches[kind];
                     of_kind.begin();
                     begun.insert(*kind, Instant::now());
-                    let start = |(scoped, names): &(ScopedWatch, Names)| {
-                        let watch = watch(
-                            client.clone(),
+                    running.insert(
+                        *kind,
+                        (
                             resource.clone(),
-                            lists,
-                            names.clone(),
-                            scoped.clone(),
-                        );
-                        tasks.spawn(named("watch of a kind", watch))
-                    };
-                    running.insert(*kind, (resource.clone(), each.iter().map(start).collect()));
+                            each.iter()
+                                .map(|(scoped, names)| {
+                                    let watch = watch(
+                                        client.clone(),
+                                        resource.clone(),
+                                        lists,
+                                        names.clone(),
+                                        scoped.clone(),
+                                    );
+                                    tasks.spawn(named("watch of a kind", watch))
+                                })
+                                .collect(),
+                        ),
+                    );
                     if reported.remove(kind).is_some()
                         && out.send(WatchEvent::Listing(*kind)).await.is_err()
                     {

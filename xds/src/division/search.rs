@@ -58,19 +58,21 @@ fn base_hosts(before: Vec<VirtualHost>, content: &Content) -> HashMap<String, Vi
         .iter()
         .map(|host| (&*host.name, host))
         .collect();
-    let keep = |mut host: VirtualHost| {
-        let authors: BTreeSet<&str> = now
-            .get(&*host.name)?
-            .routes
-            .iter()
-            .map(|route| author(&route.name))
-            .collect();
-        let had = host.routes.len();
-        host.routes
-            .retain(|route| !route.name.contains('/') || authors.contains(author(&route.name)));
-        (had == 0 || !host.routes.is_empty()).then(|| (host.name.clone(), host))
-    };
-    before.into_iter().filter_map(keep).collect()
+    before
+        .into_iter()
+        .filter_map(|mut host| {
+            let authors: BTreeSet<&str> = now
+                .get(&*host.name)?
+                .routes
+                .iter()
+                .map(|route| author(&route.name))
+                .collect();
+            let had = host.routes.len();
+            host.routes
+                .retain(|route| !route.name.contains('/') || authors.contains(author(&route.name)));
+            (had == 0 || !host.routes.is_empty()).then(|| (host.name.clone(), host))
+        })
+        .collect()
 }
 
 /// The search in one version of one resource.

@@ -71,16 +71,23 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     )?;
     site.save("mallory.yaml", &tenant("mallory", &hers, site.port))?;
     site.start_before(&["--no-envoy", "--config", &issuers.display().to_string()])?;
-    let orders = || ca.counts().orders.values().sum::<usize>();
+    fn orders(ca: &TestCa) -> usize {
+        ca.counts().orders.values().sum::<usize>()
+    }
     let until = Instant::now() + LIMIT;
-    while orders() < LEFT {
-        let log = || {
-            site.program
+    while orders(&ca) < LEFT {
+        fn log(site_program: &Option<Gatewright>) -> String {
+            site_program
                 .as_ref()
                 .map(Gatewright::output)
                 .unwrap_or_default()
-        };
-        ensure!(Instant::now() < until, "{} orders\n{}", orders(), log());
+        }
+        ensure!(
+            Instant::now() < until,
+            "{} orders\n{}",
+            orders(&ca),
+            log(&site.program)
+        );
         sleep(std::time::Duration::from_millis(50)).await;
     }
     let alices = "www.alice.example";
@@ -91,7 +98,7 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     let row = site.row(alices, |row| row["expires"].is_string()).await?;
     ensure!(row["lastError"].is_null(), "{row}");
     // Those that were never tried come after her, and so do those that failed and are due again.
-    let before_hers = orders()
+    let before_hers = orders(&ca)
         .checked_sub(LEFT + 1)
         .context("her order is one of them")?;
     ensure!(

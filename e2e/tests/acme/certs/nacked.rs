@@ -110,7 +110,9 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
 
     issue(&ca, false);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
-    let is_told = |row: &Value| says(row, "lastError", "Envoy refuses the certificate that acme@");
+    fn is_told(row: &Value) -> bool {
+        says(row, "lastError", "Envoy refuses the certificate that acme@")
+    }
     let row = site.row(HOST, is_told).await?;
     ensure!(
         says(&row, "lastError", "Failed to load certificate chain"),
@@ -130,14 +132,19 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
         served(&site).await? == first,
         "the certificate before is served"
     );
-    let issued = || {
+    fn issued(ca: &TestCa) -> usize {
         ca.counts()
             .certificates
             .get(HOST)
             .copied()
             .unwrap_or_default()
-    };
-    ensure!(issued() == 2, "{} certificates: {}", issued(), log(&site));
+    }
+    ensure!(
+        issued(&ca) == 2,
+        "{} certificates: {}",
+        issued(&ca),
+        log(&site)
+    );
 
     // The next start neither takes the refused one nor orders at once.
     site.program = None;
@@ -146,7 +153,12 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
     let row = site.row(HOST, is_told).await?;
     ensure!(row["expires"] == expires, "{row}");
     refused(&site, 1).await?;
-    ensure!(issued() == 2, "{} certificates: {}", issued(), log(&site));
+    ensure!(
+        issued(&ca) == 2,
+        "{} certificates: {}",
+        issued(&ca),
+        log(&site)
+    );
 
     issue(&ca, true);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
@@ -156,7 +168,7 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
     .await?;
     refused(&site, 0).await?;
     ensure!(served(&site).await? != first, "the good one is served");
-    ensure!(issued() == 3, "{} certificates", issued());
+    ensure!(issued(&ca) == 3, "{} certificates", issued(&ca));
     Ok(())
 }
 
@@ -199,14 +211,19 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
     let (code, table) = site.ask(&["certs"])?;
     ensure!(code == 1, "{code} {table}");
     refused(&site, 1).await?;
-    let issued = || {
+    fn issued(ca: &TestCa) -> usize {
         ca.counts()
             .certificates
             .get(HOST)
             .copied()
             .unwrap_or_default()
-    };
-    ensure!(issued() == 1, "{} certificates: {}", issued(), log(&site));
+    }
+    ensure!(
+        issued(&ca) == 1,
+        "{} certificates: {}",
+        issued(&ca),
+        log(&site)
+    );
 
     issue(&ca, true);
     ensure!(site.ask(&["certs", "renew", HOST])?.0 == 0);
@@ -218,6 +235,6 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
     ensure!(row["expires"].is_string(), "{row}");
     served(&site).await?;
     refused(&site, 0).await?;
-    ensure!(issued() == 2, "{} certificates", issued());
+    ensure!(issued(&ca) == 2, "{} certificates", issued(&ca));
     Ok(())
 }

@@ -231,11 +231,11 @@ async fn dns_01_by_a_tenant_gateway_with_the_tenants_own_credential() -> Result<
         &format!("tenancy.httpsPort={https}"),
     ];
     site.start_with(&more)?;
-    let is_told = |row: &serde_json::Value| {
+    fn is_told(row: &serde_json::Value) -> bool {
         row["lastError"]
             .as_str()
             .is_some_and(|text| text.contains("TSIG"))
-    };
+    }
     let row = site.row("*.a.example.test", is_told).await?;
     ensure!(!row.to_string().contains("d3Jvbmc"), "{row}");
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
@@ -275,13 +275,17 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
     ensure!(code == 0, "{text}");
     let deadline = Instant::now() + LIMIT;
     while serial(&site.get("a.example.test").await?)? == serial(&first)? {
-        let log = || {
-            site.program
+        fn log(site_program: &Option<Gatewright>) -> String {
+            site_program
                 .as_ref()
                 .map(Gatewright::output)
                 .unwrap_or_default()
-        };
-        ensure!(Instant::now() < deadline, "not renewed: {}", log());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "not renewed: {}",
+            log(&site.program)
+        );
         sleep(Duration::from_millis(50)).await;
     }
     ensure!(txt(&bind, "_validation-persist.a.example.test").await? == record);

@@ -30,14 +30,18 @@ fn refused(args: &[&str]) -> Result<String> {
 #[ignore = "builds the program"]
 fn invalid_settings_are_refused_at_the_start_with_a_sentence() -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let file = |name: &str, text: &str| -> Result<String> {
+    fn file(
+        name: &str,
+        text: &str,
+        dir: &tempfile::TempDir,
+    ) -> std::result::Result<String, anyhow::Error> {
         let path = dir.path().join(name);
         fs::write(&path, text)?;
         Ok(path.display().to_string())
-    };
+    }
     let le = ["--set", "issuers.acme.directory=letsencrypt"];
-    let empty = file("empty", "")?;
-    let nonsense = file("nonsense.pem", "no certificate")?;
+    let empty = file("empty", "", &dir)?;
+    let nonsense = file("nonsense.pem", "no certificate", &dir)?;
     let two =
         "issuers.acme.dns={cloudflare: {tokenFile: /t}, exec: {program: /bin/true}}".to_owned();
     let unknown = "issuers.acme.dns={cloudfare: {tokenFile: /t}}".to_owned();

@@ -42,16 +42,16 @@ async fn told(site: &Site, words: &[&str]) -> Result<()> {
         {
             return Ok(());
         }
-        let log = || {
-            site.program
+        fn log(site_program: &Option<Gatewright>) -> String {
+            site_program
                 .as_ref()
                 .map(Gatewright::output)
                 .unwrap_or_default()
-        };
+        }
         ensure!(
             Instant::now() < until,
             "nothing says {words:?}:\n{text}\n{}",
-            log()
+            log(&site.program)
         );
         sleep(Duration::from_millis(50)).await;
     }
@@ -100,15 +100,17 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
             .any(|line| line.contains("tenant-a/") && line.contains("is being issued")),
         "{text}"
     );
-    let rows = || -> Result<bool> { Ok(site.ask(&["certs"])?.1.contains("shop.a.example.test")) };
-    ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
+    fn rows(site: &Site) -> std::result::Result<bool, anyhow::Error> {
+        Ok(site.ask(&["certs"])?.1.contains("shop.a.example.test"))
+    }
+    ensure!(!rows(&site)?, "{}", site.ask(&["certs"])?.1);
     ensure!(site.pebble.orders() == 0, "{} orders", site.pebble.orders());
 
     // The port is free: the tenant gets its certificate.
     fs::remove_file(site.manifests.path().join("gateway.yaml"))?;
     ensure!(site.served("shop.a.example.test").await?.status == 200);
     ensure!(site.pebble.orders() == 1, "{} orders", site.pebble.orders());
-    ensure!(rows()?);
+    ensure!(rows(&site)?);
 
     // When the port is lost again, neither an outlook nor a requested renewal is left.
     site.publish(&[("a.inside.test", "internal-ca")])?;
@@ -121,7 +123,7 @@ async fn a_tenant_whose_port_another_gateway_holds_orders_nothing_until_it_is_fr
         &["gateway tenant-a/cozystack listener", "PortUnavailable"],
     )
     .await?;
-    ensure!(!rows()?, "{}", site.ask(&["certs"])?.1);
+    ensure!(!rows(&site)?, "{}", site.ask(&["certs"])?.1);
     let (code, text) = site.ask(&["certs", "renew", "shop.a.example.test"])?;
     ensure!(
         code == 1 && text.contains("no listener wants a certificate"),

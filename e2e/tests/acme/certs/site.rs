@@ -135,7 +135,9 @@ impl Site {
 
     /// Starts the program with these options, which include those of the data plane.
     pub(crate) fn start_before(&mut self, options: &[&str]) -> Result<()> {
-        let text = |path: &Path| path.display().to_string();
+        fn text(path: &Path) -> String {
+            path.display().to_string()
+        }
         let dir = text(self.manifests.path());
         let private = text(self.state.path());
         let port = self.pebble.http_port.to_string();

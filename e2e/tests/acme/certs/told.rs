@@ -262,7 +262,10 @@ fn the_log_filter_is_gatewright_log_else_rust_log() -> Result<()> {
         manifests.path().join("a.yaml"),
         "apiVersion: v1\nkind: Service\nmetadata: {name: [odd]}\n",
     )?;
-    let said = |variables: &[(&str, &str)]| -> Result<HashSet<&'static str>> {
+    fn said(
+        variables: &[(&str, &str)],
+        manifests: &tempfile::TempDir,
+    ) -> std::result::Result<HashSet<&'static str>, anyhow::Error> {
         let mut command = Command::new(binary()?);
         command
             .arg("translate")
@@ -275,13 +278,23 @@ fn the_log_filter_is_gatewright_log_else_rust_log() -> Result<()> {
             .into_iter()
             .filter(|word| text.contains(word))
             .collect())
-    };
-    let words = |words: &[&'static str]| words.iter().copied().collect::<HashSet<_>>();
-    ensure!(said(&[])? == words(&["WARN"]), "a mistake is warned of");
-    ensure!(said(&[("RUST_LOG", "off")])?.is_empty());
-    ensure!(said(&[("RUST_LOG", "off"), ("GATEWRIGHT_LOG", "warn")])? == words(&["WARN"]));
+    }
+    fn words(words: &[&'static str]) -> HashSet<&'static str> {
+        words.iter().copied().collect::<HashSet<_>>()
+    }
     ensure!(
-        said(&[("RUST_LOG", "a=b=c")])? == words(&["WARN", "RUST_LOG="]),
+        said(&[], &manifests)? == words(&["WARN"]),
+        "a mistake is warned of"
+    );
+    ensure!(said(&[("RUST_LOG", "off")], &manifests)?.is_empty());
+    ensure!(
+        said(
+            &[("RUST_LOG", "off"), ("GATEWRIGHT_LOG", "warn")],
+            &manifests
+        )? == words(&["WARN"])
+    );
+    ensure!(
+        said(&[("RUST_LOG", "a=b=c")], &manifests)? == words(&["WARN", "RUST_LOG="]),
         "a filter that makes no sense is told"
     );
     Ok(())

@@ -140,7 +140,9 @@ async fn after_a_failure_a_trial_elsewhere_comes_first() -> Result<()> {
     for ca in [&main, &trial] {
         ca.behave(|b| b.failing = HashSet::from([host.to_owned()]));
     }
-    let orders = |ca: &TestCa| ca.counts().orders.values().sum::<usize>();
+    fn orders(ca: &TestCa) -> usize {
+        ca.counts().orders.values().sum::<usize>()
+    }
     site.publish(&[(host, "acme")])?;
     site.start_with(&[
         "--set",

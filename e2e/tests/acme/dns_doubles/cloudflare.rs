@@ -71,8 +71,10 @@ fn service(call: &Call, records: &Records) -> Reply {
             let body = call.json();
             assert_eq!(body["type"], "TXT");
             let id = format!("id{}", records.len());
-            let text = |field: &str| body[field].as_str().expect("a text").to_owned();
-            records.push((id.clone(), text("name"), text("content")));
+            fn text(field: &str, body: &serde_json::Value) -> String {
+                body[field].as_str().expect("a text").to_owned()
+            }
+            records.push((id.clone(), text("name", &body), text("content", &body)));
             ok(json!({"id": id}))
         }
         ("DELETE", path) => {
@@ -198,10 +200,12 @@ async fn a_foreign_name_has_no_zone_and_is_clean() {
 
 #[tokio::test]
 async fn answers_of_every_kind_are_sorted() {
-    let throttled = |wait: Option<u64>| DnsError::Throttled {
-        provider: "cloudflare".into(),
-        retry_after: wait.map(Duration::from_secs),
-    };
+    fn throttled(wait: Option<u64>) -> DnsError {
+        DnsError::Throttled {
+            provider: "cloudflare".into(),
+            retry_after: wait.map(Duration::from_secs),
+        }
+    }
     let double = Double::start(|call| match call.parameter("name").unwrap_or_default() {
         "a" => refuse(429, 10013, "slow down").header("retry-after", "17"),
         "b" => refuse(429, 10013, "slow down"),

@@ -67,10 +67,12 @@ fn service(call: &Call, records: &Records) -> Reply {
         }
         ("POST", path) if path == base => {
             let body = call.json();
-            let text = |field: &str| body[field].as_str().expect("a text").to_owned();
+            fn text(field: &str, body: &serde_json::Value) -> String {
+                body[field].as_str().expect("a text").to_owned()
+            }
             assert!(body["ttl"].as_u64() >= Some(30));
             let id = 100 + records.len() as u64;
-            records.push((id, text("name"), text("data")));
+            records.push((id, text("name", &body), text("data", &body)));
             reply(201, json!({"domain_record": {"id": id}}))
         }
         ("DELETE", path) if path.starts_with(base) => {

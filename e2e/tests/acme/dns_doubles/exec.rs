@@ -213,16 +213,18 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
     })
     .expect("it is there");
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
-    let kept = || std::fs::read_to_string(&records).expect("it is kept");
+    fn kept(records: &std::path::PathBuf) -> String {
+        std::fs::read_to_string(records).expect("it is kept")
+    }
     // A value that exists may be added again, and a missing one be removed.
     for value in ["one", "two", "one"] {
         provider.present(&record(value)).await.expect("presented");
     }
-    assert_eq!(kept(), format!("{NAME} one\n{NAME} two\n"));
+    assert_eq!(kept(&records), format!("{NAME} one\n{NAME} two\n"));
     for _ in 0..2 {
         provider.cleanup(&record("one")).await.expect("cleaned up");
     }
-    assert_eq!(kept(), format!("{NAME} two\n"));
+    assert_eq!(kept(&records), format!("{NAME} two\n"));
     let elsewhere = error(provider.zone_of("_acme-challenge.www.example.org").await);
     assert!(
         matches!(&elsewhere, DnsError::NoZone { message, .. } if message.contains("is not in")),

@@ -301,14 +301,14 @@ async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
             .contains("several public zones example.com (ZA, ZB)"),
         "{ambiguous}"
     );
-    let with = |id: &str| {
+    fn with(id: &str, double: &Double) -> Route53 {
         let mut config = Route53Config::new(keys());
         config.endpoint = Some(double.url());
         config.pace = Duration::ZERO;
         config.hosted_zone_id = Some(id.to_owned());
         Route53::new(config).expect("a good configuration")
-    };
-    with("/hostedzone/ZB")
+    }
+    with("/hostedzone/ZB", &double)
         .present(&record("v1"))
         .await
         .expect("presented");
@@ -317,7 +317,7 @@ async fn two_public_zones_of_one_name_have_to_be_chosen_from() {
         ("ZX", "is the zone example.org"),
         ("ZN", "does not exist"),
     ] {
-        let error = error(with(id).zone_of(NAME).await);
+        let error = error(with(id, &double).zone_of(NAME).await);
         assert!(
             matches!(error, DnsError::NoZone { .. }) && error.to_string().contains(wanted),
             "{error:?}"
@@ -332,14 +332,14 @@ fn bad_configuration_names_the_field() {
         change(&mut config);
         error(Route53::new(config)).to_string()
     };
-    let key = |id: &str| {
+    fn key(id: &str) -> AwsSource {
         let secret_access_key = Secret::new(SECRET);
         AwsSource::Static(AwsKeys {
             access_key_id: id.to_owned(),
             secret_access_key,
             session_token: None,
         })
-    };
+    }
     assert!(make(|c| c.region = Some("Frankfurt".into())).contains("region: "));
     assert!(make(|c| c.hosted_zone_id = Some("../x".into())).contains("hostedZoneID: "));
     assert!(make(|c| c.endpoint = Some("http://aws.example".into())).contains("endpoint: "));

@@ -130,7 +130,7 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
     let mut kept = BufReader::new(child.stderr.take().expect("piped")).lines();
     let line = said.next_line().await.expect("read").expect("it listens");
     let port = line.rsplit(' ').next().expect("a port");
-    let made = |token: &str| {
+    fn made(token: &str, port: &&str) -> Webhook {
         let endpoint = format!("http://127.0.0.1:{port}/");
         Webhook::new(WebhookConfig {
             endpoint,
@@ -138,8 +138,8 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
             ca_bundle: None,
         })
         .expect("it makes sense")
-    };
-    let provider = made(SECRET);
+    }
+    let provider = made(SECRET, &port);
     assert_eq!(provider.zone_of(NAME).await.as_deref(), Ok("example.com"));
     let one = format!("('{NAME}', 'one')");
     let two = format!("('{NAME}', 'two')");
@@ -166,7 +166,7 @@ async fn the_example_of_the_documentation_keeps_exactly_its_records() {
         DnsError::NoZone { .. }
     ));
     assert!(matches!(
-        error(made("another").zone_of(NAME).await),
+        error(made("another", &port).zone_of(NAME).await),
         DnsError::Credentials { .. }
     ));
 }

@@ -5,7 +5,7 @@ use acme::{CertificateId, Class, DnsName};
 use futures::future::join_all;
 use gatewright_core::model::Hostname;
 
-use super::{CertificateManager, id_of, wanted_by};
+use super::{CertificateManager, id_of};
 use crate::certificates::issuers::Opened;
 use crate::certificates::report::{Check, Report};
 use crate::certificates::request::{CertificateRequest, IssuerRef};
@@ -84,4 +84,28 @@ async fn look(opened: &Opened, name: &Hostname) -> Result<Vec<String>, Failure> 
     let name = DnsName::parse(name.as_str())
         .map_err(|error| Failure::new(Class::Config, error.to_string()))?;
     opened.issuer.findings(&name).await
+}
+
+pub(super) fn wanted_by(
+    host: &str,
+    wants: &[CertificateRequest],
+) -> Result<Vec<CertificateRequest>, String> {
+    let name = DnsName::parse(host).map_err(|error| error.to_string())?;
+    let mut asked: Vec<CertificateRequest> = wants
+        .iter()
+        .filter(|want| want.names().is_ok_and(|names| names.contains(&name)))
+        .cloned()
+        .collect();
+    if asked.is_empty() {
+        asked = wants
+            .iter()
+            .filter(|want| want.covers(&name))
+            .cloned()
+            .collect();
+    }
+    if asked.is_empty() {
+        Err(not_wanted(&name))
+    } else {
+        Ok(asked)
+    }
 }

@@ -154,19 +154,22 @@ impl Explainer<'_> {
 
     /// Why rules of routes are left out.
     pub(super) fn causes_in_rules(&self, routes: &BTreeSet<&RouteKey>) -> Vec<String> {
-        let cause = |key: &&RouteKey| {
-            let resolution = self.routing.resolutions.get(key)?;
-            let invalid = resolution
-                .invalid
-                .as_ref()
-                .map(|invalid| invalid.1.as_str());
-            Some(format!(
-                "{}: {}",
-                key.object(),
-                invalid.or(resolution.partial.as_deref())?
-            ))
-        };
-        routes.iter().filter_map(cause).take(NAMED).collect()
+        routes
+            .iter()
+            .filter_map(|key| {
+                let resolution = self.routing.resolutions.get(key)?;
+                let invalid = resolution
+                    .invalid
+                    .as_ref()
+                    .map(|invalid| invalid.1.as_str());
+                Some(format!(
+                    "{}: {}",
+                    key.object(),
+                    invalid.or(resolution.partial.as_deref())?
+                ))
+            })
+            .take(NAMED)
+            .collect()
     }
 
     /// Why a rule of a route is answered without a backend.

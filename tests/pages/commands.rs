@@ -1,0 +1,236 @@
+//! The pages with commands, and the tests that run them.
+
+/// Pages, or parts of them, and the test that runs their marked blocks: file and function.
+pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
+    (
+        "README.md",
+        "",
+        "envoy/pages.rs",
+        "commands_are_those_of_the_readme",
+    ),
+    (
+        "airgap.md",
+        "",
+        "kubernetes/release.rs",
+        "a_release_is_whole_and_the_same_twice",
+    ),
+    (
+        "certificates.md",
+        "",
+        "envoy/pages.rs",
+        "certificates_of_a_ca_of_ones_own_are_as_their_page_says",
+    ),
+    (
+        "certificates-failures.md",
+        "",
+        "envoy/pages.rs",
+        "certificates_of_a_ca_of_ones_own_are_as_their_page_says",
+    ),
+    (
+        "chart.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "envoy-credentials.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "permissions.md",
+        "",
+        "kubernetes/pages.rs",
+        "the_chart_is_installed_and_tested_as_its_page_says",
+    ),
+    (
+        "client-certificates.md",
+        "",
+        "kubernetes/pages.rs",
+        "clients_are_asked_for_certificates_as_the_page_says",
+    ),
+    (
+        "isolated.md",
+        "",
+        "kubernetes/isolated.rs",
+        "gateways_with_envoys_of_their_own_are_served_apart",
+    ),
+    (
+        "kind.md",
+        "",
+        "kind/pages.rs",
+        "the_output_of_commands_is_as_their_page_says",
+    ),
+    (
+        "logging.md",
+        "",
+        "envoy/pages.rs",
+        "events_are_selected_as_the_page_says",
+    ),
+    (
+        "migrate.md",
+        "",
+        "envoy/quickstart.rs",
+        "the_output_of_ingress2gateway_becomes_what_the_page_says",
+    ),
+    (
+        "migrate.md",
+        "cluster",
+        "kubernetes/pages.rs",
+        "objects_of_a_cluster_are_linted_as_the_pages_say",
+    ),
+    (
+        "quickstart-airgap.md",
+        "",
+        "kind/installs.rs",
+        "the_archive_installs_without_the_internet",
+    ),
+    (
+        "quickstart-cilium.md",
+        "",
+        "kubernetes/quickstart.rs",
+        "beside_cilium_is_as_its_page_says",
+    ),
+    (
+        "quickstart-kind.md",
+        "",
+        "kind/pages.rs",
+        "the_quick_start_is_as_its_page_says",
+    ),
+    (
+        "quickstart-standalone.md",
+        "",
+        "envoy/quickstart.rs",
+        "standalone_is_as_its_page_says",
+    ),
+    (
+        "self-service.md",
+        "",
+        "envoy/quickstart.rs",
+        "teams_attach_certificates_as_their_page_says",
+    ),
+    (
+        "standalone.md",
+        "",
+        "envoy/pages.rs",
+        "metrics_are_where_the_page_says",
+    ),
+    (
+        "tenancy.md",
+        "",
+        "kubernetes/pages.rs",
+        "objects_of_a_cluster_are_linted_as_the_pages_say",
+    ),
+    (
+        "troubleshooting.md",
+        "",
+        "envoy/pages.rs",
+        "a_request_is_explained_as_the_page_says",
+    ),
+    (
+        "upgrade.md",
+        "",
+        "kind/pages.rs",
+        "an_upgrade_and_an_uninstall_are_as_their_page_says",
+    ),
+];
+
+/// Commands that no test runs as they are written, by their beginnings, and why.
+pub(super) const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "make demo",
+        "it compiles the program anew; program.rs of the tests with Envoy runs the same example",
+    ),
+    ("make test", "it is what CI runs"),
+    ("make check", "it is a part of `make test`"),
+    ("make help", "it prints"),
+    ("make golden CASE=", "the case is the reader's own"),
+    ("make kind", "`make kind-e2e` begins with it"),
+    (
+        "gatewright standalone ./manifests",
+        "the log is an example; the test of events compares the names and fields",
+    ),
+    (
+        "kubectl -n gatewright-system exec",
+        "it needs a kubelet; quickstart-kind.md does the same",
+    ),
+    (
+        "kubectl apply --server-side -f https://",
+        "it needs GitHub; tests have the same file",
+    ),
+    ("make bench", "benchmarks take long, and print figures"),
+    ("cargo bench", "benchmarks take long, and print figures"),
+    (
+        "cargo test --release -p acme --test year",
+        "`make bench` runs it",
+    ),
+    (
+        "helm upgrade gatewright deploy/chart",
+        "the next command of the page needs certificates of cert-manager; upgrade.md has an upgrade",
+    ),
+    (
+        "kubectl -n tenant-alice annotate tenantgateway",
+        "the test of a change of issuers writes the same annotation",
+    ),
+    (
+        "helm install gatewright deploy/chart --namespace gatewright-system --create-namespace --set image",
+        "chart.md does the same",
+    ),
+    (
+        "kubectl -n gatewright-system get lease",
+        "it reads one object; tests of the Lease read it",
+    ),
+    (
+        "kubectl -n gatewright-system get networkpolicies",
+        "it reads; the test of the chart reads the same objects",
+    ),
+    (
+        "kubectl -n gatewright-system delete secret gatewright-last-good",
+        "the test of a new key deletes the same Secret",
+    ),
+    (
+        "kubectl get gatewayclass",
+        "it reads one object, for an example of its output",
+    ),
+    (
+        "kubectl -n shop get gateway,service",
+        "it reads objects of the reader, for an example of their output",
+    ),
+    (
+        "kubectl get crd -o custom-columns",
+        "it reads; the definitions are the reader's",
+    ),
+    (
+        "kubectl get gateways,listenersets,httproutes,services",
+        "migrate.md and tenancy.md run the same pipe",
+    ),
+    (
+        "kubectl label namespace legacy",
+        "the namespace is the reader's; tests of endpoints write the same label",
+    ),
+    (
+        "kubectl -n kube-system delete configmap gatewright-policies",
+        "an earlier version wrote the ConfigMap",
+    ),
+    (
+        "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding gatewright-plain-http",
+        "an earlier version wrote it",
+    ),
+    (
+        "curl http://POD:8080/readyz",
+        "the test of a start without an API server asks the same",
+    ),
+    (
+        "gatewright status | grep",
+        "the objects are the reader's; quickstart-standalone.md runs `gatewright status`",
+    ),
+    (
+        "gatewright claims release",
+        "the host is the reader's; tests of claims release one",
+    ),
+    (
+        "./install",
+        "quickstart-airgap.md runs it in the unpacked archive",
+    ),
+];
