@@ -66,10 +66,10 @@ fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
     for c in all(conditions) {
         rows.push([
             of.clone(),
-            text(&c["type"]),
-            text(&c["status"]),
-            text(&c["reason"]),
-            text(&c["message"]),
+            string(&c["type"]),
+            string(&c["status"]),
+            string(&c["reason"]),
+            string(&c["message"]),
         ]);
     }
 }

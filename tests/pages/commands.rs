@@ -145,6 +145,14 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),
     ("make help", "it prints"),
+    (
+        "gatewright lint ./manifests --config gatewright.yaml",
+        "tests of the configuration read the files of all pages",
+    ),
+    (
+        "kubectl -n gatewright-system get configmap gatewright-configuration",
+        "tests of the chart read the same ConfigMap",
+    ),
     ("make golden CASE=", "the case is the reader's own"),
     ("make kind", "`make kind-e2e` begins with it"),
     (
