@@ -496,15 +496,15 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
         Change::put(object(service)),
         Change::put(gateway_object("Gateway", "a", "g", 0, gateway)),
         Change::put(gateway_object("HTTPRoute", "a", "r", 0, route)),
-        policy("one", 1, 1, &kind),
-        policy("two", 2, 1, &kind),
+        policy("one", 1, 1, kind),
+        policy("two", 2, 1, kind),
     ];
-    changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1, &kind)));
+    changes.extend((0..count).map(|n| policy(&format!("p{n}"), 3, 1, kind)));
     engine.apply(changes, now());
     let steps = [
-        policy("p7", 3, 2, &kind),
-        policy("one", 1, 2, &kind),
-        policy("zero", 0, 3, &kind),
+        policy("p7", 3, 2, kind),
+        policy("one", 1, 2, kind),
+        policy("zero", 0, 3, kind),
     ];
     measured(&mut engine, steps.map(|step| vec![step]))
 }
