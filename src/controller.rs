@@ -3,15 +3,16 @@
 
 mod last_good;
 mod sealed;
+mod settings;
 mod xds;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::xds::{Cache, Views};
-use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
@@ -20,8 +21,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
+use self::settings::{addresses, check_issuers, tenancy_settings};
 use self::xds::Xds;
-use crate::configuration::{CertificateSource, Configuration, MetricsAccess, TenantDirectories};
+use crate::configuration::MetricsAccess;
 use crate::tasks::Tasks;
 use crate::{cli, connection_pressure};
 use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
@@ -34,7 +36,6 @@ use gatewright_control::{
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
-use gatewright_core::tenancy;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap,
@@ -561,53 +562,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 /// renewed would deadlock.
 fn now(term: &watch::Receiver<Term>) -> Term {
     *term.borrow()
-}
-
-/// Returns the settings of tenancy in a cluster.
-fn tenancy_settings(options: &cli::Controller, configuration: &Configuration) -> tenancy::Settings {
-    let certificates = match configuration.tenancy.certificates {
-        CertificateSource::CertManager => tenancy::Source::CertManager,
-        CertificateSource::Own => tenancy::Source::Acme,
-        CertificateSource::InternalCa => tenancy::Source::InternalCa,
-    };
-    let solver = tenancy::SolverService {
-        namespace: options.namespace.as_str().into(),
-        name: CHALLENGES.to_owned(),
-        port: 80,
-        answers: options.challenges.is_some(),
-    };
-    tenancy::Settings {
-        solver: Some(solver),
-        certificates,
-        directories: match configuration.tenancy.acme_directories {
-            TenantDirectories::Any => None,
-            TenantDirectories::Known => {
-                let known = configuration.issuers.values();
-                Some(known.map(|known| known.directory.clone()).collect())
-            }
-        },
-        ..configuration
-            .tenancy
-            .settings(tenancy::ClaimPrecedence::Recorded)
-    }
-}
-
-/// Checks that no issuer needs what a cluster does not have.
-fn check_issuers(configuration: &Configuration) -> Result<()> {
-    let mut issuers = configuration.issuers.iter();
-    if let Some((name, _)) = issuers.find(|(_, settings)| settings.tls_alpn_port.is_some()) {
-        bail!(
-            "issuers.{name}.tlsAlpnPort: TLS-ALPN-01 is not answered in a cluster: use HTTP-01 or DNS-01"
-        );
-    }
-    Ok(())
-}
-
-fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
-    let mut addresses = given.to_vec();
-    addresses.sort();
-    addresses.dedup();
-    addresses
 }
 
 /// Returns whether Envoys get resources: `Ok` with notices for people, or `Err` with what is

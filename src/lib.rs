@@ -6,6 +6,7 @@
 
 pub mod cli;
 pub mod configuration;
+pub mod configuration_command;
 mod connection_pressure;
 pub mod controller;
 pub mod drain;

@@ -8,10 +8,9 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
-use gatewright::cli::{
-    self, CertsVerb, ClaimsVerb, Cli, Command, ConfigVerb, Document, EnvoysVerb, Output,
-};
-use gatewright::configuration::{self, Configuration};
+use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
+use gatewright::configuration::Configuration;
+use gatewright::configuration_command;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -89,7 +88,7 @@ fn perform(command: Command) -> Result<bool> {
         }
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
-        Command::Config(options) => config(&options.verb),
+        Command::Config(options) => configuration_command::run(&options.verb),
         Command::Status(options) => runtime()?.block_on(status(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
@@ -356,35 +355,6 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         options.output,
     )?;
     Ok(translation.ok && problems.is_empty())
-}
-
-fn config(verb: &ConfigVerb) -> Result<bool> {
-    match verb {
-        ConfigVerb::Print(configured) => {
-            let configuration = configured.load()?;
-            io::stdout().write_all(serde_yaml_ng::to_string(&configuration)?.as_bytes())?;
-        }
-        ConfigVerb::Check(configured) => {
-            let configuration = configured.load()?;
-            for (name, issuer) in &configuration.issuers {
-                for file in issuer.files() {
-                    std::fs::File::open(file)
-                        .with_context(|| format!("issuers.{name}: {}", file.display()))?;
-                }
-            }
-        }
-        ConfigVerb::Explain { field } => {
-            let text = configuration::explain(field).with_context(|| {
-                format!("{field}: no such field; `gatewright config explain` prints all sections")
-            })?;
-            io::stdout().write_all(text.as_bytes())?;
-        }
-        ConfigVerb::Schema => {
-            let text = serde_json::to_string_pretty(&configuration::schema())?;
-            writeln!(io::stdout(), "{text}")?;
-        }
-    }
-    Ok(true)
 }
 
 /// Returns the path of the admin socket of the running program.

@@ -1,6 +1,7 @@
 //! The running state of the control plane: the engine, its publications, and their acknowledgement.
 //! One task owns it.
 
+use self::change_subject::{hosts, subject};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -638,73 +639,9 @@ impl Context for Clock<'_> {
     }
 }
 
-/// Returns the subject of changes, for the log.
-fn subject(changes: &[Change]) -> Subject {
-    fn text(change: &Change) -> String {
-        match change {
-            Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
-            Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
-            Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
-            Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
-            Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
-                format!("certificate {secret}")
-            }
-            Change::Fact(Fact::ServiceProblem(gateway, _)) => {
-                format!("the Service of gateway {gateway}")
-            }
-            Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
-                format!("the Envoys of gateway {gateway}")
-            }
-            Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
-            Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
-            Change::Fact(Fact::Governed(gateway, _)) => {
-                format!("whether a TenantGateway has gateway {gateway}")
-            }
-            Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
-            Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
-            Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
-        }
-    }
-    let text = match changes {
-        [] => "validity of certificates".to_owned(),
-        [one] => text(one),
-        [first, rest @ ..] => format!("{} and {} more", text(first), rest.len()),
-    };
-    Subject {
-        object: changes.first().and_then(Change::key),
-        text,
-    }
-}
-
-/// Returns the hostnames that a delta affects. A table is that of its listener's hostname, unless a
-/// host below it changes by name.
-fn hosts(delta: &Delta) -> BTreeSet<String> {
-    let named: BTreeSet<&Hostname> = delta
-        .resources
-        .keys()
-        .filter_map(|key| match key {
-            ResourceKey::SniCluster(_, host)
-            | ResourceKey::Scope(_, host)
-            | ResourceKey::Secret(SecretName::Sni(host)) => Some(host),
-            _ => None,
-        })
-        .collect();
-    let others = delta.resources.keys().filter_map(|key| match key {
-        ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
-        ResourceKey::Table(table) if !named.iter().any(|host| table.listener.covers(host)) => {
-            Some(table.listener.to_string())
-        }
-        _ => None,
-    });
-    named
-        .iter()
-        .map(ToString::to_string)
-        .chain(others)
-        .collect()
-}
-
 mod acknowledgements;
 mod brought_certificates;
+mod change_subject;
 mod complaints;
 mod explain;
 mod own_views;

@@ -369,13 +369,15 @@ impl FrontendState {
         there: bool,
         dirty: &mut Dirty,
     ) {
-        let all = match hostname.is_exact() {
-            true => &mut self.plain,
-            false => &mut self.plain_wide,
+        let all = if hostname.is_exact() {
+            &mut self.plain
+        } else {
+            &mut self.plain_wide
         };
-        let changed = match there {
-            true => all.insert(hostname.clone()),
-            false => all.remove(hostname),
+        let changed = if there {
+            all.insert(hostname.clone())
+        } else {
+            all.remove(hostname)
         };
         if changed && !hostname.is_exact() {
             dirty.wide_hosts.insert(id.clone());

@@ -55,7 +55,7 @@ impl Edge {
             .to_string();
         let xds = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let at = xds.to_string();
-        let address = place.address.to_string();
+        let address = format!("envoys.addresses=['{}']", place.address);
         let mut controller = Gatewright::start(&[
             "controller",
             "--kubeconfig",
@@ -68,7 +68,7 @@ impl Edge {
             "tenancy.enabled=false",
             "--set",
             &format!("gatewayApi.controllerName={EDGE_CONTROLLER}"),
-            "--address",
+            "--set",
             &address,
             "--xds",
             &at,
