@@ -171,9 +171,10 @@ pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHo
         .map(|route| marked.mark(route));
     // Every request has a route: one without would be searched for elsewhere.
     let all = unasked.chain(own).chain([answer(404)]).collect();
-    let by_mark = match marked.0.is_empty() {
-        true => Vec::new(),
-        false => marked.configs(),
+    let by_mark = if marked.0.is_empty() {
+        Vec::new()
+    } else {
+        marked.configs()
     };
     let configs: Vec<(&str, Any)> = asks.iter().cloned().chain(by_mark.clone()).collect();
     VirtualHost {
