@@ -121,7 +121,7 @@ async fn the_key_of_a_dns_provider_is_mended_and_no_restart_is_needed() -> Resul
         "--set",
         &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
-        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        &format!("issuers.acme.resolvers=['{}']", bind.address()),
     ])?;
     site.row(HOST, |row| row["lastError"].is_string()).await?;
     ensure!(site.pebble.orders() == 0, "it is found before an order");

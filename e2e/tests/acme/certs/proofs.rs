@@ -114,7 +114,7 @@ async fn dns_01_by_an_option_covers_host_and_wildcard() -> Result<()> {
         "--set",
         &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
-        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        &format!("issuers.acme.resolvers=['{}']", bind.address()),
     ])?;
     site.publish(&[("*.example.test", "acme"), ("example.test", "acme")])?;
     ensure!(site.served("x.example.test").await?.status == 200);
@@ -145,7 +145,7 @@ async fn a_zone_we_may_not_write_costs_no_order() -> Result<()> {
         "--set",
         &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
-        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        &format!("issuers.acme.resolvers=['{}']", bind.address()),
         "--set",
         "issuers.acme.preflight=Skip",
     ])?;
@@ -254,7 +254,7 @@ async fn a_record_that_stays_binds_names_until_the_day_it_says() -> Result<()> {
         "--set",
         &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
-        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        &format!("issuers.acme.resolvers=['{}']", bind.address()),
     ])?;
     site.publish(&[("a.example.test", "acme")])?;
     let first = site.served("a.example.test").await?;
@@ -314,7 +314,7 @@ async fn a_zone_that_is_answered_with_servfail_costs_its_own_hosts_alone() -> Re
         "--set",
         &format!("issuers.acme.dns={}", fs::read_to_string(&dns)?),
         "--set",
-        &format!("issuers.acme.resolvers=['{}']", bind.address().to_string()),
+        &format!("issuers.acme.resolvers=['{}']", bind.address()),
     ])?;
     // Each has failed: five failures of five hosts would trip the breaker of the dependency that
     // they were attributed to.
