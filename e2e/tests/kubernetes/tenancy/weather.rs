@@ -236,7 +236,7 @@ async fn two_that_both_write_write_the_same_and_come_to_rest() -> Result<()> {
     program(server, "Gateway", "tenant-both", "cozystack").await?;
     until_ready(&cluster, "tenant-both", "Reconciled").await?;
     assert!(
-        proxy.weather.writes() > 3,
+        proxy.weather.writes() > 0,
         "the second one wrote {} times",
         proxy.weather.writes()
     );
