@@ -80,8 +80,10 @@ async fn refused(site: &Site, endpoint: &str, why: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, told) = site.ask(&["status"])?;
-        let (hers, others): (Vec<&str>, Vec<&str>) =
-            told.lines().partition(|line| line.contains("mallory/"));
+        let (hers, others): (Vec<&str>, Vec<&str>) = told
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .partition(|line| line.contains("mallory/"));
         ensure!(
             !others.iter().any(|line| line.contains("mallory")),
             "it is told to others: {others:#?}"
