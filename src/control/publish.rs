@@ -230,9 +230,6 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
         Resource::Scope(scope) => {
             Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope))
         }
-        Resource::WideHosts(wide) => {
-            Encoded::new(wide.resource_name(), &gatewright_envoy::wide_hosts(wide))
-        }
         Resource::Table(table) => {
             Encoded::new(table.resource_name(), &gatewright_envoy::table(table))
         }
@@ -257,7 +254,6 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
         ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
-        ResourceKey::WideHosts(frontend) => (Kind::Scope, frontend.to_string()),
         ResourceKey::Table(table) => (Kind::Route, table.resource_name()),
         ResourceKey::Frontend(id) => (Kind::Listener, id.to_string()),
     }
@@ -267,8 +263,8 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use gatewright_core::model::{
-        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Requests,
-        Scope, VirtualHost, WideHosts,
+        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope,
+        TableId, VirtualHost,
     };
 
     /// Only the route that violates a constraint is replaced, and the rest of its table is sent.
@@ -348,19 +344,19 @@ mod tests {
         let virtual_host = VirtualHost::new(host.clone(), Vec::new());
         let scope = Scope {
             frontend: id.clone(),
-            requests: Requests::OfListener(host.clone()),
+            listener: Some(host.clone()),
             virtual_host,
         };
-        let wide = WideHosts {
+        let table = TableId {
             frontend: id.clone(),
-            hostnames: Vec::new(),
+            listener: None,
         };
         let frontend = Frontend {
             id: id.clone(),
             addresses: Vec::new(),
             port: 443,
             cdn_id: "".into(),
-            kind: FrontendKind::Http,
+            kind: FrontendKind::Http { table },
         };
         let endpoints = Endpoints {
             cluster: cluster.id(),
@@ -376,10 +372,6 @@ mod tests {
                 Resource::Cluster(cluster),
             ),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
-            (
-                ResourceKey::WideHosts(id.clone()),
-                Resource::WideHosts(wide),
-            ),
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),
         ] {
             let encoded = encode(&resource);

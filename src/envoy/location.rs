@@ -8,8 +8,9 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
-    HeaderMutation as MutatesHeaders, HeaderMutationPerRoute, Mutations,
+    HeaderMutation as MutatesHeaders, Mutations,
 };
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config as HeaderToMetadata,
@@ -20,7 +21,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::headers::mutation;
-use super::proto::{any, http_filter, map_with};
+use super::proto::{any, http_filter, map_with, off};
 use super::request_match::regex_matcher;
 
 /// Writes the new value: Envoy's header mutation filter.
@@ -34,18 +35,21 @@ const HEADER: &str = "location";
 /// The default port of either scheme, at the end of an authority.
 const WITH_DEFAULT_PORT: &str = "^(?:(https://[^/?#]*):443|(http://[^/?#]*):80)([/?#]|$)";
 
-/// The filters, in their order in a connection manager: an answer passes the last one first. What
-/// they do routes say.
+/// The filters, in their order in a connection manager: an answer passes the last one first.
 pub(super) fn filters() -> [HttpFilter; 2] {
     [
-        http_filter(WRITE, &MutatesHeaders::default()),
-        http_filter(READ, &HeaderToMetadata::default()),
+        off(http_filter(WRITE, &write())),
+        off(http_filter(READ, &read())),
     ]
 }
 
-/// Adds to the configuration of a route's filters that these take the port out.
+/// Adds to the configuration of a route's filters that these are on.
 pub(super) fn turned_on(configs: &HashMap<String, Any>) -> HashMap<String, Any> {
-    map_with(&map_with(configs, WRITE, any(&write())), READ, any(&read()))
+    let on = any(&FilterConfig {
+        config: Some(Any::default()),
+        ..Default::default()
+    });
+    map_with(&map_with(configs, WRITE, on.clone()), READ, on)
 }
 
 fn read() -> HeaderToMetadata {
@@ -69,14 +73,15 @@ fn read() -> HeaderToMetadata {
     }
 }
 
-fn write() -> HeaderMutationPerRoute {
+fn write() -> MutatesHeaders {
     let value = format!("%DYNAMIC_METADATA({READ}:{HEADER})%");
     let overwrite = mutation(HEADER, &value, HeaderAppendAction::OverwriteIfExists);
     let mutations = Mutations {
         response_mutations: vec![overwrite],
         ..Default::default()
     };
-    HeaderMutationPerRoute {
+    MutatesHeaders {
         mutations: Some(mutations),
+        ..Default::default()
     }
 }

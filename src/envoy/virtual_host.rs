@@ -7,14 +7,8 @@ use envoy_types::pb::envoy::config::core::v3::{
     substitution_format_string::Format,
 };
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, Route, RouteConfiguration, RouteMatch, ScopedRouteConfiguration,
-    VirtualHost,
-    route::Action,
+    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
     route_match::PathSpecifier,
-    scoped_route_configuration::{
-        Key,
-        key::{Fragment, fragment},
-    },
 };
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config as HeaderToMetadata,
@@ -57,24 +51,6 @@ pub(super) fn route_configuration(
     }
 }
 
-/// A scope with these virtual hosts.
-pub(super) fn scoped(
-    name: String,
-    key: String,
-    hosts: Vec<VirtualHost>,
-) -> ScopedRouteConfiguration {
-    ScopedRouteConfiguration {
-        key: Some(Key {
-            fragments: vec![Fragment {
-                r#type: Some(fragment::Type::StringKey(key)),
-            }],
-        }),
-        route_configuration: Some(route_configuration(name.clone(), hosts)),
-        name,
-        ..Default::default()
-    }
-}
-
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
@@ -111,12 +87,18 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     }
 }
 
-/// A virtual host with one response to all requests for some hosts.
-pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16) -> VirtualHost {
+/// A virtual host with one response to all requests for some hosts, except for those that `first`
+/// matches.
+pub(super) fn answer_host(
+    name: &str,
+    hosts: &[Hostname],
+    status: u16,
+    first: Option<&Route>,
+) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
         domains: hosts.iter().map(Hostname::to_string).collect(),
-        routes: vec![answer(status)],
+        routes: first.cloned().into_iter().chain([answer(status)]).collect(),
         ..Default::default()
     }
 }

@@ -107,7 +107,7 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
     let one = certificate("ca.example.org", 0)?.0;
-    // A tenth of the limit of size: used.
+    // A tenth of the limits of count and size: used.
     put_policies(&cluster, &one).await?;
     policies_say(&cluster, "True", "").await?;
     cluster.quiet().await?;
@@ -121,7 +121,7 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
     policies_say(
         &cluster,
         "False",
-        "KiB of certificates, limits.object.caKib is 128",
+        "certificates, --max-ca-certificates is 64",
     )
     .await?;
     cluster.quiet().await?;
@@ -148,7 +148,7 @@ async fn config_maps_over_the_limit_are_not_kept() -> Result<()> {
     policies_say(
         &cluster,
         "False",
-        "KiB of certificates, limits.object.caKib is 128",
+        "certificates, --max-ca-certificates is 64",
     )
     .await?;
     Ok(())

@@ -31,14 +31,14 @@ const HOST: &str = "web.example.org";
 const CLASS: &str = "gatewright";
 /// The quotas of the short form.
 const SMALL: [&str; 8] = [
-    "--set",
-    "limits.namespace.routes=250",
-    "--set",
-    "limits.namespace.envoyMib=32",
-    "--set",
-    "limits.namespace.programMib=16",
-    "--set",
-    "limits.namespace.clusters=500",
+    "--max-routes-per-namespace",
+    "250",
+    "--max-envoy-mib-per-namespace",
+    "32",
+    "--max-program-mib-per-namespace",
+    "16",
+    "--max-clusters-per-namespace",
+    "500",
 ];
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time within which a neighbour's new host must be served after a restart: debug builds on a
@@ -73,7 +73,7 @@ struct Replicas {
 impl Replicas {
     async fn start(cluster: &Cluster) -> Result<Self> {
         let limits = if is_long() {
-            &["--set", "limits.namespace.routes=2000"]
+            &["--max-routes-per-namespace", "2000"]
         } else {
             SMALL.as_slice()
         };

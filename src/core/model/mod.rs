@@ -48,10 +48,9 @@ pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match, Mirror,
-    OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite, Route,
-    Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
-    WeightedTarget, WideHosts,
+    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match,
+    Mirror, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route,
+    Rule, Scope, StringMatch, Table, TableId, Target, Timeouts, VirtualHost, WeightedTarget,
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};

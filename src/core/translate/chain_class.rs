@@ -62,9 +62,7 @@ impl ChainClass {
             },
             Purpose::Table => Handler::Table(TableId {
                 frontend: frontend.clone(),
-                listener: listener
-                    .clone()
-                    .expect("a table is that of a wildcard or catch-all listener"),
+                listener: listener.clone(),
             }),
             Purpose::TcpBySni => Handler::TcpBySni,
             Purpose::Tcp(_, shares) => Handler::Tcp(shares.clone()),

@@ -134,12 +134,11 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
                     }
                 }
                 FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
-                FrontendKind::Http | FrontendKind::Udp => {}
+                FrontendKind::Http { .. } | FrontendKind::Udp => {}
             }
             &[]
         }
-        Resource::WideHosts(_)
-        | Resource::Cluster(_)
+        Resource::Cluster(_)
         | Resource::Endpoints(_)
         | Resource::Secret(_)
         | Resource::Roots(_) => &[],

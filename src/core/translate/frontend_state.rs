@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
 use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
 use super::key::ListenerId;
+use super::known_hosts::KnownHosts;
 use super::ownership::{Claimant, Ownable};
 use super::parent::ParentListener;
 use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
 use crate::model::{
-    Chain, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost, WeightedTarget,
+    Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget,
 };
 
 /// The state of one port of one Gateway, or of the shared fleet.
@@ -29,21 +31,17 @@ pub(super) struct FrontendState {
     under: HashMap<Hostname, usize>,
     /// The chain for each SNI.
     matcher: SniMatcher,
-    /// Virtual hosts by table: one for each wildcard or catch-all listener with TLS.
-    tables: BTreeMap<Hostname, BTreeMap<Hostname, VirtualHost>>,
+    /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
+    tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
     /// The table of each hostname.
-    placed: BTreeMap<Hostname, Hostname>,
-    /// Exact hostnames with a scope on plain HTTP.
-    plain: BTreeSet<Hostname>,
-    /// Wildcards with a scope on plain HTTP, and the catch-all.
-    plain_wide: BTreeSet<Hostname>,
+    placed: BTreeMap<Hostname, Option<Hostname>>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's
     /// hostname.
     beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
     sans: Sans,
-    /// Hosts whose HTTP-01 challenges are answered here, with the account.
-    challenges: BTreeMap<Hostname, Thumbprint>,
+    /// Hosts whose HTTP-01 challenges are answered here.
+    challenges: KnownHosts,
     /// The targets of connections to a TCP port.
     shares: Vec<WeightedTarget>,
     /// The addresses to bind.
@@ -134,27 +132,18 @@ impl FrontendState {
         !self.challenges.is_empty()
     }
 
-    /// Sets or removes a host whose challenges it answers. Returns whether that is a change.
+    /// Sets or removes a host whose challenges it answers. Returns whether its table changed.
     pub(super) fn answer_challenges(
         &mut self,
         host: &Hostname,
-        thumbprint: Option<Thumbprint>,
+        thumbprint: Option<Arc<str>>,
     ) -> bool {
-        let before = match &thumbprint {
-            Some(thumbprint) => self.challenges.insert(host.clone(), thumbprint.clone()),
-            None => self.challenges.remove(host),
-        };
-        before != thumbprint
+        self.challenges.set(host, thumbprint)
     }
 
-    /// The hosts whose challenges it answers.
-    pub(super) fn challenged(&self) -> impl Iterator<Item = &Hostname> {
-        self.challenges.keys()
-    }
-
-    /// The account that proves a host here, if one does.
-    pub(super) fn account(&self, host: &Hostname) -> Option<&Thumbprint> {
-        self.challenges.get(host)
+    /// The hosts whose challenges it answers, by account.
+    pub(super) fn challenges(&self) -> Vec<Challenges> {
+        self.challenges.by_account()
     }
 
     /// The listener that serves a hostname: the most specific one that covers it.
@@ -347,49 +336,22 @@ pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherL
 
 impl FrontendState {
     /// The virtual hosts of a table, by hostname.
-    pub(super) fn table(&self, listener: &Hostname) -> Option<&BTreeMap<Hostname, VirtualHost>> {
-        self.tables.get(listener)
+    pub(super) fn table(
+        &self,
+        listener: Option<&Hostname>,
+    ) -> Option<&BTreeMap<Hostname, VirtualHost>> {
+        self.tables.get(&listener.cloned())
     }
 
     /// The wildcard and catch-all listeners with a table.
-    pub(super) fn tables(&self) -> impl Iterator<Item = &Hostname> {
-        self.tables.keys()
-    }
-
-    /// The wildcards that have scopes on plain HTTP, and the catch-all.
-    pub(super) fn plain_wide(&self) -> impl Iterator<Item = &Hostname> {
-        self.plain_wide.iter()
-    }
-
-    /// Sets whether a hostname has a scope on plain HTTP.
-    pub(super) fn place_plain(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        there: bool,
-        dirty: &mut Dirty,
-    ) {
-        let all = if hostname.is_exact() {
-            &mut self.plain
-        } else {
-            &mut self.plain_wide
-        };
-        let changed = if there {
-            all.insert(hostname.clone())
-        } else {
-            all.remove(hostname)
-        };
-        if changed && !hostname.is_exact() {
-            dirty.wide_hosts.insert(id.clone());
-        }
+    pub(super) fn wide_tables(&self) -> impl Iterator<Item = &Hostname> {
+        self.tables.keys().flatten()
     }
 
     /// The hostnames with any resource on the frontend, some of them more than once.
     pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
         self.placed
             .keys()
-            .chain(&self.plain)
-            .chain(&self.plain_wide)
             .chain(self.matcher.all().keys())
             .chain(self.beneath.values().flatten())
     }
@@ -416,7 +378,7 @@ impl FrontendState {
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
-        entry: Option<(Hostname, VirtualHost)>,
+        entry: Option<(Option<Hostname>, VirtualHost)>,
         dirty: &mut Dirty,
     ) {
         let place = entry.as_ref().map(|(place, _)| place.clone());
@@ -477,7 +439,7 @@ impl FrontendState {
                     .units
                     .extend(names.iter().map(|name| (id.clone(), name.clone())));
             }
-            dirty.tables.insert((id.clone(), wide));
+            dirty.tables.insert((id.clone(), Some(wide)));
         }
         self.beneath.retain(|_, names| !names.is_empty());
     }

@@ -71,15 +71,13 @@ impl Frontends {
             .take_while(|(id, _)| is_shared(&id.gateway))
     }
 
-    /// Removes a frontend without claims, challenges and addresses.
-    pub(super) fn forget_idle(&mut self, id: &FrontendId) {
+    /// Removes a frontend without claims, challenges and addresses. Returns whether it was removed.
+    pub(super) fn forget_idle(&mut self, id: &FrontendId) -> bool {
         let is_idle = self
             .all
             .get(id)
             .is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
-        if is_idle {
-            self.all.remove(id);
-        }
+        is_idle && self.all.remove(id).is_some()
     }
 
     /// Sets or removes the claim of a listener on a frontend, and the recorded family of a shared
@@ -94,18 +92,14 @@ impl Frontends {
     ) {
         let frontend = self.get_or_insert(id);
         let was_empty = frontend.claims().is_empty();
-        let was_plain = frontend.is_plain();
         let mut touched = frontend.claim(rank, claim);
         touched.extend(
             recorded
                 .into_iter()
                 .flat_map(|family| frontend.set_recorded_family(family)),
         );
-        if was_plain != frontend.is_plain() {
-            let challenged = frontend.challenged().cloned();
-            dirty
-                .units
-                .extend(challenged.map(|host| (id.clone(), host)));
+        if frontend.has_challenges() {
+            dirty.tables.insert((id.clone(), None));
         }
         if was_empty != frontend.claims().is_empty() {
             dirty.bindings.insert(id.gateway.clone());

@@ -65,6 +65,7 @@ mod isolated_envoys;
 mod issuance;
 mod judged_policy;
 mod key;
+mod known_hosts;
 mod limits;
 mod listener_filters;
 mod named_service;
@@ -79,8 +80,6 @@ mod policy_status;
 mod port_protocols;
 mod precedence;
 mod protocol;
-#[cfg(test)]
-mod published;
 mod quotas;
 mod register;
 mod report;
