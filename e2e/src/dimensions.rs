@@ -74,7 +74,7 @@ impl Place {
 pub struct Dimension {
     /// Its name.
     pub name: &'static str,
-    /// True if another one is like it, so that a short run leaves it out.
+    /// True if others are like it, so that a short run leaves it out.
     pub is_similar: bool,
     /// The most batches: as many as reach a limit by number.
     pub most: usize,
@@ -149,8 +149,9 @@ impl Dimension {
     }
 
     /// All dimensions together.
-    pub const EVERYTHING: Self =
-        dimension("everything", |batch| batch.everything()).requested(|batch| batch.all_requests());
+    pub const EVERYTHING: Self = dimension("everything", |batch| batch.everything())
+        .requested(|batch| batch.all_requests())
+        .similar();
 }
 
 /// All dimensions.

@@ -115,7 +115,7 @@ async fn bombs_of_regular_expressions_cost_neither_envoy_nor_neighbours() -> Res
     // The largest allowed number and size.
     site.save(
         "mallory-bomb.yaml",
-        &manifest(&[bomb(allowed, 1, 1, 16, 15)]),
+        &manifest(&[bomb(allowed, 1, 1, 16, 9)]),
     )?;
     site.alice_is_unharmed(100).await?;
     site.told("mallory", "bomb", "Accepted=True").await?;
