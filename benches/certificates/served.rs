@@ -188,7 +188,7 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let start = Instant::now();
     let args = [
         &args[..],
-        &["--set", "issuers.acme.allowedNetworks=[127.0.0.0/8]"],
+        &["--set", "tenancy.allowedNetworks=[127.0.0.0/8]"],
     ]
     .concat();
     let mut program = Gatewright::start(&args)?;

@@ -140,21 +140,28 @@ impl Site {
         }
         let dir = text(self.manifests.path());
         let private = text(self.state.path());
-        let port = self.pebble.http_port.to_string();
-        let own = [
+        // The name servers of these tests are on loopback.
+        let mut own = vec![
             "standalone",
             &dir,
             "--state-dir",
             &private,
             "--set",
-            &format!("issuers.acme.httpPort={port}"),
+            "tenancy.allowedNetworks=[127.0.0.0/8]",
         ];
-        // The name servers of these tests are on loopback.
-        let own = [
-            &own[..],
-            &["--set", "issuers.acme.allowedNetworks=[127.0.0.0/8]"],
-        ]
-        .concat();
+        let port = format!("issuers.acme.httpPort={}", self.pebble.http_port);
+        let of_acme = [
+            "--set",
+            &port,
+            "--set",
+            "issuers.acme.allowedNetworks=[127.0.0.0/8]",
+        ];
+        let has_acme = options
+            .iter()
+            .any(|option| option.starts_with("issuers.acme.directory="));
+        if has_acme {
+            own.extend(of_acme);
+        }
         self.program = Some(Gatewright::start(&[&own[..], options].concat())?);
         Ok(())
     }
