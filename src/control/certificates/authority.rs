@@ -506,6 +506,11 @@ mod tests {
         IssueRequest::new(CertificateId::of("t", &names), names, now)
     }
 
+    /// Opens the storage in a directory, as each process does.
+    fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
+        Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
+    }
+
     #[tokio::test]
     async fn each_registered_domain_has_a_ca_that_survives_a_restart() {
         let dir = tempfile::tempdir().expect("a directory");
@@ -600,9 +605,6 @@ mod tests {
     #[tokio::test]
     async fn a_ca_in_a_storage_is_made_once() {
         let dir = tempfile::tempdir().expect("a directory");
-        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
-            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
-        }
         let now = Timestamp::now();
         let one = Authority::stored(storage(&dir), now).await;
         let two = Authority::stored(storage(&dir), now).await;
@@ -630,9 +632,6 @@ mod tests {
     #[tokio::test]
     async fn a_ca_can_be_made_before_it_signs_and_within_the_limits() {
         let dir = tempfile::tempdir().expect("a directory");
-        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
-            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
-        }
         let now = Timestamp::now();
         let authority = Authority::stored(storage(&dir), now).await.expect("opens");
         let authority = authority.within(AuthorityLimits {
@@ -733,9 +732,6 @@ mod tests {
                 tenant: tenant.to_owned(),
                 ..request(name, *now)
             }
-        }
-        fn storage(dir: &tempfile::TempDir) -> Arc<acme::storage::dir::Directory> {
-            Arc::new(acme::storage::dir::Directory::open(dir.path().join("s")).expect("opens"))
         }
         async fn open(dir: &tempfile::TempDir, now: Timestamp) -> Authority {
             Authority::stored(storage(dir), now)

@@ -443,9 +443,22 @@ mod tests {
     }
 
     fn owner(engine: &Tenancy) -> Option<String> {
+        owner_of(engine, &host())
+    }
+
+    fn owner_of(engine: &Tenancy, hostname: &Hostname) -> Option<String> {
         engine
-            .owner(&name(), &host())
+            .owner(&name(), hostname)
             .map(|key| key.name.namespace.to_string())
+    }
+
+    /// A hostname that several namespaces are granted.
+    fn granted() -> Hostname {
+        Hostname::parse("w.c.a.org").expect("a hostname")
+    }
+
+    fn claim_granted(namespace: &str) -> Change {
+        http(namespace, "web", &["w.c.a.org"])
     }
 
     #[test]
@@ -777,47 +790,48 @@ mod tests {
     fn a_released_hostname_stays_reserved_for_its_owner() {
         for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
             let mut engine = with_hold(claims);
-            fn host() -> Hostname {
-                Hostname::parse("w.c.a.org").expect("a hostname")
-            }
-            fn owner(engine: &Tenancy) -> Option<String> {
-                engine
-                    .owner(&name(), &host())
-                    .map(|key| key.name.namespace.to_string())
-            }
-            fn claim(namespace: &str) -> Change {
-                http(namespace, "web", &["w.c.a.org"])
-            }
-            engine.apply(vec![at(1000), claim("tenant-c")]);
+            engine.apply(vec![at(1000), claim_granted("tenant-c")]);
             keep(&mut engine);
-            assert_eq!(owner(&engine).as_deref(), Some("tenant-c"), "{claims:?}");
-            engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
+            assert_eq!(
+                owner_of(&engine, &granted()).as_deref(),
+                Some("tenant-c"),
+                "{claims:?}"
+            );
+            engine.apply(vec![
+                at(1010),
+                gone(claim_granted("tenant-c")),
+                claim_granted("tenant-a"),
+            ]);
             while keep(&mut engine) > 0 {}
-            assert_eq!(owner(&engine), None, "{claims:?}: somebody else's");
-            assert_eq!(engine.records()[&host()].released, Some(1010));
+            assert_eq!(
+                owner_of(&engine, &granted()),
+                None,
+                "{claims:?}: somebody else's"
+            );
+            assert_eq!(engine.records()[&granted()].released, Some(1010));
             assert!(
                 verdict(&engine, "tenant-a").contains("tenancy.hostnameHoldHours"),
                 "{}",
                 verdict(&engine, "tenant-a")
             );
             assert_eq!(engine.next_expiry(), Some(1110));
-            engine.apply(vec![at(1020), claim("tenant-d")]);
+            engine.apply(vec![at(1020), claim_granted("tenant-d")]);
             while keep(&mut engine) > 0 {}
             assert_eq!(
-                owner(&engine).as_deref(),
+                owner_of(&engine, &granted()).as_deref(),
                 Some("tenant-d"),
                 "{claims:?}: of the same owner"
             );
             assert_eq!(engine.next_expiry(), None);
-            engine.apply(vec![at(1030), gone(claim("tenant-d"))]);
+            engine.apply(vec![at(1030), gone(claim_granted("tenant-d"))]);
             while keep(&mut engine) > 0 {}
             engine.apply(vec![at(1129)]);
             while keep(&mut engine) > 0 {}
-            assert_eq!(owner(&engine), None, "{claims:?}");
+            assert_eq!(owner_of(&engine, &granted()), None, "{claims:?}");
             engine.apply(vec![at(1130)]);
             while keep(&mut engine) > 0 {}
             assert_eq!(
-                owner(&engine).as_deref(),
+                owner_of(&engine, &granted()).as_deref(),
                 Some("tenant-a"),
                 "{claims:?}: it was long enough"
             );
@@ -827,37 +841,30 @@ mod tests {
     #[test]
     fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
         let mut engine = with_hold(ClaimPrecedence::FirstCome);
-        fn host() -> Hostname {
-            Hostname::parse("w.c.a.org").expect("a hostname")
-        }
-        fn owner(engine: &Tenancy) -> Option<String> {
-            engine
-                .owner(&name(), &host())
-                .map(|key| key.name.namespace.to_string())
-        }
-        fn claim(namespace: &str) -> Change {
-            http(namespace, "web", &["w.c.a.org"])
-        }
-        engine.apply(vec![at(1000), claim("tenant-c")]);
-        engine.apply(vec![at(1010), gone(claim("tenant-c")), claim("tenant-a")]);
-        assert_eq!(owner(&engine), None);
-        engine.apply(vec![at(1020), claim("tenant-c")]);
+        engine.apply(vec![at(1000), claim_granted("tenant-c")]);
+        engine.apply(vec![
+            at(1010),
+            gone(claim_granted("tenant-c")),
+            claim_granted("tenant-a"),
+        ]);
+        assert_eq!(owner_of(&engine, &granted()), None);
+        engine.apply(vec![at(1020), claim_granted("tenant-c")]);
         assert_eq!(
-            owner(&engine).as_deref(),
+            owner_of(&engine, &granted()).as_deref(),
             Some("tenant-c"),
             "the owner has its name"
         );
         assert_eq!(engine.next_expiry(), None, "nothing is reserved");
-        engine.apply(vec![at(1030), gone(claim("tenant-c"))]);
-        assert_eq!(owner(&engine), None, "nobody owns the name");
+        engine.apply(vec![at(1030), gone(claim_granted("tenant-c"))]);
+        assert_eq!(owner_of(&engine, &granted()), None, "nobody owns the name");
         assert_eq!(
             engine.next_expiry(),
             Some(1130),
             "it is reserved for the hold time"
         );
-        engine.apply(vec![Change::Fact(Fact::Recorded(host(), None))]);
+        engine.apply(vec![Change::Fact(Fact::Recorded(granted(), None))]);
         assert_eq!(
-            owner(&engine).as_deref(),
+            owner_of(&engine, &granted()).as_deref(),
             Some("tenant-a"),
             "the next one owns the released name"
         );

@@ -138,6 +138,14 @@ mod tests {
             .to_owned()
     }
 
+    /// The end of the certificate that the host is served with.
+    fn served(engine: &Engine) -> Option<SystemTime> {
+        engine.hosts()[0]
+            .certificate
+            .as_ref()
+            .map(|held| held.not_after)
+    }
+
     #[test]
     fn a_certificate_begins_and_ceases_to_be_valid_by_itself() {
         let mut engine = engine();
@@ -286,12 +294,6 @@ mod tests {
             message(&engine)
         );
         engine.apply(Vec::new(), at(20));
-        fn served(engine: &Engine) -> Option<SystemTime> {
-            engine.hosts()[0]
-                .certificate
-                .as_ref()
-                .map(|held| held.not_after)
-        }
         assert_eq!(
             served(&engine),
             Some(at(100 * 24 * 3600)),
@@ -360,12 +362,6 @@ mod tests {
         let mut engine = started(vec![secret(0..20)], at(10));
         let good = held("cert", 0..20);
         let expired = held("cert", 0..5);
-        fn served(engine: &Engine) -> Option<SystemTime> {
-            engine.hosts()[0]
-                .certificate
-                .as_ref()
-                .map(|held| held.not_after)
-        }
         engine.apply(
             vec![changed(expired.following(Some(&good), at(10)))],
             at(10),

@@ -471,6 +471,11 @@ mod tests {
         ))
     }
 
+    /// Namespace `team`, to which a domain is granted.
+    fn label(host: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
+    }
+
     #[test]
     fn the_first_owner_keeps_a_hostname_on_every_port_and_for_the_hold_time() {
         let mut site = Site::new(Recording::ThisProcess);
@@ -541,9 +546,6 @@ mod tests {
             1,
             &[("TLS", 443, "w.team.x.org"), ("TLS", 443, "l.x.org")],
         ));
-        fn label(host: &str) -> Value {
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
-        }
         assert_eq!(
             site.served(443, "w.team.x.org"),
             None,
@@ -631,9 +633,6 @@ mod tests {
     #[test]
     fn wide_listeners_have_nothing_that_the_platform_granted_to_another_namespace() {
         let mut site = Site::new(Recording::ThisProcess);
-        fn label(host: &str) -> Value {
-            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {HOST_LABEL: host}}})
-        }
         site.put(gateway(
             "early",
             1,

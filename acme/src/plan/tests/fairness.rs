@@ -2,26 +2,25 @@
 
 use super::*;
 
+/// The certificate that a tenant wants for a host.
+fn of(tenant: &str, host: &str) -> Wanted {
+    let names = Names::parse([host]).expect("a name");
+    let id = CertificateId::of(tenant, &names);
+    Wanted {
+        id,
+        tenant: tenant.to_owned(),
+        names,
+        may_share: false,
+        ..want("x.example")
+    }
+}
+
 #[test]
 fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
-    fn of(tenant: &str, host: String) -> Wanted {
-        let names = Names::parse([host]).expect("a name");
-        let id = CertificateId::of(tenant, &names);
-        Wanted {
-            id,
-            tenant: tenant.to_owned(),
-            names,
-            may_share: false,
-            ..want("x.example")
-        }
-    }
     let mut wanted: Vec<Wanted> = (0..1_000)
-        .map(|i| of("mallory", format!("a{i}.mallory.example")))
+        .map(|i| of("mallory", &format!("a{i}.mallory.example")))
         .collect();
-    wanted.extend([
-        of("zoe", "z.zoe.example".to_owned()),
-        of("alice", "www.alice.example".to_owned()),
-    ]);
+    wanted.extend([of("zoe", "z.zoe.example"), of("alice", "www.alice.example")]);
     wanted.sort_by(|a, b| a.id.cmp(&b.id));
     fn orders(budgets: &Budgets, wanted: &[Wanted]) -> Vec<String> {
         let steps = plan(wanted, &[], budgets, at(0));
@@ -52,17 +51,6 @@ fn tenants_are_served_in_turn_and_budgets_are_spent_in_turn() {
 
 #[test]
 fn a_single_slot_goes_to_the_tenant_with_the_fewest_orders_and_no_failures() {
-    fn of(tenant: &str, host: &str) -> Wanted {
-        let names = Names::parse([host]).expect("a name");
-        let id = CertificateId::of(tenant, &names);
-        Wanted {
-            id,
-            tenant: tenant.to_owned(),
-            names,
-            may_share: false,
-            ..want("x.example")
-        }
-    }
     let mut budgets = lets_encrypt();
     let budget = budgets.get_mut("le").expect("its budget");
     for i in 0..239 {

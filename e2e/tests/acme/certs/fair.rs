@@ -3,7 +3,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use e2e::gatewright::{CONFIGURATION, Gatewright};
+use e2e::gatewright::CONFIGURATION;
 use e2e::testca::TestCa;
 use e2e::world::free_port;
 use tokio::time::{Instant, sleep};
@@ -76,17 +76,11 @@ async fn a_tenant_whose_hosts_all_fail_leaves_the_next_order_to_another() -> Res
     }
     let until = Instant::now() + LIMIT;
     while orders(&ca) < LEFT {
-        fn log(site_program: &Option<Gatewright>) -> String {
-            site_program
-                .as_ref()
-                .map(Gatewright::output)
-                .unwrap_or_default()
-        }
         ensure!(
             Instant::now() < until,
             "{} orders\n{}",
             orders(&ca),
-            log(&site.program)
+            site.output()
         );
         sleep(std::time::Duration::from_millis(50)).await;
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use bytes::Bytes;
-use e2e::gatewright::Gatewright;
 use e2e::testca::TestCa;
 use gatewright_control::ask;
 use hyper::Response;
@@ -54,16 +53,18 @@ async fn served(site: &Site) -> Result<String> {
     loop {
         match site.get(HOST).await {
             Ok(answer) if answer.status == 200 => return serial(&answer),
-            answer => ensure!(Instant::now() < until, "{answer:?}: {}", log(site)),
+            answer => ensure!(Instant::now() < until, "{answer:?}: {}", site.output()),
         }
         sleep(Duration::from_millis(50)).await;
     }
 }
 
-fn log(site: &Site) -> String {
-    site.program
-        .as_ref()
-        .map(Gatewright::output)
+/// Returns how many certificates for the host the CA has issued.
+fn issued(ca: &TestCa) -> usize {
+    ca.counts()
+        .certificates
+        .get(HOST)
+        .copied()
         .unwrap_or_default()
 }
 
@@ -132,18 +133,11 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
         served(&site).await? == first,
         "the certificate before is served"
     );
-    fn issued(ca: &TestCa) -> usize {
-        ca.counts()
-            .certificates
-            .get(HOST)
-            .copied()
-            .unwrap_or_default()
-    }
     ensure!(
         issued(&ca) == 2,
         "{} certificates: {}",
         issued(&ca),
-        log(&site)
+        site.output()
     );
 
     // The next start neither takes the refused one nor orders at once.
@@ -157,7 +151,7 @@ async fn a_renewal_that_envoy_refuses_is_told_and_the_certificate_before_it_is_s
         issued(&ca) == 2,
         "{} certificates: {}",
         issued(&ca),
-        log(&site)
+        site.output()
     );
 
     issue(&ca, true);
@@ -196,7 +190,7 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
         ensure!(
             answer.is_err() && Instant::now() < until,
             "{answer:?} {row}: {}",
-            log(&site)
+            site.output()
         );
         row = site.row(HOST, |_| true).await?;
     }
@@ -211,18 +205,11 @@ async fn a_first_certificate_that_envoy_refuses_is_told_and_not_ordered_again_at
     let (code, table) = site.ask(&["certs"])?;
     ensure!(code == 1, "{code} {table}");
     refused(&site, 1).await?;
-    fn issued(ca: &TestCa) -> usize {
-        ca.counts()
-            .certificates
-            .get(HOST)
-            .copied()
-            .unwrap_or_default()
-    }
     ensure!(
         issued(&ca) == 1,
         "{} certificates: {}",
         issued(&ca),
-        log(&site)
+        site.output()
     );
 
     issue(&ca, true);

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::gatewright::{CONFIGURATION, Gatewright};
+use e2e::gatewright::CONFIGURATION;
 use tokio::time::{Instant, sleep};
 
 use super::site::{LIMIT, Site};
@@ -42,16 +42,10 @@ async fn told(site: &Site, words: &[&str]) -> Result<()> {
         {
             return Ok(());
         }
-        fn log(site_program: &Option<Gatewright>) -> String {
-            site_program
-                .as_ref()
-                .map(Gatewright::output)
-                .unwrap_or_default()
-        }
         ensure!(
             Instant::now() < until,
             "nothing says {words:?}:\n{text}\n{}",
-            log(&site.program)
+            site.output()
         );
         sleep(Duration::from_millis(50)).await;
     }

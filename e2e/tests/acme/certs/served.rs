@@ -99,11 +99,7 @@ async fn a_host_that_is_published_is_served_renewed_and_survives_a_new_account_k
     ])?;
     ensure!(site.served("c.example.com").await?.status == 200);
     ensure!(thumbprint().await? != before, "it is the new key");
-    let log = site
-        .program
-        .as_ref()
-        .map(Gatewright::output)
-        .unwrap_or_default();
+    let log = site.output();
     ensure!(
         site.pebble.orders() == 3,
         "{} orders\n{log}",

@@ -183,17 +183,21 @@ impl Site {
             match probe.send().await {
                 Ok(answer) => return Ok(answer),
                 Err(error) if Instant::now() > until => {
-                    let log = self
-                        .program
-                        .as_ref()
-                        .map(Gatewright::output)
-                        .unwrap_or_default();
+                    let log = self.output();
                     let (_, certs) = self.ask(&["certs"])?;
                     bail!("{host}: {error}\n{certs}\n{log}");
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
             }
         }
+    }
+
+    /// Returns the output of the program; nothing before it is started.
+    pub(crate) fn output(&self) -> String {
+        self.program
+            .as_ref()
+            .map(Gatewright::output)
+            .unwrap_or_default()
     }
 
     pub(crate) fn ask(&self, args: &[&str]) -> Result<(i32, String)> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::bind::{Bind, BindZone};
-use e2e::gatewright::{CONFIGURATION, Gatewright};
+use e2e::gatewright::CONFIGURATION;
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::Probe;
 use e2e::testca::TestCa;
@@ -291,11 +291,7 @@ async fn where_envoy_is_not_ours_the_program_answers_for_the_hosts_it_knows() ->
         let answer = Probe::http(address, host).path(asked).send().await?;
         ensure!(answer.status == status, "{host}{asked}: {answer:?}");
     }
-    let log = site
-        .program
-        .as_ref()
-        .map(Gatewright::output)
-        .unwrap_or_default();
+    let log = site.output();
     ensure!(log.contains("challenges are answered at"), "{log}");
     Ok(())
 }
