@@ -17,7 +17,7 @@ pub fn schema() -> Value {
     schema.to_value()
 }
 
-/// What a field means, with its type, default and fields; `None` if there is none of that path. The
+/// Explains a field with its type, default and fields; `None` if there is none of that path. The
 /// empty path is the whole document.
 pub fn explain(path: &str) -> Option<String> {
     let root = schema();
@@ -57,7 +57,7 @@ pub struct Field {
     pub kind: String,
     /// Its default, if it is a value.
     pub default: Option<String>,
-    /// What it means, and what each of its values means.
+    /// Its meaning, and that of each of its values.
     pub description: String,
 }
 
@@ -77,11 +77,7 @@ fn collect(schema: &Value, path: &str, all: &mut Vec<Field>) {
             path => format!("{path}.{name}"),
         };
         let mut lines: Vec<String> = description(of).into_iter().collect();
-        lines.extend(
-            choices(of)
-                .into_iter()
-                .map(|choice| format!("`{}`", choice.replacen(": ", "`: ", 1))),
-        );
+        lines.extend(choices(of).map(|(name, meaning)| format!("`{name}`: {meaning}")));
         all.push(Field {
             path: path.clone(),
             kind: kind(of),
@@ -187,9 +183,7 @@ fn details(schema: &Value) -> Vec<String> {
     if let Some(default) = default(schema) {
         lines.push(format!("Default: {default}"));
     }
-    for choice in choices(schema) {
-        lines.push(choice);
-    }
+    lines.extend(choices(schema).map(|(name, meaning)| format!("{name}: {meaning}")));
     lines
 }
 
@@ -210,14 +204,12 @@ fn default(schema: &Value) -> Option<String> {
     }
 }
 
-/// The values that a field may have, with what each means.
-fn choices(schema: &Value) -> Vec<String> {
+/// The values that a field may have, each with its meaning.
+fn choices(schema: &Value) -> impl Iterator<Item = (&str, String)> {
     let of = inner(schema).get("oneOf").and_then(Value::as_array);
-    let described = of.into_iter().flatten().filter_map(|choice| {
-        let name = choice.get("const")?.as_str()?;
-        Some(format!("{name}: {}", description(choice)?))
-    });
-    described.collect()
+    of.into_iter()
+        .flatten()
+        .filter_map(|choice| Some((choice.get("const")?.as_str()?, description(choice)?)))
 }
 
 #[cfg(test)]
@@ -242,5 +234,19 @@ mod tests {
         let text = explain("limits.overrides").expect("there is one");
         assert!(text.contains("namespaces <object>"), "{text}");
         assert!(explain("limits.overrides.limits.routes").is_some());
+    }
+
+    #[test]
+    fn the_reference_says_what_each_value_means() {
+        let all = reference();
+        let field = all
+            .iter()
+            .find(|field| field.path == "tenancy.acmeDirectories");
+        let text = &field.expect("there is one").description;
+        assert!(
+            text.contains("gatewright.io/acme-directory. `Known`: Those of"),
+            "{text}"
+        );
+        assert!(text.contains("of this document. `Any`: Any: the"), "{text}");
     }
 }

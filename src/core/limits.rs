@@ -135,14 +135,14 @@ pub struct NamespaceSelector {
 pub struct LabelRequirement {
     /// Name of the label
     pub key: String,
-    /// What is required of it
+    /// Relation of the label to the values
     pub operator: LabelOperator,
     /// Values, for In and NotIn
     #[serde(default)]
     pub values: Vec<String>,
 }
 
-/// What is required of a label.
+/// The relation of a label to values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LabelOperator {
     /// It has one of the values

@@ -45,7 +45,7 @@ pub struct IssuerSettings {
     /// the account.
     #[serde(default)]
     pub dns_persist: bool,
-    /// The effect of the pre-flight check.
+    /// The effect of the pre-flight check
     #[serde(default)]
     pub preflight: Preflight,
     /// The port where HTTP-01 requests reach Envoy; 80 unless something in front maps it.
@@ -378,20 +378,27 @@ impl Credential {
 }
 
 fn read(path: &Path, field: &str) -> Result<Zeroizing<String>, SettingsError> {
-    let failed = |problem: String| SettingsError::File {
-        field: field.to_owned(),
-        path: path.to_path_buf(),
-        problem,
-    };
+    read_file(path)
+        .map(Zeroizing::new)
+        .map_err(|problem| SettingsError::File {
+            field: field.to_owned(),
+            path: path.to_path_buf(),
+            problem,
+        })
+}
+
+/// Reads a file with settings or a credential, of at most 1 MiB.
+///
+/// # Errors
+/// When it cannot be read, or is larger.
+pub fn read_file(path: &Path) -> Result<String, String> {
     let size = std::fs::metadata(path)
-        .map_err(|error| failed(error.to_string()))?
+        .map_err(|error| error.to_string())?
         .len();
     if size > LARGEST {
-        return Err(failed("larger than 1 MiB".to_owned()));
+        return Err("larger than 1 MiB".to_owned());
     }
-    std::fs::read_to_string(path)
-        .map(Zeroizing::new)
-        .map_err(|error| failed(error.to_string()))
+    std::fs::read_to_string(path).map_err(|error| error.to_string())
 }
 
 impl DnsSettings {
