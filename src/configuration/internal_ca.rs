@@ -15,7 +15,8 @@ pub struct InternalCa {
     /// Domains for which it issues certificates, with all names below them. Empty: any domain that
     /// its users are allowed
     #[serde(deserialize_with = "domains")]
-    pub domains: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub domains: Vec<DnsName>,
     /// Maximum number of registered domains with an internal CA; each has its own keys, and a root
     /// that clients have to trust
     #[garde(range(min = 1, max = 512))]
@@ -42,27 +43,19 @@ impl Default for InternalCa {
 impl InternalCa {
     /// Its limits as the CA has them.
     pub fn limits(&self) -> AuthorityLimits {
-        let names = self.domains.iter().filter_map(|name| domain(name).ok());
         AuthorityLimits {
-            domains: names.collect(),
+            domains: self.domains.clone(),
             most: usize::from(self.max_domains),
             most_of_one: usize::from(self.max_domains_per_namespace),
         }
     }
 }
 
-fn domain(text: &str) -> Result<DnsName, String> {
-    let name = DnsName::parse(text).map_err(|error| error.to_string())?;
-    if name.is_wildcard() {
-        return Err("expected a domain, without *: names below are meant as well".to_owned());
-    }
-    Ok(name)
-}
-
-fn domains<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let names = Vec::<String>::deserialize(from)?;
-    for name in &names {
-        domain(name).map_err(serde::de::Error::custom)?;
+fn domains<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<DnsName>, D::Error> {
+    let names = Vec::<DnsName>::deserialize(from)?;
+    if names.iter().any(DnsName::is_wildcard) {
+        let text = "expected a domain, without *: names below are meant as well";
+        return Err(serde::de::Error::custom(text));
     }
     Ok(names)
 }

@@ -1,19 +1,15 @@
 //! The configuration from a file and from `--set`.
 
 use std::fmt;
-use std::fs;
 use std::path::Path;
 
 use garde::Validate;
-use gatewright_control::certificates::{SettingsError, check_issuers};
+use gatewright_control::certificates::{SettingsError, check_issuers, read_file};
 use serde_json::Value;
 
 use super::Configuration;
 use super::override_path::Override;
 use crate::manifest::{line_of, read_yaml};
-
-/// The maximum size of the file.
-const LARGEST: u64 = 1 << 20;
 
 /// Why there is no configuration: where, and what is wrong there.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +25,8 @@ pub struct ConfigurationError {
 /// When the file cannot be read, is no YAML, or has an unknown field or an invalid value; the error
 /// names file, line and field.
 pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, ConfigurationError> {
-    let source = Source::read(file, set)?;
-    let mut document = source.document.clone();
+    let mut source = Source::read(file, set)?;
+    let mut document = std::mem::take(&mut source.document);
     for one in &source.overrides {
         one.put(&mut document)
             .map_err(|problem| source.error(&one.path, problem))?;
@@ -51,7 +47,7 @@ pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, Config
     }
 }
 
-/// What the configuration is read from.
+/// The texts from which the configuration is read.
 struct Source<'a> {
     file: Option<&'a Path>,
     text: String,
@@ -81,13 +77,7 @@ impl<'a> Source<'a> {
             place: path.display().to_string(),
             problem,
         };
-        let size = fs::metadata(path)
-            .map_err(|error| failed(error.to_string()))?
-            .len();
-        if size > LARGEST {
-            return Err(failed("larger than 1 MiB".to_owned()));
-        }
-        source.text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+        source.text = read_file(path).map_err(failed)?;
         source.document = read_yaml(&source.text).map_err(|error| failed(error.to_string()))?;
         for field in ["apiVersion", "kind"] {
             if source.document.get(field).is_none() {
@@ -160,6 +150,8 @@ fn camel(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const HEAD: &str = "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n";

@@ -21,6 +21,7 @@ use gatewright_control::certificates::{IssuerSettings, Network};
 use gatewright_core::channel::Channel;
 use gatewright_core::limits::Limits;
 use gatewright_core::namespaces::Namespaces;
+use gatewright_core::translate::{SYSTEM_ROOTS, Unlisted};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,6 @@ pub use self::connections::Connections;
 pub use self::envoys::{Credentials, Envoys, FleetView};
 pub use self::explain::{Field, explain, reference, schema};
 pub use self::internal_ca::InternalCa;
-pub use self::issuance::IssuersFor;
 pub use self::load::{ConfigurationError, load};
 pub use self::tenancy::{
     CertificateSource, HostnameClaims, ReservedHostname, Tenancy, TenantDirectories, Unlabelled,
@@ -70,7 +70,7 @@ pub struct Configuration {
     /// Namespaces whose listeners may use an issuer without rules (allow). TenantGateways always
     /// may, for their granted hostnames. Without it: nobody; everybody if manifests of a directory
     /// are read and no issuer has a rule
-    pub issuers_for: Option<IssuersFor>,
+    pub issuers_for: Option<Unlisted>,
     /// The internal CA
     #[garde(dive)]
     pub internal_ca: InternalCa,
@@ -121,9 +121,6 @@ impl Default for GatewayApi {
         }
     }
 }
-
-/// The path of the root certificates in an image of Envoy.
-const SYSTEM_ROOTS: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

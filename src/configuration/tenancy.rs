@@ -59,8 +59,7 @@ pub struct Tenancy {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ReservedHostname {
     /// The hostname, or a wildcard, which is reserved with all names below it
-    #[serde(deserialize_with = "hostname")]
-    pub hostname: String,
+    pub hostname: Hostname,
     /// The namespace that may have it. Without it: nobody
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
@@ -170,23 +169,13 @@ impl Tenancy {
     }
 
     fn reserved(&self) -> BTreeMap<Hostname, Option<Arc<str>>> {
-        let mut all = BTreeMap::new();
-        for one in &self.reserved_hostnames {
-            // It was checked when it was read.
-            if let Ok(hostname) = Hostname::parse(&one.hostname) {
-                all.insert(hostname, one.namespace.as_deref().map(Arc::from));
-            }
-        }
-        all
-    }
-}
-
-fn hostname<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    let text = String::deserialize(from)?;
-    match Hostname::parse(&text) {
-        Ok(hostname) if !hostname.is_any() => Ok(text),
-        Ok(_) => Err(serde::de::Error::custom("expected a hostname")),
-        Err(error) => Err(serde::de::Error::custom(error)),
+        self.reserved_hostnames
+            .iter()
+            .map(|one| {
+                let namespace = one.namespace.as_deref().map(Arc::from);
+                (one.hostname.clone(), namespace)
+            })
+            .collect()
     }
 }
 

@@ -45,7 +45,7 @@ pub use responder::{ThumbprintIndex, Thumbprints, respond};
 pub use secret_targets::{ExistingCertificate, SecretTarget, SecretTargets, issuer_of, usable};
 pub use settings::{
     CaLimit, CaLimits, Credential, DnsSettings, ExternalAccount, IssuerSettings, Network,
-    Preflight, SettingsError, check_issuers,
+    Preflight, SettingsError, check_issuers, read_file,
 };
 pub use tenant::TenantIssuers;
 pub use tls_alpn::TlsAlpnResponder;

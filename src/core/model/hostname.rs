@@ -4,14 +4,33 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// A validated, lower-case hostname: `app.example.org`, `*.example.org`, or the empty one that
 /// matches all names.
 ///
 /// Rules: Gateway API `Hostname` (RFC 1123 labels, at most 253 characters, one leading `*.` label
 /// allowed, no IP address). `*.example.org` covers one or more labels in front of `example.org`,
 /// never `example.org` itself.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
 pub struct Hostname(Arc<str>);
+
+impl TryFrom<String> for Hostname {
+    type Error = HostnameError;
+
+    fn try_from(text: String) -> Result<Self, HostnameError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Hostname> for String {
+    fn from(hostname: Hostname) -> Self {
+        hostname.as_str().to_owned()
+    }
+}
 
 /// Why a text is no hostname. The message says what was found and what to write instead.
 ///

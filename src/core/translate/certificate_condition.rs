@@ -12,7 +12,6 @@ use super::issuance::Issuance;
 use super::key::{ParentKey, RouteKey};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
-use super::protocol::Protocol;
 use crate::inputs::CERT_MANAGER;
 use crate::model::{Condition, ConditionType, Hostname, ObjectName, Reason, Status};
 use crate::store::Store;
@@ -58,7 +57,7 @@ pub(super) fn of_route(
 ) -> Option<Condition> {
     let mut texts = Vec::new();
     for (parent, listener, taken) in
-        attached(reached, parents).filter(|(_, listener, _)| is_judged(listener))
+        attached(reached, parents).filter(|(_, listener, _)| listener.terminates_many())
     {
         let Some(names) = names(listener, issuance) else {
             continue;
@@ -144,7 +143,7 @@ fn judged(parent: Option<&Parent>) -> Vec<(Arc<str>, Option<Vec<Hostname>>)> {
     let listeners = parent
         .into_iter()
         .flat_map(|parent| &parent.listeners)
-        .filter(|listener| is_judged(listener));
+        .filter(|listener| listener.terminates_many());
     listeners
         .map(|listener| {
             (
@@ -164,7 +163,7 @@ pub(super) fn touch_awaiting(
     dirty: &mut Dirty,
 ) {
     let awaits = |listener: &ParentListener| {
-        is_judged(listener) && listener.served == Served::Missing(secret.clone())
+        listener.terminates_many() && listener.served == Served::Missing(secret.clone())
     };
     if parent.listeners.iter().any(awaits) {
         touch_routes_at(parent, store, dirty);
@@ -178,12 +177,6 @@ fn touch_routes_at(parent: &Parent, store: &Store, dirty: &mut Dirty) {
             .chain(store.indexes().granted_by_parent(&parent.key))
             .map(RouteKey::object),
     );
-}
-
-/// True if routes may have narrower hostnames at a listener than its own, which its own condition
-/// is about.
-fn is_judged(listener: &ParentListener) -> bool {
-    listener.protocol.is_some_and(Protocol::terminates) && !listener.hostname.is_exact()
 }
 
 /// The names of the certificate that a listener serves, or will have; `None` if they are not known.

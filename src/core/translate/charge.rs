@@ -308,7 +308,7 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
     let listeners = parent.listeners.iter();
     let wide = listeners
         .clone()
-        .filter(|listener| has_chain(listener))
+        .filter(|listener| listener.terminates_many())
         .count() as u64;
     let each = listeners
         .clone()
@@ -347,9 +347,4 @@ fn certificate(listener: &ParentListener) -> Bytes {
     } else {
         Bytes::default()
     }
-}
-
-/// True if a listener has a filter chain of its own: those of exact hostnames share one.
-fn has_chain(listener: &ParentListener) -> bool {
-    listener.protocol.is_some_and(Protocol::terminates) && !listener.hostname.is_exact()
 }

@@ -113,6 +113,12 @@ impl ParentListener {
     pub(super) fn has_hostnames(&self) -> bool {
         self.protocol.is_none_or(Protocol::has_hostnames)
     }
+
+    /// True if it terminates TLS for more than one hostname: it has a filter chain of its own, and
+    /// routes may have narrower hostnames.
+    pub(super) fn terminates_many(&self) -> bool {
+        self.protocol.is_some_and(Protocol::terminates) && !self.hostname.is_exact()
+    }
 }
 
 impl Parent {

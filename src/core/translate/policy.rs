@@ -23,13 +23,13 @@ pub struct IssuerPolicy {
     unlisted: Unlisted,
 }
 
-/// The namespaces that may use an issuer without rules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The namespaces whose listeners may use an issuer without rules.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Unlisted {
-    /// Every namespace, for every hostname of its listeners.
+    /// All namespaces, for every hostname that they have
     #[default]
     Everybody,
-    /// No listener; TenantGateways alone, for the hostnames that they were granted.
+    /// No namespace
     Nobody,
 }
 
