@@ -31,14 +31,14 @@ const HOST: &str = "web.example.org";
 const CLASS: &str = "gatewright";
 /// The quotas of the short form.
 const SMALL: [&str; 8] = [
-    "--max-routes-per-namespace",
-    "250",
-    "--max-envoy-mib-per-namespace",
-    "32",
-    "--max-program-mib-per-namespace",
-    "16",
-    "--max-clusters-per-namespace",
-    "500",
+    "--set",
+    "limits.namespace.routes=250",
+    "--set",
+    "limits.namespace.envoyMib=32",
+    "--set",
+    "limits.namespace.programMib=16",
+    "--set",
+    "limits.namespace.clusters=500",
 ];
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time within which a neighbour's new host must be served after a restart: debug builds on a
@@ -72,11 +72,7 @@ struct Replicas {
 
 impl Replicas {
     async fn start(cluster: &Cluster) -> Result<Self> {
-        let limits = if is_long() {
-            &["--max-routes-per-namespace", "2000"]
-        } else {
-            SMALL.as_slice()
-        };
+        let limits = if is_long() { &[] } else { SMALL.as_slice() };
         let mut one = cluster.controller_with("one", limits)?;
         let (mut two, _) = cluster.replica_with_xds_and("two", limits)?;
         one.line("xDS at").await?;
