@@ -388,7 +388,7 @@ impl Classic {
         let hostname = Hostname::parse(&name(n))?;
         let table = TableId {
             frontend: self.id(),
-            listener: Some(hostname.clone()),
+            listener: hostname.clone(),
         };
         let secret_name = SecretName::Fixed(self.id(), n.to_string().into());
         let tls = Termination {
@@ -447,8 +447,6 @@ impl Classic {
             id: table,
             virtual_hosts: vec![VirtualHost::new(hostname, vec![route])],
             elsewhere: OtherListeners::NOWHERE,
-            plain_http: false,
-            challenges: vec![],
         };
         let made = rcgen::generate_simple_self_signed([name(n)])?;
         let certificate = gatewright_core::inputs::parse_certificate(
@@ -481,17 +479,12 @@ impl Classic {
     }
 
     fn encode(&self) -> xds::Resource {
-        let table = TableId {
-            frontend: self.id(),
-            listener: None,
-        };
-        let kind = FrontendKind::Http { table };
         let mut made = gatewright_envoy::listener(&Frontend {
             id: self.id(),
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
             cdn_id: "bench".into(),
-            kind,
+            kind: FrontendKind::Http,
         });
         let hostname = Hostname::any();
         let chain = Chain {

@@ -201,6 +201,7 @@ fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {
         Resource::Secret(secret) => envoy::render(&envoy::secret(secret)),
         Resource::Roots(roots) => envoy::render(&envoy::client_roots(roots)),
         Resource::Scope(scope) => envoy::render(&envoy::scope(scope)),
+        Resource::WideHosts(wide) => envoy::render(&envoy::wide_hosts(wide)),
         Resource::Table(table) => envoy::render(&envoy::table(table)),
         Resource::Frontend(frontend) => envoy::render(&envoy::listener(frontend)),
     }?;

@@ -22,7 +22,7 @@ use crate::overtaken::Overtaken;
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
-use gatewright_core::model::{ObjectName, SecretName, Status};
+use gatewright_core::model::{Hostname, ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;

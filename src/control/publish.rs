@@ -230,6 +230,9 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
         Resource::Scope(scope) => {
             Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope))
         }
+        Resource::WideHosts(wide) => {
+            Encoded::new(wide.resource_name(), &gatewright_envoy::wide_hosts(wide))
+        }
         Resource::Table(table) => {
             Encoded::new(table.resource_name(), &gatewright_envoy::table(table))
         }
@@ -254,6 +257,7 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
         ResourceKey::Endpoints(cluster) => (Kind::Endpoints, cluster.to_string()),
         ResourceKey::Secret(name) => (Kind::Secret, name.to_string()),
         ResourceKey::Scope(frontend, hostname) => (Kind::Scope, format!("{frontend}|{hostname}")),
+        ResourceKey::WideHosts(frontend) => (Kind::Scope, frontend.to_string()),
         ResourceKey::Table(table) => (Kind::Route, table.resource_name()),
         ResourceKey::Frontend(id) => (Kind::Listener, id.to_string()),
     }
@@ -263,8 +267,8 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use gatewright_core::model::{
-        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Scope,
-        TableId, VirtualHost,
+        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Requests,
+        Scope, VirtualHost, WideHosts,
     };
 
     /// Only the route that violates a constraint is replaced, and the rest of its table is sent.
@@ -344,19 +348,19 @@ mod tests {
         let virtual_host = VirtualHost::new(host.clone(), Vec::new());
         let scope = Scope {
             frontend: id.clone(),
-            listener: Some(host.clone()),
+            requests: Requests::OfListener(host.clone()),
             virtual_host,
         };
-        let table = TableId {
+        let wide = WideHosts {
             frontend: id.clone(),
-            listener: None,
+            hostnames: Vec::new(),
         };
         let frontend = Frontend {
             id: id.clone(),
             addresses: Vec::new(),
             port: 443,
             cdn_id: "".into(),
-            kind: FrontendKind::Http { table },
+            kind: FrontendKind::Http,
         };
         let endpoints = Endpoints {
             cluster: cluster.id(),
@@ -372,6 +376,10 @@ mod tests {
                 Resource::Cluster(cluster),
             ),
             (ResourceKey::Scope(id.clone(), host), Resource::Scope(scope)),
+            (
+                ResourceKey::WideHosts(id.clone()),
+                Resource::WideHosts(wide),
+            ),
             (ResourceKey::Frontend(id), Resource::Frontend(frontend)),
         ] {
             let encoded = encode(&resource);

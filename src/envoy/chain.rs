@@ -28,23 +28,18 @@ use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
-    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName,
-    TableId, Target, Termination, ValidationMode, WeightedTarget,
+    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName, Target,
+    Termination, ValidationMode, WeightedTarget,
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(
-    frontend: &FrontendId,
-    cdn_id: &str,
-    table: &TableId,
-    edge: &Edge,
-) -> FilterChain {
+pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, edge: &Edge) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
         filters: vec![connection_manager::filter(
             frontend,
             cdn_id,
-            Routes::Plain(table),
+            Routes::Plain,
             edge,
         )],
         ..Default::default()

@@ -30,12 +30,12 @@ use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_muta
 use super::chain::network_filter;
 use super::headers::mutation;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
-use super::name::keyed;
+use super::name::scope_key;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
     Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected,
-    route_filters, websocket,
+    plain_http, route_filters, websocket,
 };
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
 
@@ -63,8 +63,8 @@ const CDN_LOOP: &str = "envoy.filters.http.cdn_loop";
 
 /// The source of a connection manager's routes.
 pub(super) enum Routes<'a> {
-    /// The table of a plain-HTTP frontend.
-    Plain(&'a TableId),
+    /// The scope of the host, on plain HTTP, or that of the wildcard or catch-all over it.
+    Plain,
     /// The scope of the host.
     Scopes {
         /// The wildcard or catch-all listener of the connections; `None` if the SNI is the
@@ -85,9 +85,19 @@ pub(super) fn filter(
     routes: Routes<'_>,
     edge: &Edge,
 ) -> Filter {
-    let plain = matches!(routes, Routes::Plain(_));
+    let http_filters = match routes {
+        Routes::Plain => filters_of_plain_http(frontend, cdn_id),
+        Routes::Scopes { .. } | Routes::Table(_) => http_filters(cdn_id),
+    };
     let (route_specifier, early, local_replies) = match routes {
-        Routes::Plain(table) => (rds(table), Vec::new(), None),
+        Routes::Plain => {
+            let scope = scope_key(frontend, &"%REQ(:AUTHORITY)%");
+            (
+                scoped_routes(),
+                vec![early_headers([(SCOPE_HEADER, scope)])],
+                None,
+            )
+        }
         Routes::Table(table) => (
             rds(table),
             vec![early_headers([(HOST_HEADER, OWN_OR_OTHER.to_owned())])],
@@ -99,7 +109,7 @@ pub(super) fn filter(
         } => {
             let listener = listener.map_or_else(|| SNI.to_owned(), ToString::to_string);
             let headers = [
-                (SCOPE_HEADER, keyed(frontend, &SCOPE_OF)),
+                (SCOPE_HEADER, scope_key(frontend, &SCOPE_OF)),
                 (LISTENER_HEADER, listener),
             ];
             (
@@ -109,7 +119,6 @@ pub(super) fn filter(
             )
         }
     };
-    let http_filters = http_filters(plain, cdn_id);
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
         route_specifier: Some(route_specifier),
@@ -191,8 +200,9 @@ fn rds(table: &TableId) -> RouteSpecifier {
 fn scoped_routes() -> RouteSpecifier {
     let extractor = HeaderValueExtractor {
         name: SCOPE_HEADER.to_owned(),
+        // The port of a host.
+        element_separator: ":".to_owned(),
         extract_type: Some(ExtractType::Index(0)),
-        ..Default::default()
     };
     RouteSpecifier::ScopedRoutes(ScopedRoutes {
         name: "scopes".to_owned(),
@@ -221,21 +231,50 @@ fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtension
     )
 }
 
-/// The HTTP filters, which routes configure.
-fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
-    // Answers 502 to a request in a loop, whichever way it returns.
-    let cdn_loop = CdnLoopConfig {
+/// Answers 502 to a request in a loop, whichever way it returns.
+fn cdn_loop(cdn_id: &str) -> HttpFilter {
+    let config = CdnLoopConfig {
         cdn_id: cdn_id.to_owned(),
         max_allowed_occurrences: PASSES,
     };
-    let challenge = plain.then(|| http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()));
-    let router = Router {
+    http_filter(CDN_LOOP, &config)
+}
+
+fn router() -> HttpFilter {
+    let config = Router {
         suppress_envoy_headers: true,
         ..Default::default()
     };
-    std::iter::once(http_filter(CDN_LOOP, &cdn_loop))
-        .chain(challenge)
-        .chain(location::filters())
+    http_filter("envoy.filters.http.router", &config)
+}
+
+/// The HTTP filters on plain HTTP. None of them is enabled by a route, since a request may have
+/// none when they are made.
+fn filters_of_plain_http(frontend: &FrontendId, cdn_id: &str) -> Vec<HttpFilter> {
+    let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
+    let identity = identity_headers::late_filter();
+    [
+        cdn_loop(cdn_id),
+        http_filter(plain_http::FIND, &plain_http::find(frontend)),
+        http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
+    ]
+    .into_iter()
+    .chain(location::filters())
+    .chain([http_filter(identity_headers::FILTER, &identity)])
+    .chain(listener_filters::ASK.map(chosen))
+    .chain([
+        http_filter(cors::FILTER, &Cors {}),
+        http_filter(listener_filters::MARK, &listener_filters::mark()),
+        chosen(listener_filters::MARKED),
+        router(),
+    ])
+    .collect()
+}
+
+/// The HTTP filters on TLS, which routes configure.
+fn http_filters(cdn_id: &str) -> Vec<HttpFilter> {
+    std::iter::once(cdn_loop(cdn_id))
+        .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
         .chain([http_filter(
             identity_headers::FILTER,
@@ -253,7 +292,7 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
         ))])
         .chain([off(http_filter(
             listener_filters::MARKED,
-            &listener_filters::marked(),
+            &listener_filters::chosen(),
         ))])
         // They follow CORS: browsers send preflights without credentials, and these are answered
         // first.
@@ -261,7 +300,7 @@ fn http_filters(plain: bool, cdn_id: &str) -> Vec<HttpFilter> {
             route_filters::FILTER,
             &FilterChainConfig::default(),
         ))])
-        .chain([http_filter("envoy.filters.http.router", &router)])
+        .chain([router()])
         .collect()
 }
 
@@ -301,14 +340,26 @@ mod tests {
     }
 
     #[test]
+    fn no_filter_of_plain_http_waits_for_a_route_to_enable_it() {
+        let made = manager(80, Routes::Plain);
+        let upgrades = &made.upgrade_configs[0].filters;
+        let waiting = made
+            .http_filters
+            .iter()
+            .chain(upgrades)
+            .filter(|filter| filter.disabled);
+        assert_eq!(
+            waiting.count(),
+            0,
+            "a request may have no route when its filters are made"
+        );
+    }
+
+    #[test]
     fn only_plain_http_has_the_filter_of_challenges() {
-        let table = TableId {
-            frontend: frontend(80),
-            listener: None,
-        };
         let wild = TableId {
             frontend: frontend(443),
-            listener: Some(host("*.example.org")),
+            listener: host("*.example.org"),
         };
         fn names(m: HttpConnectionManager) -> Vec<String> {
             m.http_filters
@@ -317,8 +368,8 @@ mod tests {
                 .collect::<Vec<_>>()
         }
         assert_eq!(
-            names(manager(80, Routes::Plain(&table)))[..2],
-            [CDN_LOOP, HEADER_TO_METADATA]
+            names(manager(80, Routes::Plain))[..3],
+            [CDN_LOOP, plain_http::FIND, HEADER_TO_METADATA]
         );
         assert_eq!(
             names(manager(443, Routes::Table(&wild))),

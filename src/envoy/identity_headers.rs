@@ -9,11 +9,17 @@ use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     header_mutation::{Action, RemoveOnMatch},
 };
 use envoy_types::pb::envoy::config::route::v3::FilterConfig;
+use envoy_types::pb::envoy::extensions::common::matching::v3::{
+    ExtensionWithMatcher, ExtensionWithMatcherPerRoute,
+};
+use envoy_types::pb::envoy::extensions::filters::common::matcher::action::v3::SkipFilter;
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
     HeaderMutation as Filter, Mutations,
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
+use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
 
+use super::proto::{always, any, extension, xds_extension};
 use super::request_match::matching;
 
 /// The filter's name, under which virtual hosts disable it.
@@ -77,6 +83,15 @@ pub(super) fn filter() -> Filter {
     }
 }
 
+/// The filter on plain HTTP, where a virtual host says so when it runs.
+pub(super) fn late_filter() -> ExtensionWithMatcher {
+    ExtensionWithMatcher {
+        extension_config: Some(extension("envoy.filters.http.header_mutation", &filter())),
+        xds_matcher: Some(Matcher::default()),
+        ..Default::default()
+    }
+}
+
 /// Removes the headers whose name matches.
 fn matched(name: StringMatcher) -> Action {
     Action::RemoveOnMatch(RemoveOnMatch {
@@ -96,6 +111,14 @@ pub(super) fn keep() -> FilterConfig {
     FilterConfig {
         disabled: true,
         ..Default::default()
+    }
+}
+
+/// The same on plain HTTP.
+pub(super) fn keep_late() -> ExtensionWithMatcherPerRoute {
+    let skip = xds_extension("skip", any(&SkipFilter {}));
+    ExtensionWithMatcherPerRoute {
+        xds_matcher: Some(always(skip)),
     }
 }
 

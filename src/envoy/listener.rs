@@ -31,11 +31,7 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
     let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
-        FrontendKind::Http { table } => (
-            vec![chain::plain(id, cdn_id, table, edge)],
-            None,
-            Vec::new(),
-        ),
+        FrontendKind::Http => (vec![chain::plain(id, cdn_id, edge)], None, Vec::new()),
         FrontendKind::Tls {
             chains,
             sni_matcher,
@@ -93,7 +89,7 @@ mod tests {
     use super::*;
     use crate::testdata::{frontend, host};
     use gatewright_core::model::{
-        CertificateSource, Chain, Handler, OtherListeners, TableId, Termination, TlsParams,
+        CertificateSource, Chain, Handler, OtherListeners, Termination, TlsParams,
     };
 
     fn tls(sni_matcher: &[(&str, &str)]) -> Listener {
@@ -171,19 +167,13 @@ mod tests {
 
     #[test]
     fn plain_http_has_one_chain_and_inspects_no_tls() {
-        let kind = FrontendKind::Http {
-            table: TableId {
-                frontend: frontend(80),
-                listener: None,
-            },
-        };
         let addresses = vec!["127.0.0.1".parse().expect("an address")];
         let made = listener(&Frontend {
             id: frontend(80),
             addresses,
             port: 443,
             cdn_id: "test".into(),
-            kind,
+            kind: FrontendKind::Http,
         });
         assert_eq!(made.filter_chains.len(), 1);
         assert!(

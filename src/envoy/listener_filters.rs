@@ -4,7 +4,8 @@
 //! every request has a route, if only the one that says 404; and once a server has been asked, a
 //! route is looked for again. By then the filters of the first route are in place, and they would
 //! run for the second. A route behind listener filters therefore marks the request, and the filter
-//! after that makes the route's own filters by the mark ([`MARKED`]).
+//! after that makes the route's own filters by the mark ([`MARKED`]). On plain HTTP, where a request
+//! may have no route at first, that holds for all virtual hosts ([`late`]).
 
 use std::collections::HashMap;
 
@@ -49,10 +50,10 @@ use super::external_auth;
 use super::headers;
 use super::internal_headers::ROUTE_HEADER;
 use super::preflight::routes;
-use super::proto::{any, extension, map, map_with, xds_extension};
+use super::proto::{always, any, extension, map, map_with, xds_extension};
 use super::route_filters;
 use super::virtual_host::answer;
-use gatewright_core::model::{ListenerFilters, VirtualHost as Host};
+use gatewright_core::model::{ExternalAuth, ListenerFilters, VirtualHost as Host};
 
 /// Asks the servers of the virtual host: Envoy's filter chain filter.
 pub(super) const FILTER: &str = "gatewright.listener_filters";
@@ -63,6 +64,12 @@ pub(super) const MARK: &str = "gatewright.mark_route";
 /// Makes the filters of the marked route: Envoy's composite filter.
 pub(super) const MARKED: &str = "gatewright.marked_route_filters";
 
+/// The filters that ask the servers of a virtual host on plain HTTP: Envoy's composite filter, each
+/// with the server at its place. One of them cannot ask two servers, since it goes on with nothing
+/// behind a filter that waits.
+pub(super) const ASK: [&str; ListenerFilters::ON_PLAIN_HTTP] =
+    ["gatewright.ask.1", "gatewright.ask.2"];
+
 /// The filter [`MARK`] of a connection manager. What it does virtual hosts and routes say, and
 /// routes last.
 pub(super) fn mark() -> MutatesHeaders {
@@ -72,8 +79,8 @@ pub(super) fn mark() -> MutatesHeaders {
     }
 }
 
-/// The filter [`MARKED`] of a connection manager. What it does virtual hosts say.
-pub(super) fn marked() -> ExtensionWithMatcher {
+/// A filter [`MARKED`] or [`ASK`] of a connection manager. What it does virtual hosts say.
+pub(super) fn chosen() -> ExtensionWithMatcher {
     ExtensionWithMatcher {
         extension_config: Some(extension(
             "envoy.filters.http.composite",
@@ -114,23 +121,82 @@ pub(super) fn guarded(
     let ask = FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters: ask }),
     };
-    let unmarked = HeaderMutation {
-        action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())),
-    };
+    let configs: Vec<(&str, Any)> = [(FILTER, any(&ask))]
+        .into_iter()
+        .chain(marked.configs())
+        .collect();
     VirtualHost {
         routes: all,
         request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
-        typed_per_filter_config: map(&[
-            (FILTER, any(&ask)),
-            (MARK, any(&mutation(unmarked))),
-            (
-                MARKED,
-                any(&ExtensionWithMatcherPerRoute {
-                    xds_matcher: Some(marked.by_mark()),
-                }),
-            ),
-        ]),
+        typed_per_filter_config: map(&configs),
         ..made
+    }
+}
+
+/// A virtual host on plain HTTP. All its filters are made by what the virtual host and the route
+/// say when they run, and none by the first route of the request.
+pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHost {
+    let servers = match host.filters.as_deref() {
+        Some(ListenerFilters::Refuse) => {
+            return VirtualHost {
+                routes: first.iter().cloned().chain([answer(500)]).collect(),
+                ..made
+            };
+        }
+        Some(ListenerFilters::Ask(servers)) => servers.as_slice(),
+        None => &[],
+    };
+    let asks: Vec<(&str, Any)> = ASK
+        .into_iter()
+        .zip(servers)
+        .map(|(name, server)| (name, any(&ask(server))))
+        .collect();
+    let unasked = first.iter().map(|route| {
+        let skip = any(&ExtensionWithMatcherPerRoute {
+            xds_matcher: Some(Matcher::default()),
+        });
+        let configs = asks
+            .iter()
+            .fold(route.typed_per_filter_config.clone(), |all, (name, _)| {
+                map_with(&all, name, skip.clone())
+            });
+        Route {
+            typed_per_filter_config: configs,
+            ..route.clone()
+        }
+    });
+    let mut marked = MarkedFilters::default();
+    let own = routes(&host.routes)
+        .into_iter()
+        .map(|route| marked.mark(route));
+    // Every request has a route: one without would be searched for elsewhere.
+    let all = unasked.chain(own).chain([answer(404)]).collect();
+    let by_mark = if marked.0.is_empty() {
+        Vec::new()
+    } else {
+        marked.configs()
+    };
+    let configs: Vec<(&str, Any)> = asks.iter().cloned().chain(by_mark.clone()).collect();
+    VirtualHost {
+        routes: all,
+        request_headers_to_remove: by_mark
+            .first()
+            .map(|_| ROUTE_HEADER.to_owned())
+            .into_iter()
+            .collect(),
+        typed_per_filter_config: map(&configs),
+        ..made
+    }
+}
+
+/// The configuration by which a filter [`ASK`] asks a server.
+fn ask(server: &ExternalAuth) -> ExtensionWithMatcherPerRoute {
+    let make = ExecuteFilterAction {
+        typed_config: Some(external_auth::before_routes(server)),
+        ..Default::default()
+    };
+    ExtensionWithMatcherPerRoute {
+        xds_matcher: Some(always(xds_extension("composite-action", any(&make)))),
     }
 }
 
@@ -184,6 +250,17 @@ impl MarkedFilters {
             self.0.push((mark, filters));
         }
         map_with(&configs, MARK, any(&mutation(set)))
+    }
+
+    /// The configuration of a virtual host for its marks.
+    fn configs(self) -> Vec<(&'static str, Any)> {
+        let unmarked = HeaderMutation {
+            action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())),
+        };
+        let by_mark = ExtensionWithMatcherPerRoute {
+            xds_matcher: Some(self.by_mark()),
+        };
+        vec![(MARK, any(&mutation(unmarked))), (MARKED, any(&by_mark))]
     }
 
     /// From the mark of a request to the filters of its route. A mark that is not known is of

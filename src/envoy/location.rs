@@ -8,9 +8,8 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
-use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
-    HeaderMutation as MutatesHeaders, Mutations,
+    HeaderMutation as MutatesHeaders, HeaderMutationPerRoute, Mutations,
 };
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config as HeaderToMetadata,
@@ -21,7 +20,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::headers::mutation;
-use super::proto::{any, http_filter, map_with, off};
+use super::proto::{any, http_filter, map_with};
 use super::request_match::regex_matcher;
 
 /// Writes the new value: Envoy's header mutation filter.
@@ -35,21 +34,18 @@ const HEADER: &str = "location";
 /// The default port of either scheme, at the end of an authority.
 const WITH_DEFAULT_PORT: &str = "^(?:(https://[^/?#]*):443|(http://[^/?#]*):80)([/?#]|$)";
 
-/// The filters, in their order in a connection manager: an answer passes the last one first.
+/// The filters, in their order in a connection manager: an answer passes the last one first. What
+/// they do routes say.
 pub(super) fn filters() -> [HttpFilter; 2] {
     [
-        off(http_filter(WRITE, &write())),
-        off(http_filter(READ, &read())),
+        http_filter(WRITE, &MutatesHeaders::default()),
+        http_filter(READ, &HeaderToMetadata::default()),
     ]
 }
 
-/// Adds to the configuration of a route's filters that these are on.
+/// Adds to the configuration of a route's filters that these take the port out.
 pub(super) fn turned_on(configs: &HashMap<String, Any>) -> HashMap<String, Any> {
-    let on = any(&FilterConfig {
-        config: Some(Any::default()),
-        ..Default::default()
-    });
-    map_with(&map_with(configs, WRITE, on.clone()), READ, on)
+    map_with(&map_with(configs, WRITE, any(&write())), READ, any(&read()))
 }
 
 fn read() -> HeaderToMetadata {
@@ -73,15 +69,14 @@ fn read() -> HeaderToMetadata {
     }
 }
 
-fn write() -> MutatesHeaders {
+fn write() -> HeaderMutationPerRoute {
     let value = format!("%DYNAMIC_METADATA({READ}:{HEADER})%");
     let overwrite = mutation(HEADER, &value, HeaderAppendAction::OverwriteIfExists);
     let mutations = Mutations {
         response_mutations: vec![overwrite],
         ..Default::default()
     };
-    MutatesHeaders {
+    HeaderMutationPerRoute {
         mutations: Some(mutations),
-        ..Default::default()
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use gatewright_core::model::{
-    ClientRoots, Endpoints, Frontend, Scope, Secret, SecretName, Table, TableId,
+    ClientRoots, Endpoints, Frontend, FrontendId, Scope, Secret, SecretName, Table, TableId,
+    WideHosts,
 };
 
 /// The resource name of a value.
@@ -22,20 +23,24 @@ impl ResourceName for Frontend {
     }
 }
 
-/// SRDS: `<frontend>|<hostname>`, the same text as the scope's key.
+/// SRDS: `<frontend>|<hostname>`.
 impl ResourceName for Scope {
     fn resource_name(&self) -> String {
         keyed(&self.frontend, &self.virtual_host.hostname)
     }
 }
 
-/// RDS: `<frontend>` for plain HTTP, `<frontend>|<listener hostname>` otherwise.
+/// SRDS: the frontend.
+impl ResourceName for WideHosts {
+    fn resource_name(&self) -> String {
+        self.frontend.to_string()
+    }
+}
+
+/// RDS: `<frontend>|<listener hostname>`.
 impl ResourceName for TableId {
     fn resource_name(&self) -> String {
-        match &self.listener {
-            None => self.frontend.to_string(),
-            Some(hostname) => keyed(&self.frontend, hostname),
-        }
+        keyed(&self.frontend, &self.listener)
     }
 }
 
@@ -74,11 +79,20 @@ impl ResourceName for gatewright_core::model::Cluster {
 }
 
 /// `<frontend>|<rest>`: the key, unique among frontends, of what a connection finds by its SNI.
-pub(super) fn keyed(
-    frontend: &gatewright_core::model::FrontendId,
-    rest: &dyn fmt::Display,
-) -> String {
+pub(super) fn keyed(frontend: &FrontendId, rest: &dyn fmt::Display) -> String {
     format!("{frontend}|{rest}")
+}
+
+/// The key of a scope, `<frontend>|<rest>` without a colon in the frontend: Envoy cuts keys off at
+/// the first colon, so that the port of a request's host is not part of them.
+pub(super) fn scope_key(frontend: &FrontendId, rest: &dyn fmt::Display) -> String {
+    format!("{}|{rest}", frontend_key(frontend))
+}
+
+/// The part of a scope's key that says its frontend: unique among frontends, whose names have one
+/// colon each, and a slash where they have a namespace.
+pub(super) fn frontend_key(frontend: &FrontendId) -> String {
+    frontend.to_string().replace(':', "/")
 }
 
 #[cfg(test)]
@@ -88,17 +102,21 @@ mod tests {
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {
-        fn id(listener: Option<&str>) -> TableId {
+        fn id(listener: &str) -> TableId {
             TableId {
                 frontend: frontend(443),
-                listener: listener.map(host),
+                listener: host(listener),
             }
         }
-        assert_eq!(id(None).resource_name(), "infra/edge:443");
         assert_eq!(
-            id(Some("*.example.org")).resource_name(),
+            id("*.example.org").resource_name(),
             "infra/edge:443|*.example.org"
         );
-        assert_eq!(id(Some("")).resource_name(), "infra/edge:443|*");
+        assert_eq!(id("").resource_name(), "infra/edge:443|*");
+    }
+
+    #[test]
+    fn the_key_of_a_scope_has_no_colon() {
+        assert_eq!(scope_key(&frontend(80), &"a.org"), "infra/edge/80|a.org");
     }
 }

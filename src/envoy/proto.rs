@@ -14,6 +14,10 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 };
 use envoy_types::pb::google::protobuf::{self, Any, BoolValue, UInt32Value};
 use envoy_types::pb::xds::core::v3::TypedExtensionConfig as XdsExtension;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher,
+    matcher::{OnMatch, on_match},
+};
 use prost::{Message, Name};
 
 use gatewright_core::model::Transport;
@@ -68,6 +72,17 @@ pub(super) fn xds_extension(name: &str, typed_config: Any) -> XdsExtension {
     XdsExtension {
         name: name.to_owned(),
         typed_config: Some(typed_config),
+    }
+}
+
+/// A matcher with one action for all requests.
+pub(super) fn always(action: XdsExtension) -> Matcher {
+    Matcher {
+        matcher_type: None,
+        on_no_match: Some(Box::new(OnMatch {
+            on_match: Some(on_match::OnMatch::Action(action)),
+            ..Default::default()
+        })),
     }
 }
 

@@ -1,27 +1,22 @@
-//! Scopes: the routes of one exact hostname on one TLS frontend, found by the request's host.
+//! Scopes: the routes of one hostname on one frontend, found by the request's host.
 
-use envoy_types::pb::envoy::config::route::v3::{
-    ScopedRouteConfiguration,
-    scoped_route_configuration::{
-        Key,
-        key::{Fragment, fragment},
-    },
-};
+use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 
 use super::ResourceName;
 use super::misdirected;
-use super::virtual_host::{answer, route_configuration, virtual_host};
-use gatewright_core::model::Scope;
+use super::name::scope_key;
+use super::plain_http;
+use super::virtual_host::{answer, scoped, virtual_host};
+use gatewright_core::model::{Requests, Scope};
 
 /// The scope of a hostname, with its routes inline.
 ///
-/// Its key is its name, `<frontend>|<hostname>`: the value of the early header of a request for
-/// that host. Requests on another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20)
-/// before any route is matched.
+/// Its key is frontend and hostname: the value of the early header of a request for that host.
+/// Requests on another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any
+/// route is matched.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
-    let name = scope.resource_name();
-    let host = match &scope.listener {
-        Some(listener) => {
+    let host = match &scope.requests {
+        Requests::OfListener(listener) => {
             let mut host =
                 virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
             if scope.virtual_host.filters.is_none() {
@@ -30,23 +25,19 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
             }
             host
         }
-        None => virtual_host(&scope.virtual_host, Some(&answer(421))),
+        Requests::Misdirected => virtual_host(&scope.virtual_host, Some(&answer(421))),
+        Requests::Plain(account) => plain_http::virtual_host(&scope.virtual_host, account.as_ref()),
+        Requests::Challenges(account) => plain_http::challenges(&scope.virtual_host, account),
     };
-    ScopedRouteConfiguration {
-        key: Some(Key {
-            fragments: vec![Fragment {
-                r#type: Some(fragment::Type::StringKey(name.clone())),
-            }],
-        }),
-        route_configuration: Some(route_configuration(name.clone(), vec![host])),
-        name,
-        ..Default::default()
-    }
+    let key = scope_key(&scope.frontend, &scope.virtual_host.hostname);
+    scoped(scope.resource_name(), key, vec![host])
 }
 
 #[cfg(test)]
 mod tests {
-    use envoy_types::pb::envoy::config::route::v3::{Route, route};
+    use envoy_types::pb::envoy::config::route::v3::{
+        Route, route, scoped_route_configuration::key::fragment,
+    };
 
     use super::*;
     use crate::testdata::{frontend, host, route, rule, to};
@@ -63,7 +54,7 @@ mod tests {
     fn a_scope_is_keyed_by_frontend_and_host_and_sends_strangers_away_first() {
         let made = scope(&Scope {
             frontend: frontend(443),
-            listener: Some(host("a.example.org")),
+            requests: Requests::OfListener(host("a.example.org")),
             virtual_host: VirtualHost::new(
                 host("a.example.org"),
                 vec![route("/", rule(Action::Forward(vec![to("web", 1)])))],
@@ -81,7 +72,9 @@ mod tests {
         assert_eq!(made.name, "infra/edge:443|a.example.org");
         assert_eq!(
             made.key.expect("a key").fragments[0].r#type,
-            Some(fragment::Type::StringKey(made.name))
+            Some(fragment::Type::StringKey(
+                "infra/edge/443|a.example.org".to_owned()
+            ))
         );
         assert_eq!(
             config.request_headers_to_remove,
@@ -95,7 +88,7 @@ mod tests {
         let virtual_host = VirtualHost::new(host("a.example.org"), Vec::new());
         let made = scope(&Scope {
             frontend: frontend(443),
-            listener: None,
+            requests: Requests::Misdirected,
             virtual_host,
         });
         let config = made.route_configuration.expect("inline");

@@ -7,8 +7,14 @@ use envoy_types::pb::envoy::config::core::v3::{
     substitution_format_string::Format,
 };
 use envoy_types::pb::envoy::config::route::v3::{
-    DirectResponseAction, Route, RouteConfiguration, RouteMatch, VirtualHost, route::Action,
+    DirectResponseAction, Route, RouteConfiguration, RouteMatch, ScopedRouteConfiguration,
+    VirtualHost,
+    route::Action,
     route_match::PathSpecifier,
+    scoped_route_configuration::{
+        Key,
+        key::{Fragment, fragment},
+    },
 };
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     Config as HeaderToMetadata,
@@ -51,6 +57,24 @@ pub(super) fn route_configuration(
     }
 }
 
+/// A scope with these virtual hosts.
+pub(super) fn scoped(
+    name: String,
+    key: String,
+    hosts: Vec<VirtualHost>,
+) -> ScopedRouteConfiguration {
+    ScopedRouteConfiguration {
+        key: Some(Key {
+            fragments: vec![Fragment {
+                r#type: Some(fragment::Type::StringKey(key)),
+            }],
+        }),
+        route_configuration: Some(route_configuration(name.clone(), hosts)),
+        name,
+        ..Default::default()
+    }
+}
+
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
@@ -87,18 +111,12 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     }
 }
 
-/// A virtual host with one response to all requests for some hosts, except for those that `first`
-/// matches.
-pub(super) fn answer_host(
-    name: &str,
-    hosts: &[Hostname],
-    status: u16,
-    first: Option<&Route>,
-) -> VirtualHost {
+/// A virtual host with one response to all requests for some hosts.
+pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
         domains: hosts.iter().map(Hostname::to_string).collect(),
-        routes: first.cloned().into_iter().chain([answer(status)]).collect(),
+        routes: vec![answer(status)],
         ..Default::default()
     }
 }

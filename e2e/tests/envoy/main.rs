@@ -17,6 +17,7 @@ mod listener_filters;
 mod live;
 mod once;
 mod pages;
+mod plain_http;
 mod ports;
 mod program;
 mod quickstart;

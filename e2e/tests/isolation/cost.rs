@@ -110,7 +110,7 @@ impl Site {
             self.save("mallory-1.yaml", &manifest(&rest.collect::<Vec<_>>()))?;
             all = self.settled(all.envoy).await?;
             let told = self.ask(&["status"])?.1;
-            let is_refused = told.contains("LimitReached") || told.contains("limits.");
+            let is_refused = told.contains("LimitReached") || told.contains("limits.namespace.");
             if is_refused == is_long || number == of.most {
                 break;
             }

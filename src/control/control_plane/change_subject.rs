@@ -40,21 +40,29 @@ pub(super) fn subject(changes: &[Change]) -> Subject {
     }
 }
 
-/// Returns the hostnames that a delta affects.
+/// Returns the hostnames that a delta affects. A table is that of its listener's hostname, unless a
+/// host below it changes by name.
 pub(super) fn hosts(delta: &Delta) -> BTreeSet<String> {
-    fn host(key: ResourceKey) -> Option<String> {
-        match key {
+    let named: BTreeSet<&Hostname> = delta
+        .resources
+        .keys()
+        .filter_map(|key| match key {
             ResourceKey::SniCluster(_, host)
             | ResourceKey::Scope(_, host)
-            | ResourceKey::Secret(SecretName::Sni(host)) => Some(host.to_string()),
-            ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
-            ResourceKey::Table(table) => table.listener.as_ref().map(ToString::to_string),
-            ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
-            | ResourceKey::Backend(_)
-            | ResourceKey::UdpCluster(_)
-            | ResourceKey::Endpoints(_)
-            | ResourceKey::Frontend(_) => None,
+            | ResourceKey::Secret(SecretName::Sni(host)) => Some(host),
+            _ => None,
+        })
+        .collect();
+    let others = delta.resources.keys().filter_map(|key| match key {
+        ResourceKey::Secret(SecretName::Fixed(_, name)) => Some(name.to_string()),
+        ResourceKey::Table(table) if !named.iter().any(|host| table.listener.covers(host)) => {
+            Some(table.listener.to_string())
         }
-    }
-    delta.resources.keys().cloned().filter_map(host).collect()
+        _ => None,
+    });
+    named
+        .iter()
+        .map(ToString::to_string)
+        .chain(others)
+        .collect()
 }

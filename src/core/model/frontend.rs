@@ -29,11 +29,9 @@ pub struct Frontend {
 /// The protocol of a frontend, with its routing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum FrontendKind {
-    /// Plain HTTP, routed by one table.
-    Http {
-        /// The table.
-        table: TableId,
-    },
+    /// Plain HTTP, routed by the [`super::Scope`] of the request's host, or that of the wildcard or
+    /// catch-all over it.
+    Http,
     /// TLS: the SNI chooses the chain.
     Tls {
         /// The chains by name: one per class, plus one per wildcard or catch-all listener.

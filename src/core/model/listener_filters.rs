@@ -16,6 +16,9 @@ pub enum ListenerFilters {
 }
 
 impl ListenerFilters {
+    /// The number of servers that a listener of plain HTTP may ask.
+    pub const ON_PLAIN_HTTP: usize = 2;
+
     /// The servers that are asked.
     pub fn servers(&self) -> &[ExternalAuth] {
         match self {

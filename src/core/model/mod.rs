@@ -48,9 +48,10 @@ pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match,
-    Mirror, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route,
-    Rule, Scope, StringMatch, Table, TableId, Target, Timeouts, VirtualHost, WeightedTarget,
+    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match, Mirror,
+    OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite, Route,
+    Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
+    WeightedTarget, WideHosts,
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};

@@ -7,21 +7,48 @@ use serde::Deserialize;
 
 use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Origin, Session};
 
-/// The routes of one exact hostname on one TLS frontend: one ScopedRouteConfiguration, keyed by the
-/// request's host.
+/// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
+/// host. On TLS the hostname is exact.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
     /// The frontend.
     pub frontend: FrontendId,
-    /// Hostname of the listener it belongs to. Requests on another listener's connections are
-    /// answered 421. `None` if its listener does not accept HTTP: all requests are answered 421.
-    pub listener: Option<Hostname>,
-    /// The exact hostname with its routes.
+    /// The requests for the hostname that it serves.
+    pub requests: Requests,
+    /// The hostname with its routes.
     pub virtual_host: VirtualHost,
 }
 
-/// A table of virtual hosts: one RouteConfiguration, for plain HTTP and for wildcard and catch-all
-/// listeners.
+/// The requests for a hostname that its scope serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Requests {
+    /// Those on TLS connections of the listener with this hostname. Others are answered 421.
+    OfListener(Hostname),
+    /// None: its listener does not accept HTTP. All are answered 421.
+    Misdirected,
+    /// All, on plain HTTP. HTTP-01 challenges are answered ahead of everything else, if there is an
+    /// account.
+    Plain(Option<Thumbprint>),
+    /// Only HTTP-01 challenges, on plain HTTP. The wildcard or catch-all over the hostname serves
+    /// all others.
+    Challenges(Thumbprint),
+}
+
+/// The thumbprint of an ACME account's key (RFC 7638).
+pub type Thumbprint = Arc<str>;
+
+/// The wildcards of a plain-HTTP frontend that have scopes, and the catch-all if it has one: what
+/// Envoy reads for a host that has no scope of its own. It has names only, so that a change of
+/// routes does not change it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WideHosts {
+    /// The frontend.
+    pub frontend: FrontendId,
+    /// The hostnames, sorted.
+    pub hostnames: Vec<Hostname>,
+}
+
+/// A table of virtual hosts: one RouteConfiguration, for a wildcard or catch-all listener with TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Table {
     /// The name.
@@ -30,31 +57,15 @@ pub struct Table {
     pub virtual_hosts: Vec<VirtualHost>,
     /// The hosts of other listeners of the port.
     pub elsewhere: OtherListeners,
-    /// True if this is plain HTTP, where ACME challenges are answered ahead of everything else.
-    pub plain_http: bool,
-    /// Hosts whose HTTP-01 challenges are answered, on plain HTTP only. For other hosts the
-    /// challenge path is routed as any other.
-    pub challenges: Vec<Challenges>,
 }
 
-/// Hosts for which one ACME account answers HTTP-01 challenges. A host is in at most one of a
-/// table's.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Challenges {
-    /// Thumbprint of the account's key (RFC 7638).
-    pub thumbprint: Arc<str>,
-    /// Exact hostnames and wildcards, sorted. Challenges are never answered for the empty hostname.
-    pub hosts: Vec<Hostname>,
-}
-
-/// Name of a table. Its resource is named `<frontend>` for plain HTTP,
-/// `<frontend>|<listener hostname>` otherwise.
+/// Name of a table. Its resource is named `<frontend>|<listener hostname>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TableId {
     /// The frontend.
     pub frontend: FrontendId,
-    /// `None` on a plain-HTTP frontend; else the hostname of the wildcard or catch-all listener.
-    pub listener: Option<Hostname>,
+    /// The hostname of the wildcard or catch-all listener.
+    pub listener: Hostname,
 }
 
 /// The hosts of other listeners of a port: a request for one of them on this listener's connection

@@ -10,7 +10,7 @@ use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::protocol::Family;
 use super::register::Register;
-use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, TableId};
+use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind};
 
 /// The states that a frontend is assembled from.
 #[derive(Clone, Copy)]
@@ -59,12 +59,7 @@ impl Assembly<'_> {
             return None;
         }
         let kind = match frontend.claims().family() {
-            _ if frontend.is_plain() => FrontendKind::Http {
-                table: TableId {
-                    frontend: id.clone(),
-                    listener: None,
-                },
-            },
+            _ if frontend.is_plain() => FrontendKind::Http,
             None | Some(Family::Http) => return None,
             Some(Family::Tcp) => FrontendKind::Tcp {
                 shares: frontend.shares().to_vec(),
@@ -93,24 +88,5 @@ impl Assembly<'_> {
             cdn_id,
             kind,
         })
-    }
-}
-
-/// Removes a frontend that has no claims, and its table.
-pub(super) fn forget_idle(
-    id: &FrontendId,
-    frontends: &mut Frontends,
-    emissions: &mut Emissions,
-    dirty: &mut Dirty,
-) {
-    if frontends.forget_idle(id) {
-        emissions.emit(
-            ResourceKey::Table(TableId {
-                frontend: id.clone(),
-                listener: None,
-            }),
-            None,
-            dirty,
-        );
     }
 }

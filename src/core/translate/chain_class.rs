@@ -62,7 +62,9 @@ impl ChainClass {
             },
             Purpose::Table => Handler::Table(TableId {
                 frontend: frontend.clone(),
-                listener: listener.clone(),
+                listener: listener
+                    .clone()
+                    .expect("a table is that of a wildcard or catch-all listener"),
             }),
             Purpose::TcpBySni => Handler::TcpBySni,
             Purpose::Tcp(_, shares) => Handler::Tcp(shares.clone()),

@@ -200,7 +200,7 @@ impl Answering<'_> {
         }
         let is_idle = frontend.is_idle();
         let has_some = frontend.has_challenges();
-        dirty.tables.insert((id.clone(), None));
+        dirty.units.insert((id.clone(), host.clone()));
         // If all listeners lost their claims, the first challenge opens the port.
         if had_some != has_some {
             dirty.frontends.insert(id.clone());

@@ -17,8 +17,8 @@ use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
-    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Route, Scope,
-    SecretName, Target, Termination, TlsParams, VirtualHost, WeightedTarget,
+    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
+    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -113,6 +113,11 @@ impl<'a> Units<'a> {
         let is_routed =
             is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         if let Some(frontend) = self.frontends.get_mut(id) {
+            if frontend.is_plain() {
+                unit.scope = plain_scope(id, hostname, unit.plain, frontend.account(hostname));
+            }
+            let is_in_plain_scope = frontend.is_plain() && unit.scope.is_some();
+            frontend.place_plain(id, hostname, is_in_plain_scope, dirty);
             frontend.place_in_table(id, hostname, unit.table, dirty);
             frontend.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         }
@@ -185,7 +190,7 @@ impl<'a> Units<'a> {
         }
         let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
         Unit {
-            table: Some((Some(owner.hostname.clone()), virtual_host)),
+            table: Some((owner.hostname.clone(), virtual_host)),
             ..unit
         }
     }
@@ -234,10 +239,10 @@ impl<'a> Units<'a> {
         if is_kept {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
-        let table = (owner.is_own || is_kept || !routes.is_empty())
-            .then(|| (None, self.virtual_host(hostname, owner, listener, routes)));
+        let plain = (owner.is_own || is_kept || !routes.is_empty())
+            .then(|| self.virtual_host(hostname, owner, listener, routes));
         Unit {
-            table,
+            plain,
             ..Unit::default()
         }
     }
@@ -270,7 +275,7 @@ impl<'a> Units<'a> {
             }
             if wide && frontend.is_tabled(&owner.hostname, hostname) {
                 return Unit {
-                    table: Some((Some(owner.hostname.clone()), virtual_host)),
+                    table: Some((owner.hostname.clone(), virtual_host)),
                     ..Unit::default()
                 };
             }
@@ -286,7 +291,7 @@ impl<'a> Units<'a> {
             };
             let scope = Scope {
                 frontend: id.clone(),
-                listener: Some(owner.hostname.clone()),
+                requests: Requests::OfListener(owner.hostname.clone()),
                 virtual_host,
             };
             return Unit {
@@ -300,10 +305,10 @@ impl<'a> Units<'a> {
         let has_routes = is_kept || is_guarded || !virtual_host.routes.is_empty();
         let mut unit = Unit::default();
         if has_routes {
-            unit.table = Some((Some(owner.hostname.clone()), virtual_host));
+            unit.table = Some((owner.hostname.clone(), virtual_host));
         }
         if owner.is_own {
-            let table = frontend.table(Some(hostname));
+            let table = frontend.table(hostname);
             let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
             unit.chain_class = Some(wide_chain(
                 self.name(id, hostname),
@@ -313,9 +318,7 @@ impl<'a> Units<'a> {
             ));
         } else {
             // The listener may begin or cease to need a table.
-            dirty
-                .tables
-                .insert((id.clone(), Some(owner.hostname.clone())));
+            dirty.tables.insert((id.clone(), owner.hostname.clone()));
         }
         unit
     }
@@ -358,7 +361,7 @@ impl<'a> Units<'a> {
         // HTTP here; so are those on a connection that is older than this listener.
         let scope = (owner.is_own && hostname.is_exact()).then(|| Scope {
             frontend: id.clone(),
-            listener: None,
+            requests: Requests::Misdirected,
             virtual_host: VirtualHost::new(hostname.clone(), Vec::new()),
         });
         // Without a route the chain finds no cluster for the SNI and resets, which excludes the
@@ -544,7 +547,10 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
 #[derive(Default)]
 struct Unit {
     scope: Option<Scope>,
-    table: Option<(Option<Hostname>, VirtualHost)>,
+    /// The virtual host on plain HTTP.
+    plain: Option<VirtualHost>,
+    /// The listener whose table the virtual host is in.
+    table: Option<(Hostname, VirtualHost)>,
     cluster: Option<Cluster>,
     chain_class: Option<ChainClass>,
     /// The targets of all connections to the port.
@@ -553,18 +559,38 @@ struct Unit {
     datagrams: Option<Vec<WeightedTarget>>,
 }
 
+/// The scope of a hostname on plain HTTP: with its virtual host, or for its challenges alone.
+fn plain_scope(
+    id: &FrontendId,
+    hostname: &Hostname,
+    virtual_host: Option<VirtualHost>,
+    account: Option<&Thumbprint>,
+) -> Option<Scope> {
+    let requests = match (&virtual_host, account) {
+        (Some(_), account) => Requests::Plain(account.cloned()),
+        (None, Some(account)) => Requests::Challenges(account.clone()),
+        (None, None) => return None,
+    };
+    Some(Scope {
+        frontend: id.clone(),
+        requests,
+        virtual_host: virtual_host
+            .unwrap_or_else(|| VirtualHost::new(hostname.clone(), Vec::new())),
+    })
+}
+
 /// The unit that excludes a hostname from the wildcard or catch-all listener over it.
 fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
     let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
     match protocol {
         Protocol::Http => Unit {
-            table: Some((None, virtual_host)),
+            plain: Some(virtual_host),
             ..Unit::default()
         },
         _ => {
             let scope = hostname.is_exact().then(|| Scope {
                 frontend: id.clone(),
-                listener: None,
+                requests: Requests::Misdirected,
                 virtual_host,
             });
             Unit {

@@ -11,7 +11,7 @@ use crate::definitions::Definitions;
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname,
-    ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId,
+    ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
 };
 use crate::wanted::WantedCertificate;
 
@@ -142,6 +142,8 @@ pub enum ResourceKey {
     Secret(SecretName),
     /// SRDS
     Scope(FrontendId, Hostname),
+    /// SRDS
+    WideHosts(FrontendId),
     /// RDS
     Table(TableId),
     /// LDS
@@ -157,6 +159,7 @@ impl ResourceKey {
             | ResourceKey::Endpoints(ClusterId::Sni(id, _) | ClusterId::Udp(id))
             | ResourceKey::Secret(SecretName::Fixed(id, _))
             | ResourceKey::Scope(id, _)
+            | ResourceKey::WideHosts(id)
             | ResourceKey::Frontend(id) => Some(id),
             ResourceKey::Table(table) => Some(&table.frontend),
             ResourceKey::Backend(_)
@@ -181,6 +184,8 @@ pub enum Resource {
     Roots(ClientRoots),
     /// SRDS
     Scope(Scope),
+    /// SRDS
+    WideHosts(WideHosts),
     /// RDS
     Table(Table),
     /// LDS

@@ -77,7 +77,10 @@ pub(super) struct Dirty {
     /// Hostnames that only solvers' routes may contribute to a listener.
     pub(super) solved: Marks<(ListenerId, Hostname)>,
     pub(super) units: Marks<(FrontendId, Hostname)>,
-    pub(super) tables: Marks<(FrontendId, Option<Hostname>)>,
+    /// Tables of wildcard and catch-all listeners with TLS.
+    pub(super) tables: Marks<(FrontendId, Hostname)>,
+    /// Frontends whose wildcards on plain HTTP changed.
+    pub(super) wide_hosts: Marks<FrontendId>,
     pub(super) frontends: Marks<FrontendId>,
     pub(super) backends: Marks<BackendId>,
     pub(super) endpoints: Marks<ServicePort>,

@@ -134,11 +134,12 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
                     }
                 }
                 FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
-                FrontendKind::Http { .. } | FrontendKind::Udp => {}
+                FrontendKind::Http | FrontendKind::Udp => {}
             }
             &[]
         }
-        Resource::Cluster(_)
+        Resource::WideHosts(_)
+        | Resource::Cluster(_)
         | Resource::Endpoints(_)
         | Resource::Secret(_)
         | Resource::Roots(_) => &[],

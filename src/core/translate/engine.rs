@@ -14,7 +14,6 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::admission::{Admission, count_route};
-use super::assembly::forget_idle;
 use super::attachments::Attachments;
 use super::backend_policies::{BackendPolicies, compile_backend};
 use super::challenge::ChallengeAnswers;
@@ -226,19 +225,17 @@ impl Engine {
         self.bind(&mut dirty);
         while let Some((frontend, listener)) = dirty.tables.pop_first() {
             self.counters.tables += 1;
-            self.tables()
-                .compile(&frontend, listener.as_ref(), &mut dirty);
+            self.tables().compile(&frontend, &listener, &mut dirty);
+        }
+        while let Some(frontend) = dirty.wide_hosts.pop_first() {
+            self.counters.tables += 1;
+            self.tables().list_wide_hosts(&frontend, &mut dirty);
         }
         while let Some(frontend) = dirty.frontends.pop_first() {
             self.counters.frontends += 1;
             let (assembly, emissions) = self.assembling();
             assembly.compile(&frontend, emissions, &mut dirty);
-            forget_idle(
-                &frontend,
-                &mut self.frontends,
-                &mut self.emissions,
-                &mut dirty,
-            );
+            self.frontends.forget_idle(&frontend);
         }
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);

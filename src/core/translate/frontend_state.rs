@@ -2,20 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
 use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
 use super::key::ListenerId;
-use super::known_hosts::KnownHosts;
 use super::ownership::{Claimant, Ownable};
 use super::parent::ParentListener;
 use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
 use crate::model::{
-    Chain, Challenges, FrontendId, Hostname, OtherListeners, VirtualHost, WeightedTarget,
+    Chain, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost, WeightedTarget,
 };
 
 /// The state of one port of one Gateway, or of the shared fleet.
@@ -31,17 +29,21 @@ pub(super) struct FrontendState {
     under: HashMap<Hostname, usize>,
     /// The chain for each SNI.
     matcher: SniMatcher,
-    /// Virtual hosts by table: the plain-HTTP one, or one for each wildcard or catch-all listener.
-    tables: BTreeMap<Option<Hostname>, BTreeMap<Hostname, VirtualHost>>,
+    /// Virtual hosts by table: one for each wildcard or catch-all listener with TLS.
+    tables: BTreeMap<Hostname, BTreeMap<Hostname, VirtualHost>>,
     /// The table of each hostname.
-    placed: BTreeMap<Hostname, Option<Hostname>>,
+    placed: BTreeMap<Hostname, Hostname>,
+    /// Exact hostnames with a scope on plain HTTP.
+    plain: BTreeSet<Hostname>,
+    /// Wildcards with a scope on plain HTTP, and the catch-all.
+    plain_wide: BTreeSet<Hostname>,
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's
     /// hostname.
     beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// The names in the certificates of winners.
     sans: Sans,
-    /// Hosts whose HTTP-01 challenges are answered here.
-    challenges: KnownHosts,
+    /// Hosts whose HTTP-01 challenges are answered here, with the account.
+    challenges: BTreeMap<Hostname, Thumbprint>,
     /// The targets of connections to a TCP port.
     shares: Vec<WeightedTarget>,
     /// The addresses to bind.
@@ -132,18 +134,27 @@ impl FrontendState {
         !self.challenges.is_empty()
     }
 
-    /// Sets or removes a host whose challenges it answers. Returns whether its table changed.
+    /// Sets or removes a host whose challenges it answers. Returns whether that is a change.
     pub(super) fn answer_challenges(
         &mut self,
         host: &Hostname,
-        thumbprint: Option<Arc<str>>,
+        thumbprint: Option<Thumbprint>,
     ) -> bool {
-        self.challenges.set(host, thumbprint)
+        let before = match &thumbprint {
+            Some(thumbprint) => self.challenges.insert(host.clone(), thumbprint.clone()),
+            None => self.challenges.remove(host),
+        };
+        before != thumbprint
     }
 
-    /// The hosts whose challenges it answers, by account.
-    pub(super) fn challenges(&self) -> Vec<Challenges> {
-        self.challenges.by_account()
+    /// The hosts whose challenges it answers.
+    pub(super) fn challenged(&self) -> impl Iterator<Item = &Hostname> {
+        self.challenges.keys()
+    }
+
+    /// The account that proves a host here, if one does.
+    pub(super) fn account(&self, host: &Hostname) -> Option<&Thumbprint> {
+        self.challenges.get(host)
     }
 
     /// The listener that serves a hostname: the most specific one that covers it.
@@ -336,22 +347,49 @@ pub(super) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherL
 
 impl FrontendState {
     /// The virtual hosts of a table, by hostname.
-    pub(super) fn table(
-        &self,
-        listener: Option<&Hostname>,
-    ) -> Option<&BTreeMap<Hostname, VirtualHost>> {
-        self.tables.get(&listener.cloned())
+    pub(super) fn table(&self, listener: &Hostname) -> Option<&BTreeMap<Hostname, VirtualHost>> {
+        self.tables.get(listener)
     }
 
     /// The wildcard and catch-all listeners with a table.
-    pub(super) fn wide_tables(&self) -> impl Iterator<Item = &Hostname> {
-        self.tables.keys().flatten()
+    pub(super) fn tables(&self) -> impl Iterator<Item = &Hostname> {
+        self.tables.keys()
+    }
+
+    /// The wildcards that have scopes on plain HTTP, and the catch-all.
+    pub(super) fn plain_wide(&self) -> impl Iterator<Item = &Hostname> {
+        self.plain_wide.iter()
+    }
+
+    /// Sets whether a hostname has a scope on plain HTTP.
+    pub(super) fn place_plain(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        let all = if hostname.is_exact() {
+            &mut self.plain
+        } else {
+            &mut self.plain_wide
+        };
+        let changed = if there {
+            all.insert(hostname.clone())
+        } else {
+            all.remove(hostname)
+        };
+        if changed && !hostname.is_exact() {
+            dirty.wide_hosts.insert(id.clone());
+        }
     }
 
     /// The hostnames with any resource on the frontend, some of them more than once.
     pub(super) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
         self.placed
             .keys()
+            .chain(&self.plain)
+            .chain(&self.plain_wide)
             .chain(self.matcher.all().keys())
             .chain(self.beneath.values().flatten())
     }
@@ -378,7 +416,7 @@ impl FrontendState {
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
-        entry: Option<(Option<Hostname>, VirtualHost)>,
+        entry: Option<(Hostname, VirtualHost)>,
         dirty: &mut Dirty,
     ) {
         let place = entry.as_ref().map(|(place, _)| place.clone());
@@ -439,7 +477,7 @@ impl FrontendState {
                     .units
                     .extend(names.iter().map(|name| (id.clone(), name.clone())));
             }
-            dirty.tables.insert((id.clone(), Some(wide)));
+            dirty.tables.insert((id.clone(), wide));
         }
         self.beneath.retain(|_, names| !names.is_empty());
     }

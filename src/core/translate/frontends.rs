@@ -71,13 +71,15 @@ impl Frontends {
             .take_while(|(id, _)| is_shared(&id.gateway))
     }
 
-    /// Removes a frontend without claims, challenges and addresses. Returns whether it was removed.
-    pub(super) fn forget_idle(&mut self, id: &FrontendId) -> bool {
+    /// Removes a frontend without claims, challenges and addresses.
+    pub(super) fn forget_idle(&mut self, id: &FrontendId) {
         let is_idle = self
             .all
             .get(id)
             .is_some_and(|frontend| frontend.is_idle() && frontend.addresses().is_empty());
-        is_idle && self.all.remove(id).is_some()
+        if is_idle {
+            self.all.remove(id);
+        }
     }
 
     /// Sets or removes the claim of a listener on a frontend, and the recorded family of a shared
@@ -92,14 +94,18 @@ impl Frontends {
     ) {
         let frontend = self.get_or_insert(id);
         let was_empty = frontend.claims().is_empty();
+        let was_plain = frontend.is_plain();
         let mut touched = frontend.claim(rank, claim);
         touched.extend(
             recorded
                 .into_iter()
                 .flat_map(|family| frontend.set_recorded_family(family)),
         );
-        if frontend.has_challenges() {
-            dirty.tables.insert((id.clone(), None));
+        if was_plain != frontend.is_plain() {
+            let challenged = frontend.challenged().cloned();
+            dirty
+                .units
+                .extend(challenged.map(|host| (id.clone(), host)));
         }
         if was_empty != frontend.claims().is_empty() {
             dirty.bindings.insert(id.gateway.clone());

@@ -74,6 +74,14 @@ impl Guard {
                 Err((Reason::InvalidListenerFilter, text))
             }
         };
+        let count = listener.filters.len();
+        if protocol == Some(Protocol::Http) && count > ListenerFilters::ON_PLAIN_HTTP {
+            let text = format!(
+                "filters.requests: at most {} are supported with protocol HTTP, there are {count}",
+                ListenerFilters::ON_PLAIN_HTTP
+            );
+            accepted = accepted.and(Err((Reason::UnsupportedValue, text)));
+        }
         let referrer = Referrer {
             store: around.store,
             kind,

@@ -65,7 +65,6 @@ mod isolated_envoys;
 mod issuance;
 mod judged_policy;
 mod key;
-mod known_hosts;
 mod limits;
 mod listener_filters;
 mod named_service;
@@ -80,6 +79,8 @@ mod policy_status;
 mod port_protocols;
 mod precedence;
 mod protocol;
+#[cfg(test)]
+mod published;
 mod quotas;
 mod register;
 mod report;

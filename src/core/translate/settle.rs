@@ -350,6 +350,7 @@ mod tests {
     use crate::model::{ObjectName, Transport};
     use crate::translate::ownership::{ListenersOf, OwnerRecord, shared_frontend};
     use crate::translate::protocol::Family;
+    use crate::translate::published::Published;
     use crate::translate::{
         Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody,
     };
@@ -359,6 +360,7 @@ mod tests {
     /// Namespaces that share a fleet, translated by one program, with a clock.
     struct Site {
         engine: Engine,
+        published: Published,
         now: SystemTime,
     }
 
@@ -373,6 +375,7 @@ mod tests {
             };
             let mut site = Self {
                 engine: Engine::new(settings),
+                published: Published::default(),
                 now: UNIX_EPOCH + Duration::from_secs(1_000_000),
             };
             site.put(
@@ -384,7 +387,7 @@ mod tests {
 
         fn apply(&mut self, changes: Vec<Change>) {
             self.now += Duration::from_secs(1);
-            self.engine.apply(changes, self.now);
+            self.published.take(self.engine.apply(changes, self.now));
         }
 
         fn put(&mut self, value: Value) {
@@ -415,15 +418,8 @@ mod tests {
         /// The names that are kept from the catch-all listener of port 80.
         fn kept(&self) -> Vec<String> {
             let id = shared_frontend(TransportPort::tcp(80));
-            let table = self
-                .engine
-                .frontends()
-                .get(&id)
-                .and_then(|frontend| frontend.table(None));
-            let empty = table
-                .into_iter()
-                .flatten()
-                .filter(|(name, host)| host.routes.is_empty() && !name.is_any());
+            let scopes = self.published.scopes(&id).into_iter();
+            let empty = scopes.filter(|(name, host)| host.routes.is_empty() && !name.is_any());
             empty.map(|(name, _)| name.to_string()).collect()
         }
 
@@ -616,12 +612,11 @@ mod tests {
         let resources = emitted(&mut site);
         let mut kept = BTreeSet::new();
         for (key, resource) in resources {
-            if let (ResourceKey::Table(_), Some(Resource::Table(table))) = (key, resource) {
-                let empty = table
-                    .virtual_hosts
-                    .iter()
-                    .filter(|host| host.routes.is_empty());
-                kept.extend(empty.map(|host| host.hostname.to_string()));
+            if let (ResourceKey::Scope(id, name), Some(Resource::Scope(scope))) = (key, resource)
+                && id.port == 80
+                && scope.virtual_host.routes.is_empty()
+            {
+                kept.insert(name.to_string());
             }
         }
         assert!(

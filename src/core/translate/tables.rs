@@ -1,5 +1,5 @@
-//! Tables: the routes of plain-HTTP frontends, and of wildcard and catch-all listeners for names
-//! without a scope.
+//! Tables: the routes of wildcard and catch-all listeners with TLS for names without a scope; and
+//! the wildcards of plain-HTTP frontends.
 
 use super::compile::wide_chain;
 use super::delta::{Resource, ResourceKey};
@@ -11,16 +11,14 @@ use super::parents::Parents;
 use super::protocol::Protocol;
 use super::register::Register;
 use super::secret_names::SecretNames;
-use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost};
+use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost, WideHosts};
 
 /// Marks the tables that list other listeners, after the winner of a hostname changed.
 pub(super) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {
     if frontend.winners().len() <= LISTED + 2 {
-        dirty.tables.extend(
-            frontend
-                .wide_tables()
-                .map(|table| (id.clone(), Some(table.clone()))),
-        );
+        dirty
+            .tables
+            .extend(frontend.tables().map(|table| (id.clone(), table.clone())));
     }
 }
 
@@ -35,23 +33,31 @@ pub(super) struct Tables<'a> {
 
 impl Tables<'_> {
     /// Assembles a table.
-    pub(super) fn compile(
-        &mut self,
-        id: &FrontendId,
-        listener: Option<&Hostname>,
-        dirty: &mut Dirty,
-    ) {
+    pub(super) fn compile(&mut self, id: &FrontendId, listener: &Hostname, dirty: &mut Dirty) {
         let table_id = TableId {
             frontend: id.clone(),
-            listener: listener.cloned(),
+            listener: listener.clone(),
         };
         let resource = table(self.frontends, &table_id);
-        if let Some(hostname) = listener {
-            self.set_wide_chain(id, hostname, resource.is_some(), dirty);
-        }
+        self.set_wide_chain(id, listener, resource.is_some(), dirty);
         self.emissions.emit(
             ResourceKey::Table(table_id),
             resource.map(Resource::Table),
+            dirty,
+        );
+    }
+
+    /// Lists the wildcards of a plain-HTTP frontend.
+    pub(super) fn list_wide_hosts(&mut self, id: &FrontendId, dirty: &mut Dirty) {
+        let wide = self.frontends.get(id).map(FrontendState::plain_wide);
+        let hostnames: Vec<Hostname> = wide.into_iter().flatten().cloned().collect();
+        let listed = (!hostnames.is_empty()).then(|| WideHosts {
+            frontend: id.clone(),
+            hostnames,
+        });
+        self.emissions.emit(
+            ResourceKey::WideHosts(id.clone()),
+            listed.map(Resource::WideHosts),
             dirty,
         );
     }
@@ -86,22 +92,10 @@ impl Tables<'_> {
 
 fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
     let frontend = frontends.get(&table.frontend)?;
-    let hosts = frontend.table(table.listener.as_ref());
-    let Some(wide) = &table.listener else {
-        let is_there = frontend.is_plain() && (hosts.is_some() || frontend.has_challenges());
-        return is_there.then(|| Table {
-            id: table.clone(),
-            virtual_hosts: hosts
-                .into_iter()
-                .flat_map(|hosts| hosts.values().cloned())
-                .collect(),
-            elsewhere: OtherListeners::NOWHERE,
-            plain_http: true,
-            challenges: frontend.challenges(),
-        });
-    };
-    let mut virtual_hosts: Vec<VirtualHost> = hosts?.values().cloned().collect();
-    if !hosts?.contains_key(wide) {
+    let wide = &table.listener;
+    let hosts = frontend.table(wide)?;
+    let mut virtual_hosts: Vec<VirtualHost> = hosts.values().cloned().collect();
+    if !hosts.contains_key(wide) {
         virtual_hosts.insert(0, VirtualHost::new(wide.clone(), Vec::new()));
     }
     let elsewhere = if frontend.is_scoped(wide) {
@@ -118,7 +112,5 @@ fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
         id: table.clone(),
         virtual_hosts,
         elsewhere,
-        plain_http: false,
-        challenges: Vec::new(),
     })
 }

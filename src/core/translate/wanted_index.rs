@@ -291,7 +291,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::Hostname;
+    use crate::model::{Hostname, Requests, Scope};
     use crate::translate::certificate::issued_secret_name;
     use crate::translate::{
         Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings,
@@ -602,17 +602,18 @@ mod tests {
                 vec![Change::Fact(Fact::Challenge(asked, Some(answer)))],
                 *now,
             );
-            let tables = delta
+            let answers = delta
                 .resources
                 .into_values()
                 .filter_map(|resource| match resource {
-                    Some(Resource::Table(table)) if !table.challenges.is_empty() => Some(format!(
-                        "{} {}",
-                        table.id.frontend, table.challenges[0].thumbprint
-                    )),
+                    Some(Resource::Scope(Scope {
+                        frontend,
+                        requests: Requests::Challenges(account),
+                        ..
+                    })) => Some(format!("{frontend} {account}")),
                     _ => None,
                 });
-            tables.collect::<Vec<_>>()
+            answers.collect::<Vec<_>>()
         }
         assert_eq!(
             told(&mut engine, "mallory", "hers", &now),

@@ -9,14 +9,14 @@ use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::probe::{Answer, Probe};
 use gatewright_core::model::{
-    Action, AppProtocol, Challenges, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror,
-    Origin, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Retry, Rewrite, Route,
-    Rule, StringMatch, Table, Target, Timeouts,
+    Action, AppProtocol, Cors, Fraction, HeaderEdits, HeaderMatch, Match, Mirror, Origin,
+    PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite, Route, Rule, Scope,
+    StringMatch, Target, Timeouts,
 };
 use hyper::Method;
 use serde_json::Value;
 
-use super::site::{Site, backend, host, route, route_on, rule, share, to};
+use super::site::{Site, backend, route, route_on, rule, share, to};
 
 const HOST: &str = "a.example.org";
 /// A host with an ACME account, and without routes on plain HTTP.
@@ -32,14 +32,14 @@ struct Plain {
 
 impl Plain {
     async fn with(routes: Vec<Route>) -> Result<Self> {
-        Self::with_table(|site| site.plain_table(HOST, routes)).await
+        Self::with_scopes(|site| vec![site.plain_scope(HOST, routes)]).await
     }
 
-    async fn with_table(table: impl FnOnce(&Site) -> Table) -> Result<Self> {
+    async fn with_scopes(scopes: impl FnOnce(&Site) -> Vec<Scope>) -> Result<Self> {
         let site = Site::new()?;
         let a = site.echo("a").await?;
         let b = site.echo("b").await?;
-        site.table(&table(&site));
+        scopes(&site).iter().for_each(|scope| site.put(scope));
         let envoy = site.envoy().await?;
         Ok(Self {
             site,
@@ -438,13 +438,16 @@ async fn cors() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn challenges_are_answered_before_everything_else() -> Result<()> {
     let all = |status| vec![route("/", rule(Action::Respond(status)))];
-    let plain = Plain::with_table(|site| Table {
-        challenges: vec![Challenges {
-            thumbprint: "the-thumbprint".into(),
-            hosts: [HOST, GUEST].map(host).to_vec(),
-        }],
-        elsewhere: OtherListeners::NOWHERE,
-        ..site.plain_table(HOST, all(201))
+    let account = || "the-thumbprint".into();
+    let plain = Plain::with_scopes(|site| {
+        let of = |hostname, routes, requests| Scope {
+            requests,
+            ..site.plain_scope(hostname, routes)
+        };
+        vec![
+            of(HOST, all(201), Requests::Plain(Some(account()))),
+            of(GUEST, Vec::new(), Requests::Challenges(account())),
+        ]
     })
     .await?;
     let challenge = plain
@@ -484,7 +487,7 @@ async fn h2c_backends_are_spoken_to_in_http2() -> Result<()> {
     let site = Site::new()?;
     let echo = Echo::start("a").await?;
     let target = Target::Backend(site.backend("a", AppProtocol::H2c, Some(echo.address())));
-    site.table(&site.plain_table(
+    site.put(&site.plain_scope(
         HOST,
         vec![route("/", rule(Action::Forward(vec![share(target, 1)])))],
     ));

@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use gatewright_core::model::{
     Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster,
     ClusterId, Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname,
-    Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, Scope, Secret,
-    SecretName, ServicePort, Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost,
-    WeightedTarget,
+    Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Requests, Rewrite, Route, Rule,
+    Scope, Secret, SecretName, ServicePort, Table, Target, Termination, Timeouts, TlsParams,
+    VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
@@ -33,10 +33,6 @@ impl Site {
         let tls = frontend_id()?;
         let plain = frontend_id()?;
         let https = terminate(CertificateSource::BySni, scopes(&[]));
-        let table = TableId {
-            frontend: plain.clone(),
-            listener: None,
-        };
         let site = Self {
             ads: Ads::start()?,
             tls: frontend(
@@ -46,10 +42,10 @@ impl Site {
                     sni_matcher: [].into(),
                 },
             ),
-            plain: frontend(plain, FrontendKind::Http { table }),
+            plain: frontend(plain, FrontendKind::Http),
         };
-        // A listener whose route configuration never arrives does not become ready.
-        site.table(&site.plain_table("unused.invalid", vec![]));
+        // A listener whose scopes never arrive does not become ready.
+        site.put(&site.plain_scope("unused.invalid", vec![]));
         Ok(site)
     }
 
@@ -86,10 +82,14 @@ impl Site {
         let virtual_host = VirtualHost::new(host(hostname), routes);
         let scope = Scope {
             frontend: frontend.clone(),
-            listener: Some(host(hostname)),
+            requests: Requests::OfListener(host(hostname)),
             virtual_host,
         };
-        self.ads.set(&scope.resource_name(), &envoy::scope(&scope));
+        self.put(&scope);
+    }
+
+    pub(crate) fn put(&self, scope: &Scope) {
+        self.ads.set(&scope.resource_name(), &envoy::scope(scope));
     }
 
     /// Adds a self-signed certificate for a hostname, under the name that Envoy requests.
@@ -216,17 +216,12 @@ impl Site {
         Ok(first)
     }
 
-    /// Returns the plain frontend's table with one virtual host.
-    pub(crate) fn plain_table(&self, hostname: &str, routes: Vec<Route>) -> Table {
-        Table {
-            id: TableId {
-                frontend: self.plain.id.clone(),
-                listener: None,
-            },
-            virtual_hosts: vec![VirtualHost::new(host(hostname), routes)],
-            elsewhere: OtherListeners::NOWHERE,
-            plain_http: true,
-            challenges: vec![],
+    /// Returns a scope of the plain frontend.
+    pub(crate) fn plain_scope(&self, hostname: &str, routes: Vec<Route>) -> Scope {
+        Scope {
+            frontend: self.plain.id.clone(),
+            requests: Requests::Plain(None),
+            virtual_host: VirtualHost::new(host(hostname), routes),
         }
     }
 }

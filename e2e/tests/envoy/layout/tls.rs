@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use e2e::probe::{Answer, Failure, Probe};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use gatewright_core::model::{
-    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Scope,
+    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Requests, Scope,
     SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
 };
 use gatewright_envoy::ResourceName;
@@ -246,14 +246,12 @@ async fn wildcard_and_catch_all_listeners_have_chains_of_their_own() -> Result<(
     ] {
         let id = TableId {
             frontend: site.tls.id.clone(),
-            listener: Some(host(listener)),
+            listener: host(listener),
         };
         site.table(&Table {
             id: id.clone(),
             virtual_hosts: vec![VirtualHost::new(host(listener), all_to(name))],
             elsewhere: OtherListeners::Listed(misdirected.into_iter().map(host).collect()),
-            plain_http: false,
-            challenges: vec![],
         });
         let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
         let certificate_name = if listener.is_empty() {
@@ -321,14 +319,12 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     let wild = host("*.example.org");
     let id = TableId {
         frontend: site.tls.id.clone(),
-        listener: Some(wild.clone()),
+        listener: wild.clone(),
     };
     site.table(&Table {
         id: id.clone(),
         virtual_hosts: vec![VirtualHost::new(wild.clone(), all_to("wild"))],
         elsewhere: OtherListeners::Many,
-        plain_http: false,
-        challenges: vec![],
     });
     let secret = SecretName::Fixed(id.frontend.clone(), id.resource_name().into());
     site.secret(secret.clone(), "*.example.org", TlsParams::default())?;
@@ -348,7 +344,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
             &format!("{}|{hostname}", site.tls.id),
             &gatewright_envoy::scope(&Scope {
                 frontend: site.tls.id.clone(),
-                listener: Some(wild.clone()),
+                requests: Requests::OfListener(wild.clone()),
                 virtual_host,
             }),
         );

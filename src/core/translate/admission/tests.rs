@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::super::ownership::shared_frontend;
+use super::super::published::Published;
 use super::*;
 use crate::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
 use crate::model::{Action, ObjectName, Target};
@@ -15,6 +16,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// A Gateway of `infra` that admits routes of all namespaces, with a clock.
 struct Site {
     engine: Engine,
+    published: Published,
     now: SystemTime,
 }
 
@@ -66,6 +68,7 @@ impl Site {
         };
         let mut site = Self {
             engine: Engine::new(settings),
+            published: Published::default(),
             now: UNIX_EPOCH + Duration::from_secs(1_000_000),
         };
         site.put(
@@ -88,7 +91,7 @@ impl Site {
 
     fn apply(&mut self, changes: Vec<Change>) {
         self.now += Duration::from_secs(1);
-        self.engine.apply(changes, self.now);
+        self.published.take(self.engine.apply(changes, self.now));
     }
 
     fn put(&mut self, value: Value) {
@@ -108,18 +111,14 @@ impl Site {
         let host = name(host);
         let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
         let common = shared_frontend(crate::model::TransportPort::tcp(port));
-        let frontend = self
-            .engine
-            .frontends()
-            .get(&own)
-            .or_else(|| self.engine.frontends().get(&common));
-        let Some(table) = frontend.and_then(|frontend| frontend.table(None)) else {
+        let of = |id: &FrontendId| Some(self.published.scopes(id)).filter(|all| !all.is_empty());
+        let Some(scopes) = of(&own).or_else(|| of(&common)) else {
             return "closed".to_owned();
         };
         let names = std::iter::once(host.clone())
             .chain(host.covering())
             .chain([Hostname::any()]);
-        let Some(found) = names.into_iter().find_map(|name| table.get(&name)) else {
+        let Some(found) = names.into_iter().find_map(|name| scopes.get(&name)) else {
             return "nobody".to_owned();
         };
         let backends = found

@@ -282,8 +282,77 @@ fn the_work_for_one_host_of_an_admitted_namespace_does_not_grow_either() {
     assert!(
         small
             .iter()
-            .all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables <= 2),
+            .all(|(work, ..)| work.units <= 2 && work.owned <= 1 && work.tables == 0),
         "{small:?}"
+    );
+}
+
+/// The work to add, change and remove a host on plain HTTP with `count` others, and to change the
+/// routes of a wildcard over them.
+fn work_on_plain_http(count: usize) -> Vec<Work> {
+    let mut engine = engine();
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners});
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "web"},
+        "spec": {"ports": [{"port": 80}]}});
+    let route = |name: &str, hostname: &str, path: &str| {
+        let rule = json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]});
+        let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [hostname], "rules": [rule]});
+        gateway_object("HTTPRoute", "a", name, 0, spec)
+    };
+    let own = |n: usize, path: &str| route(&format!("r{n}"), &format!("h{n}.example.org"), path);
+    let wide = |path: &str| route("wide", "*.example.org", path);
+    let mut changes = vec![
+        Change::put(classes()[0].clone()),
+        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
+        Change::put(object(service)),
+        Change::put(wide("/")),
+    ];
+    changes.extend((0..count).map(|n| Change::put(own(n, "/"))));
+    engine.apply(changes, now());
+    let steps = [
+        Change::put(own(count, "/")),
+        Change::put(own(7, "/x")),
+        Change::delete(own(count, "/").key()),
+        Change::put(wide("/x")),
+    ];
+    measured(&mut engine, steps.map(|step| vec![step]))
+}
+
+#[test]
+fn the_work_for_one_host_on_plain_http_does_not_grow_either() {
+    let small = work_on_plain_http(100);
+    assert_eq!(small, work_on_plain_http(1_000));
+    assert_eq!(small, work_on_plain_http(10_000));
+    for (work, resources, _) in &small {
+        assert_eq!(*resources, 1, "one scope, and nothing of others: {small:?}");
+        assert_eq!(work.units, 1, "{small:?}");
+        assert_eq!(work.tables + work.frontends, 0, "{small:?}");
+    }
+}
+
+#[test]
+fn another_wildcard_on_plain_http_sends_its_routes_and_the_list_of_wildcards() {
+    let mut engine = engine();
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners});
+    let route = |name: &str| {
+        let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": [format!("*.{name}.org")],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
+        Change::put(gateway_object("HTTPRoute", "a", name, 0, spec))
+    };
+    let gateway = Change::put(gateway_object("Gateway", "a", "g", 0, spec));
+    let before = vec![Change::put(classes()[0].clone()), gateway, route("one")];
+    engine.apply(before, now());
+    let delta = engine.apply(vec![route("two")], now());
+    let changed: Vec<_> = delta.resources.values().flatten().collect();
+    let [Resource::Scope(scope), Resource::WideHosts(wide)] = changed.as_slice() else {
+        panic!("{changed:?}")
+    };
+    assert_eq!(scope.virtual_host.hostname.as_str(), "*.two.org");
+    assert_eq!(
+        wide.hostnames,
+        ["", "*.one.org", "*.two.org"].map(Hostname::of)
     );
 }
 

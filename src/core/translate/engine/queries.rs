@@ -213,6 +213,7 @@ impl Engine {
             | ResourceKey::Endpoints(ClusterId::Sni(..) | ClusterId::Udp(_))
             | ResourceKey::Secret(SecretName::Fixed(..))
             | ResourceKey::Scope(..)
+            | ResourceKey::WideHosts(_)
             | ResourceKey::Table(_)
             | ResourceKey::Frontend(_) => Fleets::default(),
         }
