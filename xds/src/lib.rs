@@ -17,6 +17,7 @@ pub mod fuzz;
 mod identity;
 mod kind;
 mod limits;
+mod marked_scope;
 mod metrics;
 #[cfg(test)]
 mod model;

@@ -280,6 +280,16 @@ impl Resource {
         }
     }
 
+    /// Returns the resource with other bytes of the same meaning, under the same version.
+    pub(crate) fn with_body(&self, body: &[u8]) -> Resource {
+        let version = self.version();
+        let encoded = Encoded::with_version(self.kind, &self.name, self.aliases(), body, version);
+        Resource {
+            content: Content::Kept(encoded),
+            ..self.clone()
+        }
+    }
+
     fn encoded(&self) -> Encoded {
         match &self.content {
             Content::Kept(encoded) => encoded.clone(),
@@ -315,9 +325,18 @@ impl Resource {
 
 impl Encoded {
     fn new(kind: Kind, name: &str, aliases: &[String], body: &[u8]) -> Encoded {
-        let version = version_of(body, aliases);
+        Self::with_version(kind, name, aliases, body, &version_of(body, aliases))
+    }
+
+    fn with_version(
+        kind: Kind,
+        name: &str,
+        aliases: &[String],
+        body: &[u8],
+        version: &str,
+    ) -> Encoded {
         let (bytes, version_at, any_at) =
-            encode_resource(name, &version, aliases, kind.type_url(), body);
+            encode_resource(name, version, aliases, kind.type_url(), body);
         let small =
             |at: usize| u32::try_from(at).expect("the part before the body is names and versions");
         let body_at = small(bytes.len() - body.len());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::division::{self, Division};
+use crate::marked_scope::marked;
 use crate::on_demand::OnDemandSecrets;
 use crate::suspects::Suspects;
 use crate::tables::{Entry, Tables};
@@ -49,6 +50,19 @@ impl Item {
         match self {
             Item::Upsert(r) | Item::Fallback(r) | Item::Part { sent: r, .. } => Some(r),
             Item::Remove(_) | Item::Withhold(_) | Item::Absent(_) => None,
+        }
+    }
+
+    /// Returns the item with other bytes for a scope ([`marked_scope::marked`]).
+    pub(crate) fn marked(self, nonce: u64) -> Item {
+        match self {
+            Item::Upsert(scope) => Item::Upsert(marked(&scope, nonce)),
+            Item::Part { complete, sent } => Item::Part {
+                complete,
+                sent: marked(&sent, nonce),
+            },
+            Item::Fallback(scope) => Item::Fallback(marked(&scope, nonce)),
+            Item::Remove(_) | Item::Withhold(_) | Item::Absent(_) => self,
         }
     }
 

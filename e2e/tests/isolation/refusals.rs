@@ -231,3 +231,30 @@ async fn other_routes_of_the_hostname_of_a_refused_route_get_their_changes() -> 
     }
     nobody_else_is_told(&site, "hers").await
 }
+
+/// A file with hosts of alice's, before and after a route of mallory's in the order of names.
+fn beside(round: usize) -> String {
+    let evil = refused_rules(&format!("round-{round}"));
+    [
+        route("alice", "aaa", &format!("aaa-{round}.example.org"), FORWARD),
+        route("mallory", "evil", MALLORY, &evil),
+        route("alice", "zzz", &format!("zzz-{round}.example.org"), FORWARD),
+    ]
+    .concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn hosts_that_come_together_with_a_refused_route_are_served() -> Result<()> {
+    let (_dir, envoy) = strict()?;
+    let site = Site::start(&["--envoy", &envoy]).await?;
+    for round in 0..5 {
+        site.save("together.yaml", &beside(round))?;
+        for host in ["aaa", "zzz"] {
+            site.served_by(&format!("{host}-{round}.example.org"), "alice")
+                .await?;
+        }
+        mallory_is_told(&site, "evil", Some(&format!("round-{round}"))).await?;
+    }
+    nobody_else_is_told(&site, "round-4").await
+}

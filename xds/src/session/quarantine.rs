@@ -43,6 +43,12 @@ impl Session {
                 .is_none_or(|r| sub.wants(r.name(), Some(r)) && !gone(r.name(), sub.cursor, table))
         });
         if refused > 1 {
+            if kind == Kind::Scope {
+                items = items
+                    .into_iter()
+                    .map(|item| item.marked(answered.nonce))
+                    .collect();
+            }
             sub.probes.extend(parts(items, text));
             return;
         }
