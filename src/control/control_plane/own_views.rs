@@ -173,7 +173,9 @@ mod tests {
                     .into_iter()
                     .chain([
                         format!("lds {namespace}/edge:80"),
-                        format!("rds {namespace}/edge:80"),
+                        format!("srds {namespace}/edge:80"),
+                        format!("srds {namespace}/edge:80|*"),
+                        format!("srds {namespace}/edge:80|a.example.org"),
                     ])
                     .collect::<Vec<_>>()
             }
@@ -181,7 +183,9 @@ mod tests {
                 "cds shop/web:80",
                 "eds shop/web:80",
                 "lds shared:80",
-                "rds shared:80",
+                "srds shared:80",
+                "srds shared:80|*",
+                "srds shared:80|a.example.org",
             ];
             assert_eq!(
                 seen(&live, own("bank")),
@@ -206,7 +210,11 @@ mod tests {
             put(&mut live, route(&["shop", "coop"]));
             assert_eq!(
                 seen(&live, own("bank")),
-                ["lds bank/edge:80", "rds bank/edge:80"]
+                [
+                    "lds bank/edge:80",
+                    "srds bank/edge:80",
+                    "srds bank/edge:80|*"
+                ]
             );
             assert_eq!(
                 [own("coop"), EnvoyFleet::Shared].map(|fleet| published(&live, &fleet)),
@@ -268,7 +276,7 @@ mod tests {
             );
             put(&mut live, gateway("bank", "isolated"));
             put(&mut live, service("bank", 20_001));
-            assert_eq!(seen(&live, own("bank")).len(), 4);
+            assert_eq!(seen(&live, own("bank")).len(), 6);
         }
         let known: BTreeSet<_> = live.generations.iter().map(|(id, _)| id).collect();
         assert_eq!(known, live.views().iter().map(|(id, _)| id).collect());

@@ -449,13 +449,17 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
         "cds shop/web:80",
         "eds shop/web:80",
         "lds shared:80",
-        "rds shared:80",
+        "srds shared:80",
+        "srds shared:80|*",
+        "srds shared:80|a.example.org",
     ];
     let own = [
         "cds shop/web:80",
         "eds shop/web:80",
         "lds bank/edge:80",
-        "rds bank/edge:80",
+        "srds bank/edge:80",
+        "srds bank/edge:80|*",
+        "srds bank/edge:80|a.example.org",
     ];
     assert_eq!(seen(&live, EnvoyFleet::Shared), shared);
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
@@ -465,7 +469,7 @@ fn envoys_of_a_fleet_see_its_gateways_and_the_backends_that_they_lead_to() {
     put(&mut live, route(&["bank"]));
     assert_eq!(
         seen(&live, EnvoyFleet::Shared),
-        ["lds shared:80", "rds shared:80"]
+        ["lds shared:80", "srds shared:80", "srds shared:80|*"]
     );
     assert_eq!(seen(&live, EnvoyFleet::Dedicated), own);
     let dedicated = live.views().id(&EnvoyFleet::Dedicated).expect("an id");
