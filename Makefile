@@ -13,8 +13,6 @@ GATEWAY_API := v1.7.0
 # The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.
 E2E := acme envoy isolation kubernetes xds
-# More threads than cores: these tests mostly wait for other programs.
-E2E_THREADS ?= $(shell echo $$(($$(nproc) + 2)))
 # Retries for temporary failures of a registry.
 export CARGO_NET_RETRY ?= 10
 
@@ -33,7 +31,7 @@ program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewrigh
 # The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test check golden e2e conformance chaos fuzz fuzz-guided bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help demo test quick check golden e2e conformance chaos fuzz fuzz-guided bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +51,18 @@ test: ## install the tools, then run every check and every test
 	$(MAKE) --no-print-directory fuzz SEED=1
 	$(MAKE) --no-print-directory e2e
 
+# Ten tests against real programs, for `make quick`: each binary, and names of its tests.
+SMOKE := \
+    "envoy quickstart::standalone_is_as layout::tls::certificate_and_routes plain_http::every_spelling refused::a_refusal_by_envoy" \
+    "xds example::the_example secured::two_envoys" \
+    "acme airgap::" \
+    "isolation refusals::hosts_that_come_together" \
+    "kubernetes own_class::from_apply"
+quick: check ## run every check, the unit tests, and ten tests against real programs
+	e2e/tools install envoy pebble kubernetes gateway-api
+	$(CARGO) test --workspace
+	for tests in $(SMOKE); do $(MAKE) --no-print-directory e2e TEST="$$tests"; done
+
 check: ## check format, lints, documentation, and licences and sources of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -68,7 +78,7 @@ golden: ## run the golden cases; CASE=part-of-a-name selects some, UPDATE=1 rewr
 	$(if $(UPDATE),UPDATE=1) $(CARGO) test --workspace --test golden -- $(CASE)
 
 e2e: ## run the tests against real programs; TEST=binary or TEST="binary part-of-a-name" selects some
-	$(CARGO) test --workspace --no-fail-fast $(addprefix --test ,$(or $(firstword $(TEST)),$(E2E))) -- --ignored --test-threads=$(E2E_THREADS) $(wordlist 2,9,$(TEST))
+	CARGO="$(CARGO)" e2e/run $(or $(firstword $(TEST)),$(E2E)) -- $(wordlist 2,9,$(TEST))
 
 conformance: ## run the Gateway API's conformance suite against deploy/, reports in docs/conformance; TEST=ShortName selects one test
 	e2e/tools install envoy kubernetes gateway-api conformance
