@@ -242,6 +242,100 @@ fn layers_are_what_cargo_says() {
     );
 }
 
+/// Crates that compile sources of other folders.
+const TAKEN: [(&str, &str); 3] = [
+    ("e2e", "benches/"),
+    ("e2e", "xds/examples/"),
+    ("acme", "e2e/src/pebble.rs"),
+];
+
+/// Returns the folder of each crate, that of the program first, with its manifest.
+fn manifests() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("Cargo.toml")).expect("the workspace has a manifest");
+    let (_, members) = text.split_once("members = [").expect("it has members");
+    let (members, _) = members.split_once(']').expect("they end");
+    let folders = members
+        .split('"')
+        .skip(1)
+        .step_by(2)
+        .filter(|folder| *folder != ".");
+    std::iter::once("")
+        .chain(folders)
+        .map(|folder| {
+            let manifest = root.join(folder).join("Cargo.toml");
+            let manifest = fs::read_to_string(manifest).expect("each crate has a Cargo.toml");
+            (folder.to_owned(), manifest)
+        })
+        .collect()
+}
+
+/// Returns the names of a manifest's dependencies, those of its tests as well.
+fn declared(manifest: &str) -> Vec<&str> {
+    in_sections(manifest, &["[dependencies]", "[dev-dependencies]"])
+}
+
+/// Returns the keys in these sections of a manifest.
+fn in_sections<'a>(manifest: &'a str, sections: &[&str]) -> Vec<&'a str> {
+    let mut section = "";
+    let mut names = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if sections.contains(&section)
+            && let Some((name, _)) = line.split_once(['.', ' ', '='])
+            && !name.is_empty()
+            && !name.starts_with('#')
+        {
+            names.push(name);
+        }
+    }
+    names
+}
+
+#[test]
+fn every_declared_dependency_is_named() {
+    let manifests = manifests();
+    let sources = sources();
+    let mut broken = Vec::new();
+    for (folder, manifest) in &manifests {
+        let own = sources.iter().filter(|source| {
+            let crates = manifests.iter().map(|(folder, _)| folder);
+            let nearest = crates
+                .filter(|folder| Path::new(&source.path).starts_with(folder))
+                .max_by_key(|folder| folder.len());
+            let is_taken = TAKEN
+                .iter()
+                .any(|(by, path)| by == folder && source.path.starts_with(path));
+            nearest == Some(folder) || is_taken
+        });
+        let own: Vec<&str> = own.map(|source| &*source.text).collect();
+        let unused = declared(manifest).into_iter().filter(|name| {
+            let path = name.replace('-', "_");
+            !own.iter().any(|text| names(text, &path))
+        });
+        broken.extend(unused.map(|name| format!("{folder}/Cargo.toml: {name}")));
+    }
+    let all: Vec<&str> = manifests
+        .iter()
+        .flat_map(|(_, manifest)| declared(manifest))
+        .collect();
+    let of_workspace = in_sections(&manifests[0].1, &["[workspace.dependencies]"]);
+    let unused = of_workspace.into_iter().filter(|name| !all.contains(name));
+    broken.extend(unused.map(|name| format!("Cargo.toml: {name} of the workspace")));
+    check("each dependency is named by the crate's code", broken);
+}
+
+/// Returns whether a source has this name as a whole word.
+fn names(text: &str, name: &str) -> bool {
+    fn is_word(character: char) -> bool {
+        character.is_alphanumeric() || character == '_'
+    }
+    text.match_indices(name).any(|(at, _)| {
+        !text[..at].ends_with(is_word) && !text[at + name.len()..].starts_with(is_word)
+    })
+}
+
 /// The files with the functions that name tasks.
 const NAMES_TASKS: [&str; 3] = [
     "src/control/tasks.rs",

@@ -635,7 +635,7 @@ pub struct QuotaUse {
     pub envoy: u64,
     /// Bytes of the program's memory.
     pub program: u64,
-    /// The part of the quota that is used most, in thousandths.
+    /// The part of the quota that is used most, in millionths.
     pub fullness: u64,
 }
 
@@ -645,7 +645,7 @@ impl QuotaUse {
         let [envoy, program, ..] = QUOTAS.map(|quota| number(metrics, USED, namespace, quota));
         let fullness = QUOTAS.map(|quota| {
             let most = number(metrics, "namespace_quota", namespace, quota).max(1);
-            number(metrics, USED, namespace, quota) * 1000 / most
+            number(metrics, USED, namespace, quota) * 1_000_000 / most
         });
         Self {
             envoy,

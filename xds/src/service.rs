@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use dashmap::DashMap;
 use futures::StreamExt;
 use http_body_util::StreamBody;
 use hyper::body::{Frame, Incoming};
@@ -143,7 +144,7 @@ pub(crate) struct Shared {
 
 /// Counts of open streams by identity, with their addresses and instances.
 #[derive(Default)]
-pub(crate) struct StreamQuota(Mutex<HashMap<Arc<str>, OpenStreams>>);
+pub(crate) struct StreamQuota(DashMap<Arc<str>, OpenStreams>);
 
 /// The open streams of one identity.
 #[derive(Default)]
@@ -210,60 +211,53 @@ impl StreamQuota {
                 format!("{identity} has {count} streams open{from}; at most {limit} are allowed");
             Err(Status::resource_exhausted(text))
         };
-        let mut open = self.0.lock().expect("no holder of this lock panics");
-        if let Some(OpenStreams {
+        let mut open = self.0.entry(identity.clone()).or_default();
+        let OpenStreams {
             by_address,
             by_instance,
             ..
-        }) = open.get(identity)
+        } = open.value();
+        let own = instance.as_ref().and_then(|name| by_instance.get(name));
+        let limit = limits.streams_per_instance;
+        if let (Some(name), Some(count)) = (&instance, own.copied().filter(|count| *count >= limit))
         {
-            let own = instance.as_ref().and_then(|name| by_instance.get(name));
-            let limit = limits.streams_per_instance;
-            if let (Some(name), Some(count)) =
-                (&instance, own.copied().filter(|count| *count >= limit))
-            {
-                return exhausted(count, format!(" of {name}"), limit);
-            }
-            let all = by_address.values().sum();
-            let limit = limits.streams_per_identity;
-            if all >= limit {
-                return exhausted(all, String::new(), limit);
-            }
-            let count = by_address.get(&connection.address).copied();
-            let limit = limits.streams_per_address;
-            if let (Some(address), Some(count)) =
-                (connection.address, count.filter(|count| *count >= limit))
-            {
-                return exhausted(count, format!(" from {address}"), limit);
-            }
-            if let (Some(network @ IpAddr::V6(_)), limit) =
-                (connection.source, limits.streams_per_network)
-            {
-                let is_there = |address: &Option<IpAddr>| {
-                    address.is_some_and(|address| source(address) == network)
-                };
-                let count = by_address
-                    .iter()
-                    .filter(|(address, _)| is_there(address))
-                    .map(|(_, count)| count)
-                    .sum();
-                if count >= limit {
-                    return exhausted(count, format!(" from {network}/64"), limit);
-                }
+            return exhausted(count, format!(" of {name}"), limit);
+        }
+        let all = by_address.values().sum();
+        let limit = limits.streams_per_identity;
+        if all >= limit {
+            return exhausted(all, String::new(), limit);
+        }
+        let count = by_address.get(&connection.address).copied();
+        let limit = limits.streams_per_address;
+        if let (Some(address), Some(count)) =
+            (connection.address, count.filter(|count| *count >= limit))
+        {
+            return exhausted(count, format!(" from {address}"), limit);
+        }
+        if let (Some(network @ IpAddr::V6(_)), limit) =
+            (connection.source, limits.streams_per_network)
+        {
+            let is_there = |address: &Option<IpAddr>| {
+                address.is_some_and(|address| source(address) == network)
+            };
+            let count = by_address
+                .iter()
+                .filter(|(address, _)| is_there(address))
+                .map(|(_, count)| count)
+                .sum();
+            if count >= limit {
+                return exhausted(count, format!(" from {network}/64"), limit);
             }
         }
-        let of_identity = open.entry(identity.clone()).or_default();
-        *of_identity
-            .by_address
-            .entry(connection.address)
-            .or_default() += 1;
+        *open.by_address.entry(connection.address).or_default() += 1;
         if let Some(name) = &instance {
-            *of_identity.by_instance.entry(name.clone()).or_default() += 1;
+            *open.by_instance.entry(name.clone()).or_default() += 1;
         }
         let client = instance
             .clone()
             .map_or(Client::Source(connection.source), Client::Instance);
-        let names = of_identity.names_of(client);
+        let names = open.names_of(client);
         connection.begin_stream();
         let (quota, connection) = (self.clone(), connection.clone());
         Ok(StreamPermit {
@@ -291,17 +285,13 @@ impl StreamPermit {
 impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.connection.end_stream();
-        let mut open = self.quota.0.lock().expect("no holder of this lock panics");
-        let Some(of_identity) = open.get_mut(&self.identity) else {
-            return;
-        };
-        release(&mut of_identity.by_address, &self.connection.address);
-        if let Some(name) = &self.instance {
-            release(&mut of_identity.by_instance, name);
-        }
-        if of_identity.by_address.is_empty() {
-            open.remove(&self.identity);
-        }
+        self.quota.0.remove_if_mut(&self.identity, |_, open| {
+            release(&mut open.by_address, &self.connection.address);
+            if let Some(name) = &self.instance {
+                release(&mut open.by_instance, name);
+            }
+            open.by_address.is_empty()
+        });
     }
 }
 
@@ -516,7 +506,7 @@ mod tests {
         assert!(taken.len() == 5 && why.expect("there are more").contains("at most 5"));
         let quota = taken[0].quota.clone();
         drop(taken);
-        assert!(quota.0.lock().expect("nobody panicked").is_empty());
+        assert!(quota.0.is_empty());
     }
 
     fn connection(last: u8) -> Arc<Connection> {
@@ -585,6 +575,6 @@ mod tests {
         let again = [take(Some("a"), 1), take(Some("a"), 1)];
         assert!(again.iter().all(Result::is_ok), "its streams ended");
         drop((others, again));
-        assert!(quota.0.lock().expect("nobody panicked").is_empty());
+        assert!(quota.0.is_empty());
     }
 }

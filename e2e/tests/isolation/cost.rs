@@ -102,7 +102,7 @@ impl Site {
         self.save("mallory-0.yaml", &manifest(&of.objects(&place, 0)))?;
         let one = self.settled(empty.envoy).await?;
         let each = one.fullness.saturating_sub(empty.fullness).max(1);
-        let part = if is_long { 1100 } else { 250 };
+        let part = if is_long { 1_100_000 } else { 250_000 };
         let mut number = (usize::try_from(part / each)? + 2).min(of.most);
         let mut all = one;
         loop {
@@ -115,7 +115,7 @@ impl Site {
                 break;
             }
             // The first batch may have what all of them share.
-            ensure!(is_long, "refused with {} of 1000", all.fullness);
+            ensure!(is_long, "refused with {} millionths", all.fullness);
             number = (number + number / 4 + 1).min(of.most);
         }
         let hosts: Vec<String> = (0..number)

@@ -97,7 +97,7 @@ impl Replicas {
             }
             ensure!(
                 Instant::now() < deadline,
-                "{namespace} uses {now} of 1000, before {before}"
+                "{namespace} uses {now} millionths, before {before}"
             );
             last = now;
             sleep(Duration::from_secs(1)).await;
@@ -114,7 +114,7 @@ async fn put_all(cluster: &Cluster, objects: Vec<Value>) -> Result<()> {
 }
 
 /// A tenant fills her namespace, whose clients then request what there is. Returns the part of her
-/// quotas that she uses, in thousandths.
+/// quotas that she uses, in millionths.
 async fn fill(cluster: &Cluster, replicas: &mut Replicas, of: &Dimension) -> Result<(Place, u64)> {
     let name = of.name.to_lowercase().replace(' ', "-");
     let place = Place::new(&name, CLASS, ("default", "edge"))?;
@@ -124,7 +124,7 @@ async fn fill(cluster: &Cluster, replicas: &mut Replicas, of: &Dimension) -> Res
     cluster.server.put(place.own_gateway()).await?;
     put_all(cluster, of.objects(&place, 0)).await?;
     let one = replicas.until_used(&name, 0).await?;
-    let number = usize::try_from(1050 / one)?.clamp(1, of.most);
+    let number = usize::try_from(1_050_000 / one)?.clamp(1, of.most);
     let rest = (1..number).flat_map(|number| of.objects(&place, number));
     put_all(cluster, rest.collect()).await?;
     let all = match number {
@@ -271,7 +271,7 @@ async fn both_replicas_restart_under_each_attack_and_the_neighbour_is_served() -
         traffic.some_more().await?;
         println!(
             "| {attack} | {:.2} | {} | {} | {} | {:.1} | {:.1} |",
-            used as f64 / 1000.0,
+            used as f64 / 1e6,
             stored.theirs >> 10,
             stored.statuses >> 10,
             (stored.records - records) >> 10,

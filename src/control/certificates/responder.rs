@@ -1,8 +1,8 @@
 //! Answers HTTP-01 challenges where Envoy is not ours: any replica answers any challenge of a known
 //! host.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, RwLock};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use acme::challenge::http::answer;
@@ -10,6 +10,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use dashmap::DashMap;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -43,23 +44,26 @@ type ByNamespace = BTreeMap<Arc<str>, Arc<str>>;
 
 /// The answers to challenges, as the engine gets them.
 #[derive(Default)]
-pub struct ThumbprintIndex(RwLock<HashMap<Hostname, ByNamespace>>);
+pub struct ThumbprintIndex(DashMap<Hostname, ByNamespace>);
 
 impl ThumbprintIndex {
     /// Sets the answer for a host in a namespace.
     pub fn set(&self, asked: &Asked, answer: Option<&ChallengeAnswer>) {
-        let mut all = self.0.write().expect("nobody panics while holding it");
-        let known = all.entry(asked.hostname.clone()).or_default();
+        let Asked {
+            hostname,
+            namespace,
+        } = asked;
         match answer {
-            Some(answer) => {
-                known.insert(asked.namespace.clone(), answer.thumbprint.clone());
+            Some(ChallengeAnswer { thumbprint, .. }) => {
+                let mut known = self.0.entry(hostname.clone()).or_default();
+                known.insert(namespace.clone(), thumbprint.clone());
             }
             None => {
-                known.remove(&asked.namespace);
+                self.0.remove_if_mut(hostname, |_, known| {
+                    known.remove(namespace);
+                    known.is_empty()
+                });
             }
-        }
-        if known.is_empty() {
-            all.remove(&asked.hostname);
         }
     }
 }
@@ -67,13 +71,7 @@ impl ThumbprintIndex {
 impl Thumbprints for ThumbprintIndex {
     fn of(&self, host: &str) -> Option<Arc<str>> {
         let host = Hostname::parse(host).ok()?;
-        self.0
-            .read()
-            .expect("nobody panics while holding it")
-            .get(&host)?
-            .values()
-            .next_back()
-            .cloned()
+        self.0.get(&host)?.values().next_back().cloned()
     }
 }
 

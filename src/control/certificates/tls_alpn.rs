@@ -4,14 +4,14 @@
 //! Envoy is not reconfigured for a challenge: only the responder knows the names that are being
 //! proven, and presents no certificate for any other name.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use acme::challenge::alpn::{AlpnSolver, ChallengeCertificate, PROTOCOL};
 use acme::failure::{Class, Failure};
 use async_trait::async_trait;
+use dashmap::DashMap;
 use futures::future::join_all;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -43,29 +43,19 @@ const SERVICE: (&str, &str, u16) = ("gatewright", "acme-tls-alpn", 443);
 
 /// The certificates of challenges in progress, by name.
 #[derive(Debug, Default)]
-pub struct TlsAlpnResponder(Mutex<BTreeMap<String, Arc<CertifiedKey>>>);
+pub struct TlsAlpnResponder(DashMap<String, Arc<CertifiedKey>>);
 
 impl TlsAlpnResponder {
     fn of(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        self.0
-            .lock()
-            .expect("nobody panics while holding it")
-            .get(name)
-            .cloned()
+        self.0.get(name).map(|key| key.clone())
     }
 
     fn set(&self, name: &str, key: Arc<CertifiedKey>) {
-        self.0
-            .lock()
-            .expect("nobody panics while holding it")
-            .insert(name.to_owned(), key);
+        self.0.insert(name.to_owned(), key);
     }
 
     fn remove(&self, name: &str) {
-        self.0
-            .lock()
-            .expect("nobody panics while holding it")
-            .remove(name);
+        self.0.remove(name);
     }
 
     /// Serves until `stop`.
@@ -308,7 +298,7 @@ mod tests {
         let address = listener.local_addr().expect("bound");
         let (stopper, stop) = watch::channel(false);
         let serving = tokio::spawn(responder.clone().serve(listener, stop));
-        let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
+        let endpoints = Arc::new(ProxyEndpoints::new(None, std::collections::BTreeMap::new()));
         let alpn_solver = TlsAlpnSolver {
             responder,
             endpoints,
