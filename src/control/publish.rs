@@ -267,8 +267,8 @@ pub fn name(key: &ResourceKey) -> (Kind, String) {
 mod tests {
     use super::*;
     use gatewright_core::model::{
-        Addresses, Cluster, Endpoints, FrontendId, FrontendKind, Hostname, ObjectName, Requests,
-        Scope, VirtualHost, WideHosts,
+        Addresses, ClientAddress, Cluster, Endpoints, FrontendId, FrontendKind, Hostname,
+        ObjectName, Requests, Scope, VirtualHost, WideHosts,
     };
 
     /// Only the route that violates a constraint is replaced, and the rest of its table is sent.
@@ -360,6 +360,7 @@ mod tests {
             addresses: Vec::new(),
             port: 443,
             cdn_id: "".into(),
+            clients: ClientAddress::default(),
             kind: FrontendKind::Http,
         };
         let endpoints = Endpoints {

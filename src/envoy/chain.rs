@@ -22,7 +22,7 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
 use envoy_types::pb::google::protobuf::BoolValue;
 use prost::{Message, Name};
 
-use super::connection_manager::{self, Routes};
+use super::connection_manager::{self, Http, Routes};
 use super::name::keyed;
 use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
@@ -33,12 +33,12 @@ use gatewright_core::model::{
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, edge: &Edge) -> FilterChain {
+pub(super) fn plain(frontend: &FrontendId, http: Http<'_>, edge: &Edge) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
         filters: vec![connection_manager::filter(
             frontend,
-            cdn_id,
+            http,
             Routes::Plain,
             edge,
         )],
@@ -58,7 +58,7 @@ pub(super) fn tcp(frontend: &FrontendId, shares: &[WeightedTarget], edge: &Edge)
 /// A chain of a TLS frontend.
 pub(super) fn tls(
     frontend: &FrontendId,
-    cdn_id: &str,
+    http: Http<'_>,
     name: &ChainName,
     chain: &Chain,
     edge: &Edge,
@@ -73,11 +73,11 @@ pub(super) fn tls(
                 listener: listener.as_ref(),
                 elsewhere,
             };
-            vec![connection_manager::filter(frontend, cdn_id, routes, edge)]
+            vec![connection_manager::filter(frontend, http, routes, edge)]
         }
         Handler::Table(table) => vec![connection_manager::filter(
             frontend,
-            cdn_id,
+            http,
             Routes::Table(table),
             edge,
         )],

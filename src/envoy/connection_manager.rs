@@ -77,17 +77,27 @@ pub(super) enum Routes<'a> {
     Table(&'a TableId),
 }
 
+/// The HTTP settings that all chains of a frontend have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Http<'a> {
+    /// The identifier in `CDN-Loop` of requests that this installation has forwarded.
+    pub(super) cdn_id: &'a str,
+    /// The number of proxies in front whose entries of `X-Forwarded-For` are trusted; with them
+    /// Envoy leaves their `X-Forwarded-Proto`.
+    pub(super) hops: u8,
+}
+
 /// The HTTP connection manager. It is the same for all chains of a frontend except for the routes
 /// and the early header.
 pub(super) fn filter(
     frontend: &FrontendId,
-    cdn_id: &str,
+    http: Http<'_>,
     routes: Routes<'_>,
     edge: &Edge,
 ) -> Filter {
     let http_filters = match routes {
-        Routes::Plain => filters_of_plain_http(frontend, cdn_id),
-        Routes::Scopes { .. } | Routes::Table(_) => http_filters(cdn_id),
+        Routes::Plain => filters_of_plain_http(frontend, http),
+        Routes::Scopes { .. } | Routes::Table(_) => http_filters(http),
     };
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain => {
@@ -161,6 +171,7 @@ pub(super) fn filter(
         // No `server` header and no `via` of our own: neither reveals the software here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
+        xff_num_trusted_hops: http.hops.into(),
         internal_address_config: Some(nobody_is_internal()),
         normalize_path: boolean(true),
         merge_slashes: true,
@@ -250,11 +261,11 @@ fn router() -> HttpFilter {
 
 /// The HTTP filters on plain HTTP. None of them is enabled by a route, since a request may have
 /// none when they are made.
-fn filters_of_plain_http(frontend: &FrontendId, cdn_id: &str) -> Vec<HttpFilter> {
+fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_'>) -> Vec<HttpFilter> {
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
-    let identity = identity_headers::late_filter();
+    let identity = identity_headers::late_filter(http.hops);
     [
-        cdn_loop(cdn_id),
+        cdn_loop(http.cdn_id),
         http_filter(plain_http::FIND, &plain_http::find(frontend)),
         http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
     ]
@@ -272,13 +283,13 @@ fn filters_of_plain_http(frontend: &FrontendId, cdn_id: &str) -> Vec<HttpFilter>
 }
 
 /// The HTTP filters on TLS, which routes configure.
-fn http_filters(cdn_id: &str) -> Vec<HttpFilter> {
-    std::iter::once(cdn_loop(cdn_id))
+fn http_filters(http: Http<'_'>) -> Vec<HttpFilter> {
+    std::iter::once(cdn_loop(http.cdn_id))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
         .chain([http_filter(
             identity_headers::FILTER,
-            &identity_headers::filter(),
+            &identity_headers::filter(http.hops),
         )])
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(
@@ -314,11 +325,18 @@ mod tests {
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
         let Some(ConfigType::TypedConfig(config)) =
-            filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
+            filter(&frontend(port), http(0), routes, &Edge::DEFAULT).config_type
         else {
             panic!("a configuration")
         };
         HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")
+    }
+
+    fn http(hops: u8) -> Http<'static> {
+        Http {
+            cdn_id: "test",
+            hops,
+        }
     }
 
     fn scopes() -> Routes<'static> {

@@ -35,6 +35,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.http.set_filter_state.v3.Config",
     "envoy.extensions.filters.http.stateful_session.v3.StatefulSession",
+    "envoy.extensions.filters.listener.proxy_protocol.v3.ProxyProtocol",
     "envoy.extensions.filters.listener.tls_inspector.v3.TlsInspector",
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
@@ -44,6 +45,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.http.early_header_mutation.header_mutation.v3.HeaderMutation",
     "envoy.extensions.http.stateful_session.cookie.v3.CookieBasedSessionState",
     "envoy.extensions.http.stateful_session.header.v3.HeaderBasedSessionState",
+    "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput",
     "envoy.extensions.matching.common_inputs.network.v3.ServerNameInput",
     "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
     "envoy.extensions.transport_sockets.tls.cert_mappers.sni.v3.SNI",
@@ -54,6 +56,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
     "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
     "google.protobuf.StringValue",
+    "xds.core.v3.CidrRange",
     "xds.type.matcher.v3.Matcher",
 ];
 
@@ -125,24 +128,19 @@ mod tests {
             .expect("the descriptor set")
     }
 
+    fn field(name: &str, number: i32, label: Label, kind: Type, of: &str) -> FieldDescriptorProto {
+        FieldDescriptorProto {
+            name: Some(name.to_owned()),
+            number: Some(number),
+            label: Some(label.into()),
+            r#type: Some(kind.into()),
+            type_name: (!of.is_empty()).then(|| of.to_owned()),
+            ..Default::default()
+        }
+    }
+
     /// Builds `xds/type/matcher/v3/domain.proto`, which the package does not have.
     fn domain_proto() -> FileDescriptorProto {
-        fn field(
-            name: &str,
-            number: i32,
-            label: Label,
-            kind: Type,
-            of: &str,
-        ) -> FieldDescriptorProto {
-            FieldDescriptorProto {
-                name: Some(name.to_owned()),
-                number: Some(number),
-                label: Some(label.into()),
-                r#type: Some(kind.into()),
-                type_name: (!of.is_empty()).then(|| of.to_owned()),
-                ..Default::default()
-            }
-        }
         let matcher = ".xds.type.matcher.v3.ServerNameMatcher.DomainMatcher";
         let domain_matcher = DescriptorProto {
             name: Some("DomainMatcher".to_owned()),
@@ -172,6 +170,44 @@ mod tests {
                     matcher,
                 )],
                 nested_type: vec![domain_matcher],
+                ..Default::default()
+            }],
+            syntax: Some("proto3".to_owned()),
+            ..Default::default()
+        }
+    }
+
+    /// Builds `xds/type/matcher/v3/ip.proto`, which the package does not have.
+    fn ip_proto() -> FileDescriptorProto {
+        let ranges = ".xds.type.matcher.v3.IPMatcher.IPRangeMatcher";
+        let network = ".xds.core.v3.CidrRange";
+        let on_match = ".xds.type.matcher.v3.Matcher.OnMatch";
+        let range_matcher = DescriptorProto {
+            name: Some("IPRangeMatcher".to_owned()),
+            field: vec![
+                field("ranges", 1, Label::Repeated, Type::Message, network),
+                field("on_match", 2, Label::Optional, Type::Message, on_match),
+                field("exclusive", 3, Label::Optional, Type::Bool, ""),
+            ],
+            ..Default::default()
+        };
+        FileDescriptorProto {
+            name: Some("xds/type/matcher/v3/ip.proto".to_owned()),
+            package: Some("xds.type.matcher.v3".to_owned()),
+            dependency: vec![
+                "xds/core/v3/cidr.proto".to_owned(),
+                "xds/type/matcher/v3/matcher.proto".to_owned(),
+            ],
+            message_type: vec![DescriptorProto {
+                name: Some("IPMatcher".to_owned()),
+                field: vec![field(
+                    "range_matchers",
+                    1,
+                    Label::Repeated,
+                    Type::Message,
+                    ranges,
+                )],
+                nested_type: vec![range_matcher],
                 ..Default::default()
             }],
             syntax: Some("proto3".to_owned()),
@@ -274,7 +310,7 @@ mod tests {
             })
         });
         FileDescriptorSet {
-            file: file.chain([domain_proto()]).collect(),
+            file: file.chain([domain_proto(), ip_proto()]).collect(),
         }
     }
 

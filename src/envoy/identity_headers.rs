@@ -2,7 +2,8 @@
 //! trust, and any client can write them: an HTTP filter removes them before anything but the choice
 //! of the route.
 //!
-//! Envoy itself writes `X-Forwarded-For` and `X-Forwarded-Proto`, which stay.
+//! Envoy itself writes `X-Forwarded-For` and `X-Forwarded-Proto`, which stay. Of a trusted proxy
+//! `X-Forwarded-Port` stays as well.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation,
@@ -62,13 +63,17 @@ const PREFIXES: [&str; 4] = [
 /// What Envoy writes of `x-forwarded-*`.
 const WRITTEN: [&str; 2] = ["for", "proto"];
 
-/// The filter.
-pub(super) fn filter() -> Filter {
+/// The same, with what stays of a trusted proxy.
+const TRUSTED: [&str; 3] = ["for", "proto", "port"];
+
+/// The filter behind a number of trusted proxies.
+pub(super) fn filter(hops: u8) -> Filter {
+    let kept: &[&str] = if hops > 0 { &TRUSTED } else { &WRITTEN };
     let names = NAMES.iter().map(|name| Action::Remove((*name).to_owned()));
     let prefixes = PREFIXES.iter().map(|prefix| matched(beginning(prefix)));
     let all = names
         .chain(prefixes)
-        .chain([matched(matching(&forwarded()))]);
+        .chain([matched(matching(&forwarded(kept)))]);
     let request_mutations = all
         .map(|action| HeaderMutation {
             action: Some(action),
@@ -84,9 +89,12 @@ pub(super) fn filter() -> Filter {
 }
 
 /// The filter on plain HTTP, where a virtual host says so when it runs.
-pub(super) fn late_filter() -> ExtensionWithMatcher {
+pub(super) fn late_filter(hops: u8) -> ExtensionWithMatcher {
     ExtensionWithMatcher {
-        extension_config: Some(extension("envoy.filters.http.header_mutation", &filter())),
+        extension_config: Some(extension(
+            "envoy.filters.http.header_mutation",
+            &filter(hops),
+        )),
         xds_matcher: Some(Matcher::default()),
         ..Default::default()
     }
@@ -122,25 +130,38 @@ pub(super) fn keep_late() -> ExtensionWithMatcherPerRoute {
     }
 }
 
-/// A regular expression for the headers `x-forwarded-*` that Envoy does not write.
-fn forwarded() -> String {
-    format!("x-forwarded-(?:{})", other_than(&WRITTEN))
+/// A regular expression for the headers `x-forwarded-*` other than those that are kept.
+fn forwarded(kept: &[&str]) -> String {
+    format!("x-forwarded-(?:{})", other_than(kept))
 }
 
-/// A regular expression for texts other than these words, no two of which begin with the same
-/// letter: RE2 has no negation.
+/// A regular expression for texts other than these words, none of which begins with another one:
+/// RE2 has no negation.
 fn other_than(words: &[&str]) -> String {
-    let first: String = words.iter().map(|word| &word[..1]).collect();
-    let begun = words.iter().flat_map(|word| {
-        let begins = (1..word.len())
-            .map(move |end| format!("{}(?:[^{}].*)?", &word[..end], &word[end..=end]));
-        begins.chain([format!("{word}.+")])
-    });
-    [format!("[^{first}].*")]
-        .into_iter()
-        .chain(begun)
-        .collect::<Vec<_>>()
-        .join("|")
+    let mut all = vec![format!("[^{}].*", letters_after("", words))];
+    for word in words {
+        for end in 1..word.len() {
+            let begun = &word[..end];
+            let other = format!("{begun}(?:[^{}].*)?", letters_after(begun, words));
+            if !all.contains(&other) {
+                all.push(other);
+            }
+        }
+        all.push(format!("{word}.+"));
+    }
+    all.join("|")
+}
+
+/// The letters by which words go on after a beginning that they share.
+fn letters_after(begun: &str, words: &[&str]) -> String {
+    let mut letters = String::new();
+    let rests = words.iter().filter_map(|word| word.strip_prefix(begun));
+    for letter in rests.filter_map(|rest| rest.chars().next()) {
+        if !letters.contains(letter) {
+            letters.push(letter);
+        }
+    }
+    letters
 }
 
 #[cfg(test)]
@@ -149,8 +170,8 @@ mod tests {
 
     #[test]
     fn every_name_of_the_identity_is_removed_unless_envoy_writes_it() {
-        let forwarded =
-            regex::Regex::new(&format!("^(?:{})$", forwarded())).expect("a regular expression");
+        let forwarded = regex::Regex::new(&format!("^(?:{})$", forwarded(&WRITTEN)))
+            .expect("a regular expression");
         fn is_removed(name: &str, forwarded: &regex::Regex) -> bool {
             NAMES.contains(&name)
                 || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -194,6 +215,22 @@ mod tests {
             "x-client-version",
         ] {
             assert!(!is_removed(name, &forwarded), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_port_of_a_trusted_proxy_is_kept_and_nothing_that_looks_like_it() {
+        let removed = regex::Regex::new(&format!("^(?:{})$", forwarded(&TRUSTED)))
+            .expect("a regular expression");
+        for name in ["for", "proto", "port"] {
+            let name = format!("x-forwarded-{name}");
+            assert!(!removed.is_match(&name), "{name}");
+        }
+        for name in [
+            "p", "po", "por", "ports", "pr", "prot", "protocol", "prefix", "pa", "pot", "host",
+        ] {
+            let name = format!("x-forwarded-{name}");
+            assert!(removed.is_match(&name), "{name}");
         }
     }
 }

@@ -5,15 +5,16 @@ use envoy_types::pb::envoy::config::listener::v3::{
 };
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
 
+use super::connection_manager::Http;
 use super::proto::{any, seconds, socket, uint};
-use super::{Edge, ResourceName, chain, limits, sni_matcher, udp};
+use super::{Edge, ResourceName, chain, client_address, limits, sni_matcher, udp};
 use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
 ///
 /// Only its filter chains and its matcher ever change, and Envoy applies such a change in place,
-/// without affecting the connections of unchanged chains. All other fields are constant: a change
-/// there drains all connections.
+/// without affecting the connections of unchanged chains. All other fields are constant, unless the
+/// PROXY protocol begins or ends: a change there drains all connections.
 pub fn listener(frontend: &Frontend) -> Listener {
     listener_within(frontend, &Edge::DEFAULT)
 }
@@ -25,20 +26,25 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         addresses,
         port,
         cdn_id,
+        clients,
         kind,
     } = frontend;
+    let http = Http {
+        cdn_id,
+        hops: clients.hops,
+    };
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
-    let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
+    let (filter_chains, mut filter_chain_matcher, mut listener_filters) = match kind {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
-        FrontendKind::Http => (vec![chain::plain(id, cdn_id, edge)], None, Vec::new()),
+        FrontendKind::Http => (vec![chain::plain(id, http, edge)], None, Vec::new()),
         FrontendKind::Tls {
             chains,
             sni_matcher,
         } => {
             let mut filter_chains: Vec<FilterChain> = chains
                 .iter()
-                .map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge))
+                .map(|(name, chain)| chain::tls(id, http, name, chain, edge))
                 .collect();
             if filter_chains.is_empty() {
                 // Envoy refuses a listener without a chain; the port stays bound and closes its
@@ -52,6 +58,11 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
             )
         }
     };
+    if let Some(proxy_protocol) = &clients.proxy_protocol {
+        filter_chain_matcher =
+            client_address::of_senders(proxy_protocol, filter_chain_matcher, &filter_chains);
+        listener_filters.insert(0, client_address::listener_filter(proxy_protocol));
+    }
     Listener {
         name: frontend.resource_name(),
         address: addresses.next(),
@@ -89,7 +100,7 @@ mod tests {
     use super::*;
     use crate::testdata::{frontend, host};
     use gatewright_core::model::{
-        CertificateSource, Chain, Handler, OtherListeners, Termination, TlsParams,
+        CertificateSource, Chain, ClientAddress, Handler, OtherListeners, Termination, TlsParams,
     };
 
     fn tls(sni_matcher: &[(&str, &str)]) -> Listener {
@@ -118,6 +129,7 @@ mod tests {
             ],
             port: 443,
             cdn_id: "test".into(),
+            clients: ClientAddress::default(),
             kind: FrontendKind::Tls {
                 chains,
                 sni_matcher,
@@ -159,6 +171,7 @@ mod tests {
             addresses,
             port: 443,
             cdn_id: "test".into(),
+            clients: ClientAddress::default(),
             kind,
         });
         assert_eq!(made.filter_chains.len(), 1);
@@ -173,6 +186,7 @@ mod tests {
             addresses,
             port: 443,
             cdn_id: "test".into(),
+            clients: ClientAddress::default(),
             kind: FrontendKind::Http,
         });
         assert_eq!(made.filter_chains.len(), 1);

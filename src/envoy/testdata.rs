@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Frontend, FrontendId,
-    FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners, PathMatch,
-    PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination, Timeouts, TlsParams,
-    WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, ClientAddress, Frontend,
+    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners,
+    PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination, Timeouts,
+    TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -105,6 +105,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
         id: frontend(443),
         port: 443,
         cdn_id: "test".into(),
+        clients: ClientAddress::default(),
         addresses: vec!["127.0.0.1".parse().expect("an address")],
         kind: FrontendKind::Tls {
             chains: [("https".into(), https)].into(),

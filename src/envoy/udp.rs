@@ -41,6 +41,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
         addresses,
         port,
         cdn_id: _,
+        clients: _,
         kind: _,
     } = frontend;
     let mut addresses = addresses
@@ -155,7 +156,8 @@ mod tests {
     use crate::testdata::frontend;
     use gatewright_core::model::ServicePort;
     use gatewright_core::model::{
-        Addresses, Cluster as ModelCluster, Endpoints, FrontendId, FrontendKind, ObjectName,
+        Addresses, ClientAddress, Cluster as ModelCluster, Endpoints, FrontendId, FrontendKind,
+        ObjectName,
     };
 
     fn dns() -> FrontendId {
@@ -190,6 +192,7 @@ mod tests {
                 addresses,
                 port: 53,
                 cdn_id: "test".into(),
+                clients: ClientAddress::default(),
                 kind,
             })
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
-use super::{IsolatedParameters, Meta, ParseError, Selector};
+use super::{ClientAddresses, IsolatedParameters, Meta, ParseError, Selector};
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
@@ -44,6 +44,9 @@ pub struct Parameters {
     /// In a class's parameters: the protocols of ports of the shared fleet. A port that is not
     /// listed has the protocol of its first listener.
     pub ports: Option<Arc<[PortProtocol]>>,
+    /// Whose word is taken for the address of a client. In a class's parameters for its fleet, in a
+    /// Gateway's own for its ports, where these are its own.
+    pub clients: Option<ClientAddresses>,
     /// In a class's parameters: whether Gateways may stand on Services that they name.
     pub named_services: Option<NamedServices>,
     /// In a class's parameters: whether Gateways may be default Gateways.
@@ -409,6 +412,7 @@ mod tests {
             fields,
             [
                 "allowedHostnames",
+                "clients",
                 "defaultGateways",
                 "escapedSlashes",
                 "fleet",

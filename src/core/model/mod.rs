@@ -7,6 +7,7 @@
 mod backend;
 mod backend_tls;
 mod certificate;
+mod client_address;
 mod client_validation;
 mod condition;
 mod external_auth;
@@ -31,6 +32,7 @@ pub use backend::{
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
+pub use client_address::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use external_auth::{AuthProtocol, ExternalAuth};

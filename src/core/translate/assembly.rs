@@ -86,6 +86,7 @@ impl Assembly<'_> {
             addresses,
             port: frontend.port(),
             cdn_id,
+            clients: frontend.clients().clone(),
             kind,
         })
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::client_addresses::clients_of;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::exposure::{made_service, ports_of};
@@ -21,7 +22,7 @@ use super::quotas::Quotas;
 use super::register::Register;
 use super::settings::Settings;
 use crate::inputs::{Address, Gateway};
-use crate::model::{FrontendId, ObjectName, TransportPort};
+use crate::model::{FrontendId, ObjectName, Transport, TransportPort};
 use crate::store::Store;
 
 /// The stage that binds frontends.
@@ -59,8 +60,12 @@ impl Binding<'_> {
         let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> =
             ids.iter().map(|id| socket(id.transport_port())).collect();
+        let clients = clients_of(gateway, self.parents, self.store, self.settings);
         for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
+            if id.transport == Transport::Tcp {
+                frontend.set_clients(&id, clients.at(id.port), dirty);
+            }
             let at = TransportPort {
                 number: port,
                 transport: id.transport,

@@ -73,6 +73,13 @@ pub(super) fn gateway_exposure(
     let [own_said, wide_said] = &said;
     let fleet = said.iter().find_map(|parameters| parameters.fleet);
     let fleet = offered(fleet, settings).map_err(invalid)?;
+    if fleet == Fleet::Shared && own_said.clients.is_some() {
+        return Err(invalid(
+            "spec.infrastructure.parametersRef: spec.clients: all Gateways of fleet Shared have their ports in common: \
+             leave it out, or have the operator set it in the parameters of the GatewayClass"
+                .to_owned(),
+        ));
+    }
     let isolated = isolated(own_said, wide_said).map_err(invalid)?;
     let isolated = if fleet == Fleet::Isolated {
         isolated
@@ -90,6 +97,8 @@ pub(super) fn gateway_exposure(
     let route_hostnames = said
         .iter()
         .find_map(|parameters| parameters.route_hostnames);
+    let clients = said.iter().find_map(|said| said.clients.clone());
+    let clients = clients.unwrap_or_default();
     let [own, wide] = said.map(|parameters| parameters.service);
     if own.name.is_some() {
         named_allowed(&own, fleet, named, &gateway.class).map_err(invalid)?;
@@ -108,6 +117,7 @@ pub(super) fn gateway_exposure(
         route_hostnames,
         allowed_hostnames,
         ports,
+        clients,
         isolated,
     })
 }
@@ -202,7 +212,7 @@ pub(super) fn of_class(
 }
 
 /// The fleet of a choice in parameters, if the installation offers it.
-fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
+pub(super) fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
     match fleet {
         None => Ok(settings.fleet),
         Some(FleetKind::Shared) => Ok(Fleet::Shared),
@@ -423,6 +433,8 @@ pub(super) fn shared_service_ports(
 
 /// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
+    // The class may say something about ports of the shared fleet.
+    dirty.bindings.insert(SHARED.clone());
     let class = name.name.to_string();
     dirty.parents.extend(
         store

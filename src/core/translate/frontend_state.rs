@@ -13,7 +13,8 @@ use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
 use crate::model::{
-    Chain, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost, WeightedTarget,
+    Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost,
+    WeightedTarget,
 };
 
 /// The state of one port of one Gateway, or of the shared fleet.
@@ -50,6 +51,8 @@ pub(super) struct FrontendState {
     addresses: Vec<IpAddr>,
     /// The port to bind.
     port: u16,
+    /// Whose word is taken for the address of a client.
+    clients: ClientAddress,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
@@ -114,6 +117,24 @@ impl FrontendState {
     /// The port to bind.
     pub(super) fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Whose word is taken for the address of a client.
+    pub(super) fn clients(&self) -> &ClientAddress {
+        &self.clients
+    }
+
+    /// Sets whose word is taken for the address of a client; marks the frontend if that changed.
+    pub(super) fn set_clients(
+        &mut self,
+        id: &FrontendId,
+        clients: ClientAddress,
+        dirty: &mut Dirty,
+    ) {
+        if self.clients != clients {
+            self.clients = clients;
+            dirty.frontends.insert(id.clone());
+        }
     }
 
     /// Sets the addresses and port to bind, and returns the former ones.

@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::inputs::{
-    AllowedHostnames, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol, RouteHostnames,
-    ServiceParameters,
+    AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol,
+    RouteHostnames, ServiceParameters,
 };
 use crate::model::{IdentityHeaders, ObjectName};
 
@@ -57,6 +57,8 @@ pub struct GatewayExposure {
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
     /// The protocols of ports of the shared fleet.
     pub ports: Option<Arc<[PortProtocol]>>,
+    /// Whose word is taken for the address of a client, at ports that are its own.
+    pub clients: ClientAddresses,
     /// The parameters of its own Envoys, for fleet Isolated.
     pub isolated: IsolatedParameters,
 }

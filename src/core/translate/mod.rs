@@ -27,6 +27,7 @@ mod challenge;
 mod challenge_answer;
 mod charge;
 mod claims;
+mod client_addresses;
 mod client_certificate;
 mod client_validation;
 mod cluster_targets;

@@ -20,8 +20,8 @@ use super::{
 };
 use crate::channel::Channel;
 use crate::inputs::{
-    Address, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, ListenerSet, Meta,
-    RouteKinds, ServiceParameters, SetKind, TlsMode,
+    Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener,
+    ListenerSet, Meta, RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 
@@ -60,6 +60,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         route_hostnames: None,
         allowed_hostnames: None,
         ports: None,
+        clients: ClientAddresses::default(),
         isolated: IsolatedParameters::default(),
     });
     let (frontend_owner, precedence) = exposure.frontend_owner(gateway);

@@ -33,7 +33,8 @@ use super::statuses::Statuses;
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
 use super::{
-    bind, certificate_condition, default_gateways, exposure, features, fleet, named_service,
+    bind, certificate_condition, client_addresses, default_gateways, exposure, features, fleet,
+    named_service,
 };
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
@@ -85,11 +86,11 @@ impl Report<'_> {
             |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
         let features = fleet.as_ref().map(supported);
         let features = features.unwrap_or_default();
-        let conditions = vec![condition(
-            ConditionType::Accepted,
-            fleet.map(|_| ()),
-            Reason::Accepted,
-        )];
+        let mut accepted = condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted);
+        if let Some(text) = client_addresses::overruled(class, self.store, self.settings) {
+            accepted.message = text;
+        }
+        let conditions = vec![accepted];
         Some(ObjectStatus {
             generation: class.meta.generation,
             body: StatusBody::Class(ClassStatus {

@@ -118,10 +118,12 @@ impl Engine {
             }
             Kind::GatewayClass => {
                 touch_class(&self.store, name, dirty);
+                self.touch_classes(dirty);
                 self.take_grants_of_classes(dirty);
             }
             Kind::GatewayParameters => {
                 touch_parameters(&self.store, name, dirty);
+                self.touch_classes(dirty);
                 self.take_grants_of_classes(dirty);
             }
             Kind::Gateway => touch_parent(ParentKey::Gateway(name.clone()), dirty),
@@ -260,7 +262,7 @@ impl Engine {
         self.touch_classes(dirty);
     }
 
-    /// Marks the statuses of classes, which list features.
+    /// Marks the statuses of classes, which list features, and say where another class decides.
     fn touch_classes(&self, dirty: &mut Dirty) {
         dirty.statuses.extend(
             self.store
