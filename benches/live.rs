@@ -474,6 +474,7 @@ impl Classic {
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
             cdn_id: "bench".into(),
+            clients: Default::default(),
             kind,
         }
     }
@@ -484,6 +485,7 @@ impl Classic {
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
             cdn_id: "bench".into(),
+            clients: Default::default(),
             kind: FrontendKind::Http,
         });
         let hostname = Hostname::any();

@@ -20,6 +20,8 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use crate::loopback;
+
 const BODY_LIMIT: usize = 1024 * 1024;
 const DELAY_LIMIT: Duration = Duration::from_secs(60);
 
@@ -49,13 +51,7 @@ impl Echo {
 
     /// Starts a cleartext backend on a port that another address may have as well.
     pub async fn start_at(name: &str, address: &str, port: u16) -> Result<Self> {
-        if TcpListener::bind((address, 0)).await.is_err() {
-            let added = std::process::Command::new("ip")
-                .args(["address", "add", &format!("{address}/32"), "dev", "lo"])
-                .output();
-            // Another test may have added it already; the bind tells.
-            added.context("running ip: install the package iproute2")?;
-        }
+        loopback::add(address).await?;
         Self::serve(name, (address, port), None)
             .await
             .with_context(|| {

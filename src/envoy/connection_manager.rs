@@ -261,7 +261,7 @@ fn router() -> HttpFilter {
 
 /// The HTTP filters on plain HTTP. None of them is enabled by a route, since a request may have
 /// none when they are made.
-fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_'>) -> Vec<HttpFilter> {
+fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilter> {
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
     let identity = identity_headers::late_filter(http.hops);
     [
@@ -283,7 +283,7 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_'>) -> Vec<HttpFilt
 }
 
 /// The HTTP filters on TLS, which routes configure.
-fn http_filters(http: Http<'_'>) -> Vec<HttpFilter> {
+fn http_filters(http: Http<'_>) -> Vec<HttpFilter> {
     std::iter::once(cdn_loop(http.cdn_id))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.

@@ -1,0 +1,105 @@
+//! HAProxy, from its Debian package: a load balancer that tells the client's address by the PROXY
+//! protocol.
+
+use std::fmt::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use crate::loopback;
+use crate::port::free_port;
+use crate::process::Process;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// The header that it writes before a connection's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    /// None.
+    None,
+    /// The PROXY protocol, version 1.
+    V1,
+    /// The PROXY protocol, version 2.
+    V2,
+}
+
+/// A running HAProxy; killed on drop.
+#[derive(Debug)]
+pub struct HaProxy {
+    _process: Process,
+    addresses: Vec<SocketAddr>,
+}
+
+impl HaProxy {
+    /// The address of this machine that it listens on, which therefore is that of its clients.
+    pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 7, 9);
+
+    /// Starts it with an address for each of these headers and ports of 127.0.0.1. It connects
+    /// there from the address `from`.
+    pub async fn start(from: Ipv4Addr, targets: &[(Header, u16)]) -> Result<Self> {
+        loopback::add(&Self::ADDRESS.to_string()).await?;
+        let dir = tempfile::Builder::new()
+            .prefix("haproxy")
+            .tempdir()
+            .context("making a directory")?;
+        let mut configuration = "global\n  maxconn 64\ndefaults\n  mode tcp\n  timeout connect 10s\n  timeout client 60s\n  \
+                                 timeout server 60s\n"
+            .to_owned();
+        let mut addresses = Vec::new();
+        for (header, port) in targets {
+            let address = SocketAddr::from((Self::ADDRESS, free_port()?));
+            let send = match header {
+                Header::None => "",
+                Header::V1 => "send-proxy",
+                Header::V2 => "send-proxy-v2",
+            };
+            writeln!(
+                configuration,
+                "listen l{}\n  bind {address}\n  server envoy 127.0.0.1:{port} source {from} {send}",
+                addresses.len()
+            )?;
+            addresses.push(address);
+        }
+        let file = dir.path().join("haproxy.cfg");
+        std::fs::write(&file, configuration)?;
+        let arguments = [
+            "-db".to_owned(),
+            "-f".to_owned(),
+            file.display().to_string(),
+        ];
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/haproxy");
+        ensure!(
+            program.exists(),
+            "no haproxy at {}; run: e2e/tools install haproxy",
+            program.display()
+        );
+        let mut process = Process::start(&program, &arguments, dir)?;
+        let deadline = Instant::now() + START_LIMIT;
+        for address in &addresses {
+            while TcpStream::connect(address).await.is_err() {
+                if let Some(status) = process.ended()? {
+                    bail!("HAProxy ended with {status}:\n{}", process.tail());
+                }
+                ensure!(
+                    Instant::now() < deadline,
+                    "HAProxy did not start:\n{}",
+                    process.tail()
+                );
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(Self {
+            _process: process,
+            addresses,
+        })
+    }
+
+    /// The address that leads to a target, by its position.
+    pub fn address(&self, target: usize) -> SocketAddr {
+        self.addresses[target]
+    }
+}
