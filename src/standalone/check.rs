@@ -36,6 +36,8 @@ pub enum Answer {
     Passthrough,
     /// The request for a client certificate, without which nobody is served.
     ClientCertificate,
+    /// None: only load balancers may ask, by the PROXY protocol.
+    LoadBalancersOnly,
 }
 
 impl Answer {
@@ -52,6 +54,7 @@ impl fmt::Display for Answer {
             Answer::Handshake => f.write_str("TLS handshake"),
             Answer::Passthrough => f.write_str("TLS handshake, certificate not checked"),
             Answer::ClientCertificate => f.write_str("client certificate required"),
+            Answer::LoadBalancersOnly => f.write_str("PROXY protocol, not checked"),
         }
     }
 }
@@ -83,6 +86,9 @@ pub enum CheckError {
 /// # Errors
 /// When the host is not served.
 pub async fn check(host: &Host) -> Result<Answer, CheckError> {
+    if host.behind_load_balancer {
+        return Ok(Answer::LoadBalancersOnly);
+    }
     let ip = host
         .addresses
         .first()

@@ -24,7 +24,7 @@ use super::request::IssuerRef;
 use super::settings::Preflight;
 use super::tls_alpn::TlsAlpnResponder;
 use gatewright_core::model::Hostname;
-use gatewright_core::translate::Asked;
+use gatewright_core::translate::{Asked, ServedAt};
 
 /// The time in which an Envoy must answer for a host that was just published.
 pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -67,7 +67,7 @@ pub struct AddressQuery {
     /// Restricts the answer to addresses where the account with this thumbprint answers HTTP-01.
     pub thumbprint: Option<Arc<str>>,
     /// The channel for the answer.
-    pub answer: oneshot::Sender<BTreeSet<IpAddr>>,
+    pub answer: oneshot::Sender<ServedAt>,
 }
 
 /// The name of an issuer, and its account's thumbprint.
@@ -198,13 +198,15 @@ impl ProxyEndpoints {
     }
 
     /// Returns the addresses where Envoys answer for a host with this account, waiting until there
-    /// are any: a certificate may be wanted before its listener exists.
+    /// are any: a certificate may be wanted before its listener exists. There are none where only
+    /// load balancers may ask.
     async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
         let mut pauses = Pauses::new();
         loop {
             let places = self.ask(host, Some(thumbprint.into())).await;
-            if !places.is_empty() || self.places.is_none() || Instant::now() >= until {
-                return places;
+            let is_known = !places.addresses.is_empty() || places.behind_load_balancer;
+            if is_known || self.places.is_none() || Instant::now() >= until {
+                return places.addresses;
             }
             pauses.pause().await;
         }
@@ -212,12 +214,12 @@ impl ProxyEndpoints {
 
     /// Returns the addresses where Envoys serve a host now.
     pub(super) async fn of(&self, host: &str) -> BTreeSet<IpAddr> {
-        self.ask(host, None).await
+        self.ask(host, None).await.addresses
     }
 
-    async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> BTreeSet<IpAddr> {
+    async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> ServedAt {
         let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else {
-            return BTreeSet::new();
+            return ServedAt::default();
         };
         let (answer, answered) = oneshot::channel();
         // The receiver may be shutting down.
@@ -230,7 +232,7 @@ impl ProxyEndpoints {
             .await
             .is_err()
         {
-            return BTreeSet::new();
+            return ServedAt::default();
         }
         answered.await.unwrap_or_default()
     }
@@ -461,9 +463,10 @@ mod tests {
         let (places, mut questions) = mpsc::channel::<AddressQuery>(1);
         let gateway = tokio::spawn(async move {
             while let Some(request) = questions.recv().await {
-                let _ = request
-                    .answer
-                    .send(BTreeSet::from([Ipv4Addr::LOCALHOST.into()]));
+                let _ = request.answer.send(ServedAt {
+                    addresses: BTreeSet::from([Ipv4Addr::LOCALHOST.into()]),
+                    behind_load_balancer: false,
+                });
             }
         });
         let endpoints = Arc::new(ProxyEndpoints::new(Some(places), BTreeMap::new()));

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use super::challenge_answer::{Asked, ChallengeAnswer};
 use super::dirty::Dirty;
+use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::secret_names::SecretNames;
 use crate::model::{
@@ -35,6 +36,15 @@ pub(super) struct ChallengeAnswers {
     tls: Option<ServicePort>,
 }
 
+/// Where Envoys serve a hostname.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedAt {
+    /// The addresses where anybody may ask.
+    pub addresses: BTreeSet<IpAddr>,
+    /// True if it is also served where only load balancers may ask, by the PROXY protocol.
+    pub behind_load_balancer: bool,
+}
+
 /// An answer at a Gateway.
 #[derive(Clone, PartialEq, Eq)]
 struct Placed {
@@ -44,25 +54,44 @@ struct Placed {
 }
 
 impl ChallengeAnswers {
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which
-    /// HTTP-01 challenges for it are answered by the account with that thumbprint.
+    /// Where an exact hostname is served; with a thumbprint only where HTTP-01 challenges for it are
+    /// answered by the account with that thumbprint.
     pub(super) fn addresses_of(
         &self,
         host: &Hostname,
         thumbprint: Option<&str>,
         names: &SecretNames,
         frontends: &Frontends,
-    ) -> BTreeSet<IpAddr> {
-        let is_meant = |gateway: &ObjectName| {
-            thumbprint.is_none_or(|thumbprint| {
-                let placed = self.placed.get(&(host.clone(), gateway.clone()));
-                placed.is_some_and(|placed| *placed.answer.thumbprint == *thumbprint)
-            })
-        };
-        let ids = names.frontends(host).filter(|id| is_meant(&id.gateway));
-        ids.filter_map(|id| frontends.get(id))
-            .flat_map(|frontend| frontend.addresses().iter().copied())
-            .collect()
+    ) -> ServedAt {
+        let mut served = ServedAt::default();
+        for id in names.frontends(host) {
+            // The frontend that is asked: with a thumbprint that of challenges.
+            let asked = match thumbprint {
+                None => id.clone(),
+                Some(thumbprint) => {
+                    let placed = self.placed.get(&(host.clone(), id.gateway.clone()));
+                    let Some(Placed { answer, isolated }) =
+                        placed.filter(|placed| *placed.answer.thumbprint == *thumbprint)
+                    else {
+                        continue;
+                    };
+                    FrontendId {
+                        isolated: *isolated,
+                        ..FrontendId::tcp(id.gateway.clone(), answer.port)
+                    }
+                }
+            };
+            let of_proxies = frontends
+                .get(&asked)
+                .is_some_and(|frontend| frontend.clients().proxy_protocol.is_some());
+            let addresses = frontends.get(id).map(FrontendState::addresses);
+            if of_proxies {
+                served.behind_load_balancer = true;
+            } else {
+                served.addresses.extend(addresses.into_iter().flatten());
+            }
+        }
+        served
     }
 
     /// Sets the TLS-ALPN-01 responder.

@@ -114,6 +114,7 @@ pub use blame::Blame;
 pub use brought_certificates::BroughtCertificate;
 pub use certificate::Served;
 pub use certificate_warning::CertificateWarning;
+pub use challenge::ServedAt;
 pub use challenge_answer::{Asked, ChallengeAnswer};
 pub use client_certificate::ClientCertificate;
 pub use counters::Counters;

@@ -625,7 +625,30 @@ mod tests {
         );
         assert_eq!(told(&mut engine, "zoe", "zoes", &now), Vec::<String>::new());
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        assert_eq!(engine.addresses_of(&host, Some("zoes")).len(), 0);
-        assert_eq!(engine.addresses_of(&host, Some("alices")).len(), 1);
+        assert_eq!(engine.addresses_of(&host, Some("zoes")).addresses.len(), 0);
+        assert_eq!(
+            engine.addresses_of(&host, Some("alices")).addresses.len(),
+            1
+        );
+        // Envoys close connections of others than load balancers on the port of challenges.
+        let proxy = json!({"mode": "Required", "from": ["192.0.2.0/24"]});
+        let parameters = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+            "metadata": {"namespace": "infra", "name": "p"},
+            "spec": {"clients": [{"ports": [80], "proxyProtocol": proxy}]}});
+        let class = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
+            "metadata": {"name": "edge"}, "spec": {"controllerName": "ours", "parametersRef": {"group": "gatewright.io",
+                "kind": "GatewayParameters", "namespace": "infra", "name": "p"}}});
+        engine.apply(
+            [parameters, class]
+                .map(|value| Change::put(Object::parse(value).expect("an object")))
+                .into(),
+            now,
+        );
+        let challenged = engine.addresses_of(&host, Some("alices"));
+        assert!(challenged.addresses.is_empty(), "{challenged:?}");
+        assert!(challenged.behind_load_balancer, "{challenged:?}");
+        let served = engine.addresses_of(&host, None);
+        assert_eq!(served.addresses.len(), 1, "port 443 is open: {served:?}");
+        assert!(!served.behind_load_balancer, "{served:?}");
     }
 }

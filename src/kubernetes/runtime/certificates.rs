@@ -10,7 +10,7 @@ use crate::lease::Term;
 use gatewright_control::certificates::ChallengeAccounts;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
-use gatewright_core::translate::Change;
+use gatewright_core::translate::{Change, ServedAt};
 
 /// Issuance of certificates, and the Secrets that it needs.
 pub(super) struct Certificates {
@@ -150,7 +150,7 @@ impl KubernetesRuntime {
 
     /// Returns the addresses that serve a host: of our Envoys, or of its Gateway's status where
     /// another controller serves it.
-    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
+    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> ServedAt {
         let pipeline = self.live.pipeline();
         let mut all = pipeline.engine().addresses_of(host, thumbprint);
         for tenant in pipeline.tenancy().solved(host) {
@@ -159,7 +159,7 @@ impl KubernetesRuntime {
                 .get(&ObjectKey::new(Kind::Gateway, tenant.clone()));
             let status = gateway.map(|seen| seen.status()).unwrap_or_default();
             let addresses = status["addresses"].as_array().into_iter().flatten();
-            all.extend(
+            all.addresses.extend(
                 addresses.filter_map(|address| address["value"].as_str()?.parse::<IpAddr>().ok()),
             );
         }

@@ -1,7 +1,6 @@
 //! Queries of the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,6 +9,7 @@ use super::super::assembly::Assembly;
 use super::super::blame::{Blame, Blaming};
 use super::super::brought_certificates::BroughtCertificate;
 use super::super::certificate::Served;
+use super::super::challenge::ServedAt;
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;
@@ -253,7 +253,7 @@ impl Engine {
 
     /// The addresses at which an exact hostname is served; with a thumbprint only those at which
     /// HTTP-01 challenges for it are answered by the account with that thumbprint.
-    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> BTreeSet<IpAddr> {
+    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> ServedAt {
         self.certificates.challenges.addresses_of(
             host,
             thumbprint,

@@ -15,6 +15,8 @@ pub struct Host {
     pub frontend: FrontendId,
     /// The addresses that the frontend is bound to.
     pub addresses: Vec<IpAddr>,
+    /// True if only load balancers may ask there, by the PROXY protocol.
+    pub behind_load_balancer: bool,
     /// The protocol.
     pub protocol: Protocol,
     /// The Gateway.
@@ -59,6 +61,7 @@ impl Explainer<'_> {
                         hostname: name,
                         frontend: id.clone(),
                         addresses: frontend.addresses().to_vec(),
+                        behind_load_balancer: frontend.clients().proxy_protocol.is_some(),
                         protocol: *protocol,
                         gateway: gateway.clone(),
                         owner: ObjectName::new(
