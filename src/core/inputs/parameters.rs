@@ -439,6 +439,14 @@ mod tests {
             Object::parse(parse(json!({"routeHostnames": hostnames})))
                 .expect("what the definition lists is understood");
         }
+        let proxy = &schema["clients"]["items"]["properties"]["proxyProtocol"]["properties"];
+        for mode in proxy["mode"]["enum"].as_array().expect("values") {
+            let proxy = json!({"mode": mode, "from": ["192.0.2.0/24"], "anyone": false});
+            Object::parse(parse(
+                json!({"clients": [{"ports": [443], "proxyProtocol": proxy}]}),
+            ))
+            .expect("what the definition lists is understood");
+        }
         for named in schema["namedServices"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"namedServices": named})))
                 .expect("what the definition lists is understood");
