@@ -1,8 +1,9 @@
 //! The address of a client behind load balancers: the PROXY protocol at a listener.
 //!
-//! Envoy's listener filter believes every sender of a header. So the matcher that selects the filter
-//! chain looks at the address of the peer first, which no header changes: a connection of another
-//! sender finds no chain, and is closed before TLS begins and before a backend is connected.
+//! Envoy's listener filter believes every sender of a header. So the matcher that selects the
+//! filter chain looks at the address of the peer first, which no header changes: a connection of
+//! another sender finds no chain, and is closed before TLS begins and before a backend is
+//! connected.
 
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, ListenerFilter, listener_filter};
 use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol as ReadsHeaders;

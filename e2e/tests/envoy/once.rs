@@ -141,3 +141,28 @@ async fn a_certificate_for_another_hostname_does_not_pass() -> Result<()> {
     assert_eq!(code, Some(1), "{text}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn hosts_that_only_load_balancers_reach_are_told_and_not_asked() -> Result<()> {
+    let echo = Echo::start("web").await?;
+    let corporate = TestRoot::new("corporate")?;
+    let clients = ClientCa::new("clients")?;
+    let vault = TlsBackend::start(&corporate.issue("elsewhere.example.net", None)?, None).await?;
+    let own = corporate.issue("own.example.org", None)?;
+    let mut objects = site(&own, &clients, echo.address(), vault.address())?;
+    let mutual = objects[1]["spec"]["listeners"][2]["port"].clone();
+    let proxy = json!({"mode": "Required", "from": ["192.0.2.0/24"]});
+    objects.push(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters", "metadata": {"name": "behind"},
+        "spec": {"clients": [{"ports": [mutual], "proxyProtocol": proxy}]}}));
+    objects[1]["spec"]["infrastructure"] = json!({"parametersRef": {"group": "gatewright.io", "kind": "GatewayParameters",
+        "name": "behind"}});
+    let (code, text) = check(&objects)?;
+    assert!(
+        line(&text, "clients")?.ends_with(" PROXY protocol, not checked"),
+        "{text}"
+    );
+    assert!(line(&text, "own")?.ends_with(" 200"), "{text}");
+    assert_eq!(code, Some(0), "{text}");
+    Ok(())
+}

@@ -54,8 +54,8 @@ struct Placed {
 }
 
 impl ChallengeAnswers {
-    /// Where an exact hostname is served; with a thumbprint only where HTTP-01 challenges for it are
-    /// answered by the account with that thumbprint.
+    /// Where an exact hostname is served; with a thumbprint only where HTTP-01 challenges for it
+    /// are answered by the account with that thumbprint.
     pub(super) fn addresses_of(
         &self,
         host: &Hostname,

@@ -1,5 +1,5 @@
-//! Whose word frontends take for the address of a client: a Gateway's parameters say it for ports of
-//! its own, and those of classes for ports of the shared fleet.
+//! Whose word frontends take for the address of a client: a Gateway's parameters say it for ports
+//! of its own, and those of classes for ports of the shared fleet.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
