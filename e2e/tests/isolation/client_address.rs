@@ -477,7 +477,8 @@ async fn as_many_proxies_are_believed_as_stand_in_front() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn a_mistake_is_told_with_its_field_and_nothing_is_served_with_less_protection() -> Result<()> {
+async fn a_mistake_is_told_with_its_field_and_nothing_is_served_with_less_protection() -> Result<()>
+{
     let site = Site::start(&[]).await?;
     let written = base(&site)?;
     let clients = format!(
