@@ -21,7 +21,7 @@ use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, ask, tell};
+use gatewright_control::{AdminError, Form, StatusAnswer, StatusQuery, ask, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
@@ -42,7 +42,7 @@ const NOBODY_ANSWERS: u8 = 3;
 /// SIGPIPE ends.
 const UNREAD: u8 = 141;
 
-/// The interval of `certs --watch`.
+/// The interval of `certs --watch` and `status --watch`.
 const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -377,23 +377,49 @@ async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T>
 }
 
 async fn status(options: &cli::Status) -> Result<bool> {
-    let list: Value = answer(&socket_of(&options.program)?, "/status").await?;
-    match options.program.output {
-        Output::Yaml => return print(&list, Document::Yaml),
-        Output::Json => return print(&list, Document::Json),
-        Output::Table => {}
+    let mut selection = options.object.clone().unwrap_or_default();
+    if options.namespace.is_some() {
+        selection.namespace.clone_from(&options.namespace);
     }
-    let mut out = io::stdout().lock();
-    out.write_all(status_table::text(&list).as_bytes())?;
-    for note in list["notes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
-        writeln!(out, "NOTE: {note}")?;
+    selection.host.clone_from(&options.host);
+    selection.not_ok = options.not_ok;
+    let form = match options.program.output {
+        Output::Table => Form::Summary,
+        Output::Yaml | Output::Json => Form::Documents,
+    };
+    let query = StatusQuery { selection, form };
+    let socket = socket_of(&options.program)?;
+    let mut shown = None;
+    loop {
+        let reply: Value = answer(&socket, &query.path()).await?;
+        let is_new = shown.as_ref() != Some(&reply);
+        let good = match options.program.output {
+            Output::Table => {
+                let answer = StatusAnswer::deserialize(&reply)?;
+                if is_new {
+                    let text = status_table::text(&answer, &query.selection);
+                    io::stdout().write_all(text.as_bytes())?;
+                }
+                status_table::is_good(&answer, &query.selection)
+            }
+            Output::Yaml | Output::Json => {
+                let how = if options.program.output == Output::Json {
+                    Document::Json
+                } else {
+                    Document::Yaml
+                };
+                if is_new {
+                    print(&reply, how)?;
+                }
+                status_table::is_list_good(&reply, &query.selection)
+            }
+        };
+        if !options.watch {
+            return Ok(good);
+        }
+        shown = Some(reply);
+        tokio::time::sleep(WATCH).await;
     }
-    Ok(true)
 }
 
 async fn certs(options: &cli::Certs) -> Result<bool> {

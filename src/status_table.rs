@@ -1,85 +1,123 @@
-//! The tables of `gatewright status`: a row for each condition, and one for each namespace.
+//! The output of `gatewright status`: what is wrong, counts by kind and cause, and a row for each
+//! namespace.
 
+use gatewright_control::StatusAnswer;
 use gatewright_core::cost::Dimension;
+use gatewright_core::statuses::{ConditionRow, KindCount, Selection, is_ok};
 use serde_json::Value;
 
 use crate::table::table;
 
-/// Returns the table of conditions, and that of quotas where a namespace uses some.
-pub fn text(list: &Value) -> String {
-    let quotas = quota_rows(list);
-    let conditions = table(&rows(list));
-    if quotas.len() > 1 {
-        format!("{conditions}\n{}", table(&quotas))
-    } else {
-        conditions
+/// Returns the text for people.
+pub fn text(answer: &StatusAnswer, selection: &Selection) -> String {
+    let StatusAnswer {
+        summary,
+        quotas,
+        quotas_omitted,
+        notes,
+    } = answer;
+    let mut text = match (summary.objects, summary.not_ok) {
+        (0, _) => "No object with a status is selected.\n".to_owned(),
+        (all, 0) => format!("{} OK.\n", objects(all, "is", "are")),
+        // An object is selected because it is wrong.
+        (_, wrong) if selection.not_ok => format!("{} not OK.\n", objects(wrong, "is", "are")),
+        (all, wrong) => format!("{wrong} of {} not OK.\n", objects(all, "is", "are")),
+    };
+    if !summary.conditions.is_empty() {
+        text.push('\n');
+        text += &table(&condition_rows(&summary.conditions));
     }
-}
-
-/// Returns the rows of a list of objects with their statuses, beginning with the heads of the
-/// columns.
-pub fn rows(list: &Value) -> Vec<[String; 5]> {
-    let mut rows = vec![["OBJECT", "CONDITION", "STATUS", "REASON", "MESSAGE"].map(str::to_owned)];
-    for item in all(&list["items"]) {
-        let namespace = item["metadata"]["namespace"]
-            .as_str()
-            .map(|ns| format!("{ns}/"))
-            .unwrap_or_default();
-        let name = format!(
-            "{} {namespace}{}",
-            string(&item["kind"]).to_lowercase(),
-            string(&item["metadata"]["name"])
+    if summary.omitted > 0 {
+        text += &format!(
+            "... and {} more that are not as desired: gatewright status --not-ok\n",
+            summary.omitted
         );
-        let status = &item["status"];
-        add(name.clone(), &status["conditions"], &mut rows);
-        for listener in all(&status["listeners"]) {
-            add(
-                format!("{name} listener {}", string(&listener["name"])),
-                &listener["conditions"],
-                &mut rows,
-            );
-        }
-        for parent in all(&status["parents"]) {
-            let reference = &parent["parentRef"];
-            let section = reference["sectionName"]
-                .as_str()
-                .map(|section| format!("/{section}"))
-                .unwrap_or_default();
-            add(
-                format!("{name} at {}{section}", string(&reference["name"])),
-                &parent["conditions"],
-                &mut rows,
-            );
-        }
-        for ancestor in all(&status["ancestors"]) {
-            add(
-                format!("{name} at {}", string(&ancestor["ancestorRef"]["name"])),
-                &ancestor["conditions"],
-                &mut rows,
-            );
-        }
     }
-    rows
+    if summary.kinds.len() > 1 || !selection.is_of_objects() && summary.objects > 0 {
+        text.push('\n');
+        text += &table(&kind_rows(&summary.kinds));
+    }
+    if !quotas.is_empty() {
+        text.push('\n');
+        text += &table(&quota_rows(quotas));
+    }
+    if *quotas_omitted > 0 {
+        text += &format!("... and {quotas_omitted} more namespaces: gatewright status -o json\n");
+    }
+    for note in notes {
+        text += &format!("NOTE: {note}\n");
+    }
+    text
 }
 
-fn add(of: String, conditions: &Value, rows: &mut Vec<[String; 5]>) {
-    for c in all(conditions) {
-        rows.push([
-            of.clone(),
-            string(&c["type"]),
-            string(&c["status"]),
-            string(&c["reason"]),
-            string(&c["message"]),
-        ]);
+/// Returns whether nothing is wrong: objects are selected where they are named, each condition is
+/// as desired, and no file is stale.
+pub fn is_good(answer: &StatusAnswer, selection: &Selection) -> bool {
+    is_found(answer.summary.objects, selection)
+        && answer.summary.not_ok == 0
+        && answer.notes.is_empty()
+}
+
+/// Returns the same for a list of documents.
+pub fn is_list_good(list: &Value, selection: &Selection) -> bool {
+    let mut items = all(&list["items"]);
+    is_found(items.clone().count(), selection)
+        && items.all(is_ok)
+        && all(&list["notes"]).next().is_none()
+}
+
+/// Returns whether there are objects of the selection, where it names some.
+fn is_found(objects: usize, selection: &Selection) -> bool {
+    objects > 0 || selection.not_ok || selection.name.is_none() && selection.host.is_none()
+}
+
+/// Returns a number of objects with the verb.
+fn objects(count: usize, one: &str, many: &str) -> String {
+    if count == 1 {
+        format!("1 object {one}")
+    } else {
+        format!("{count} objects {many}")
     }
+}
+
+fn condition_rows(conditions: &[ConditionRow]) -> Vec<[String; 5]> {
+    let heads = ["OBJECT", "CONDITION", "STATUS", "REASON", "MESSAGE"].map(str::to_owned);
+    let rows = conditions.iter().map(|row| {
+        [
+            row.object.clone(),
+            row.condition.clone(),
+            row.status.clone(),
+            row.reason.clone(),
+            row.message.clone(),
+        ]
+    });
+    std::iter::once(heads).chain(rows).collect()
+}
+
+fn kind_rows(kinds: &[KindCount]) -> Vec<[String; 4]> {
+    let heads = ["KIND", "OBJECTS", "NOT OK", "CAUSES"].map(str::to_owned);
+    let rows = kinds.iter().map(|kind| {
+        let causes: Vec<String> = kind
+            .causes
+            .iter()
+            .map(|cause| format!("{} {}: {}", cause.condition, cause.reason, cause.objects))
+            .collect();
+        [
+            kind.kind.clone(),
+            kind.objects.to_string(),
+            kind.not_ok.to_string(),
+            causes.join(", "),
+        ]
+    });
+    std::iter::once(heads).chain(rows).collect()
 }
 
 /// Returns the rows of what namespaces use of their quotas and what they may have, the fullest
 /// first, beginning with the heads of the columns.
-fn quota_rows(list: &Value) -> Vec<[String; 6]> {
+fn quota_rows(quotas: &[Value]) -> Vec<[String; 6]> {
     let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
     std::iter::once(row("NAMESPACE".to_owned(), heads))
-        .chain(all(&list["quotas"]).map(quota_row))
+        .chain(quotas.iter().map(quota_row))
         .collect()
 }
 
@@ -89,7 +127,10 @@ fn quota_row(of: &Value) -> [String; 6] {
         let [used, limit] = ["used", "limit"].map(|field| quota[field].as_u64().unwrap_or(0));
         format!("{}/{}", dimension.number(used), dimension.number(limit))
     });
-    row(string(&of["namespace"]), amounts)
+    row(
+        of["namespace"].as_str().unwrap_or_default().to_owned(),
+        amounts,
+    )
 }
 
 fn row(first: String, others: [String; 5]) -> [String; 6] {
@@ -97,48 +138,58 @@ fn row(first: String, others: [String; 5]) -> [String; 6] {
     [first, a, b, c, d, e]
 }
 
-fn all(list: &Value) -> impl Iterator<Item = &Value> {
+fn all(list: &Value) -> impl Iterator<Item = &Value> + Clone {
     list.as_array().into_iter().flatten()
-}
-
-fn string(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::statuses::{Listed, summary};
     use serde_json::json;
 
     use super::*;
 
-    #[test]
-    fn each_condition_of_an_object_its_listeners_parents_and_ancestors_has_a_row() {
+    fn answer(accepted: &str) -> StatusAnswer {
         let conditions =
-            json!([{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "no"}]);
-        fn object(kind: &str, status: Value) -> Value {
-            json!({"kind": kind, "metadata": {"namespace": "a", "name": "x"}, "status": status})
+            json!([{"type": "Accepted", "status": accepted, "reason": "Reason", "message": "why"}]);
+        let item = json!({"kind": "Gateway", "metadata": {"namespace": "a", "name": "x"},
+            "status": {"conditions": conditions}});
+        StatusAnswer {
+            summary: summary(&[item], Listed::Some),
+            ..StatusAnswer::default()
         }
-        let parent = json!({"name": "edge", "sectionName": "l"});
-        let ancestor = json!({"name": "edge"});
-        let list = json!({"items": [
-            object("Gateway", json!({"conditions": conditions, "listeners": [{"name": "l", "conditions": conditions}]})),
-            object("HTTPRoute", json!({"parents": [{"parentRef": parent, "conditions": conditions}]})),
-            object("BackendTLSPolicy", json!({"ancestors": [{"ancestorRef": ancestor, "conditions": conditions}]})),
-        ]});
-        let rows = rows(&list);
-        let objects: Vec<&str> = rows[1..].iter().map(|row| row[0].as_str()).collect();
-        let expected = [
-            "gateway a/x",
-            "gateway a/x listener l",
-            "httproute a/x at edge/l",
-            "backendtlspolicy a/x at edge",
-        ];
-        assert_eq!(objects, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_first_and_counts_follow() {
+        let everything = Selection::default();
+        let wrong = answer("False");
+        let text = text(&wrong, &everything);
+        let expected = "1 of 1 object is not OK.\n\n\
+            OBJECT       CONDITION  STATUS  REASON  MESSAGE\n\
+            gateway a/x  Accepted   False   Reason  why\n\n\
+            KIND     OBJECTS  NOT OK  CAUSES\n\
+            gateway  1        1       Accepted Reason: 1\n";
+        assert_eq!(text, expected);
+        assert!(!is_good(&wrong, &everything), "it is wrong");
+        assert!(is_good(&answer("True"), &everything), "nothing is");
+    }
+
+    #[test]
+    fn an_object_that_is_not_there_and_a_stale_file_are_wrong() {
+        let none = StatusAnswer::default();
+        assert!(is_good(&none, &Selection::default()), "nothing is served");
+        let one = Selection::of_object("gateway/x").expect("an object");
+        assert!(!is_good(&none, &one), "what is named is not there");
         assert!(
-            rows[1..]
-                .iter()
-                .all(|row| row[1..] == ["Accepted", "False", "Invalid", "no"])
+            !is_list_good(&json!({"items": []}), &one),
+            "in a list neither"
         );
+        let stale = StatusAnswer {
+            notes: vec!["a file is stale".to_owned()],
+            ..answer("True")
+        };
+        assert!(!is_good(&stale, &Selection::default()), "a file is stale");
     }
 
     #[test]
@@ -148,7 +199,7 @@ mod tests {
         }
         let quotas = json!({"envoy_bytes": quota((3 << 20) / 2, 256 << 20), "program_bytes": quota(1, 128 << 20),
             "clusters": quota(7, 4000), "filter_chains": quota(0, 64), "record_bytes": quota(2048, 4 << 20)});
-        let rows = quota_rows(&json!({"quotas": [{"namespace": "shop", "quotas": quotas}]}));
+        let rows = quota_rows(&[json!({"namespace": "shop", "quotas": quotas})]);
         let expected = ["shop", "1.5/256", "0.1/128", "7/4000", "0/64", "2/4096"];
         assert_eq!(rows[1], expected, "a row of a namespace");
         assert_eq!(rows[0][1], "ENVOY MIB", "the head of a column");

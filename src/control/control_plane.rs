@@ -21,6 +21,7 @@ use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
+use crate::status_query::StatusQuery;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
 use gatewright_core::model::{Hostname, ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
@@ -522,8 +523,8 @@ impl ControlPlane {
         }
     }
 
-    /// Returns every status as it would be written now.
-    pub fn statuses(&mut self, now: Timestamp) -> Value {
+    /// Returns statuses as they would be written now.
+    pub fn statuses(&mut self, query: &StatusQuery, now: Timestamp) -> Value {
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
         let progress = self.progress();
@@ -536,9 +537,8 @@ impl ControlPlane {
             now,
             since: RefCell::new(&mut self.since),
         };
-        let items = documents(&self.pipeline, &clock);
-        let quotas = quotas::document(self.pipeline.quota_uses());
-        json!({"apiVersion": "v1", "kind": "List", "items": items, "quotas": quotas})
+        let items = documents(&self.pipeline, &clock, &query.selection);
+        query.answer(items, self.pipeline.quota_uses())
     }
 
     /// Returns the state of each Envoy, as JSON.
@@ -646,7 +646,6 @@ mod complaints;
 mod explain;
 mod own_views;
 mod owners;
-mod quotas;
 mod refusal_log;
 mod refusals;
 mod refused_certificates;

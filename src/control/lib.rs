@@ -30,10 +30,12 @@ mod probes;
 pub mod programmed;
 pub mod publish;
 pub mod server_tls;
+mod status_query;
 pub mod tasks;
 mod tenants;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
 pub use control_plane::{ControlPlane, Effects};
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
+pub use status_query::{Form, StatusAnswer, StatusQuery};
 pub use tenants::{losers, tenants};

@@ -226,8 +226,8 @@ impl StandaloneRuntime {
         let text = match ask.what {
             AdminQuery::Owners => self.live.owners().to_string(),
             AdminQuery::Release(what) => self.release(&what)?,
-            AdminQuery::Status => {
-                let mut list = self.live.statuses(Timestamp::now());
+            AdminQuery::Status(query) => {
+                let mut list = self.live.statuses(&query, Timestamp::now());
                 list["notes"] = stale.iter().map(Stale::to_string).collect();
                 list.to_string()
             }
