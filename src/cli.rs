@@ -9,6 +9,7 @@ mod drain;
 mod envoy_identity;
 mod envoy_process;
 mod envoys;
+mod history;
 mod images;
 mod keeping;
 mod log;
@@ -32,6 +33,7 @@ pub use drain::Drain;
 pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use envoys::{Envoys, EnvoysVerb};
+pub use history::History;
 pub use images::Images;
 pub use keeping::Keeping;
 pub use log::{Log, LogFormat};
@@ -85,6 +87,9 @@ pub enum Command {
     /// error, and the rest of the CA's rate limits; `explain` shows the certificate of a listener's
     /// certificateRefs
     Certs(Certs),
+    /// Print what changed: when, by whom, the hostnames that it touched, and how long each Envoy
+    /// took
+    History(History),
     /// Print the owners of hostnames on shared addresses, or release a hostname
     Claims(Claims),
     /// Print the connected Envoys, or revoke the access of one
@@ -156,8 +161,8 @@ pub struct Status {
     /// Namespace of the objects
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Hostname: print every condition of the Gateways, ListenerSets and routes that name it, also by a
-    /// wildcard
+    /// Hostname: print every condition of the Gateways, ListenerSets and routes that name it, also
+    /// by a wildcard
     #[arg(long, value_name = "HOSTNAME", value_parser = Hostname::parse)]
     pub host: Option<Hostname>,
     /// Print only conditions that are not as desired, each of them

@@ -595,6 +595,9 @@ fn answer(
             let live = runtime.live();
             live.statuses(&query, Timestamp::now()).to_string()
         }
+        AdminQuery::History(query) => {
+            serde_json::to_string(&runtime.live().history(&query)).expect("strings and numbers")
+        }
         AdminQuery::Explain(question) => {
             serde_json::to_string(&runtime.explain(&question, term)).expect("strings and booleans")
         }

@@ -8,26 +8,27 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
+use gatewright::answer::{WATCH, answer, print, socket_of};
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
+use gatewright::history_command;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
-use gatewright::status_table;
+use gatewright::status_command;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, Form, StatusAnswer, StatusQuery, ask, tell};
+use gatewright_control::{AdminError, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,9 +42,6 @@ const NOBODY_ANSWERS: u8 = 3;
 /// The exit status if the reader of the output has ended, as a shell reports it for a program that
 /// SIGPIPE ends.
 const UNREAD: u8 = 141;
-
-/// The interval of `certs --watch` and `status --watch`.
-const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with status 2.
@@ -89,8 +87,9 @@ fn perform(command: Command) -> Result<bool> {
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
-        Command::Status(options) => runtime()?.block_on(status(&options)),
+        Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
+        Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
@@ -149,15 +148,6 @@ fn perform(command: Command) -> Result<bool> {
             Ok(true)
         }
     }
-}
-
-fn print(value: &Value, how: Document) -> Result<bool> {
-    let text = match how {
-        Document::Yaml => serde_yaml_ng::to_string(value)?,
-        Document::Json => serde_json::to_string_pretty(value)? + "\n",
-    };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(true)
 }
 
 /// Reads the manifests of a file, a directory or standard input, with the problems of those that
@@ -355,71 +345,6 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         options.output,
     )?;
     Ok(translation.ok && problems.is_empty())
-}
-
-/// Returns the path of the admin socket of the running program.
-fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
-    match &program.admin {
-        Some(admin) => Ok(admin.clone()),
-        None => Ok(run::state_dir(&program.state())?.join("admin.sock")),
-    }
-}
-
-/// Sends a query to the running program, and parses the answer.
-async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
-    let text = ask(socket, question).await?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} sends an unexpected answer: is it a gatewright of another version?",
-            socket.display()
-        )
-    })
-}
-
-async fn status(options: &cli::Status) -> Result<bool> {
-    let mut selection = options.object.clone().unwrap_or_default();
-    if options.namespace.is_some() {
-        selection.namespace.clone_from(&options.namespace);
-    }
-    selection.host.clone_from(&options.host);
-    selection.not_ok = options.not_ok;
-    let form = match options.program.output {
-        Output::Table => Form::Summary,
-        Output::Yaml | Output::Json => Form::Documents,
-    };
-    let query = StatusQuery { selection, form };
-    let socket = socket_of(&options.program)?;
-    let mut shown = None;
-    loop {
-        let reply: Value = answer(&socket, &query.path()).await?;
-        let is_new = shown.as_ref() != Some(&reply);
-        let good = match options.program.output {
-            Output::Table => {
-                let answer = StatusAnswer::deserialize(&reply)?;
-                if is_new {
-                    let text = status_table::text(&answer, &query.selection);
-                    io::stdout().write_all(text.as_bytes())?;
-                }
-                status_table::is_good(&answer, &query.selection)
-            }
-            Output::Yaml | Output::Json => {
-                let how = if options.program.output == Output::Json {
-                    Document::Json
-                } else {
-                    Document::Yaml
-                };
-                if is_new {
-                    print(&reply, how)?;
-                }
-                status_table::is_list_good(&reply, &query.selection)
-            }
-        };
-        if !options.watch {
-            return Ok(good);
-        }
-        shown = Some(reply);
-        tokio::time::sleep(WATCH).await;
-    }
 }
 
 async fn certs(options: &cli::Certs) -> Result<bool> {

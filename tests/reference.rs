@@ -192,8 +192,15 @@ fn metrics() {
     let replica = gatewright_kubernetes::metrics::described();
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
-    let others: Vec<Box<dyn Collector>> =
-        vec![certificates, manifests, replica, answers, last_good];
+    let propagation = Box::new(gatewright_control::propagation::Propagation::default());
+    let others: Vec<Box<dyn Collector>> = vec![
+        certificates,
+        manifests,
+        replica,
+        answers,
+        last_good,
+        propagation,
+    ];
     let next = Some(std::time::SystemTime::UNIX_EPOCH);
     let ends = CertificateEnds {
         next,

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
+use crate::history::{self, HistoryQuery};
 use crate::status_query::{Parameters, StatusQuery};
 use gatewright_core::translate::{Ownable, Question};
 
@@ -41,6 +42,8 @@ pub struct AdminRequest {
 pub enum AdminQuery {
     /// Statuses, in JSON.
     Status(StatusQuery),
+    /// What changed, in JSON.
+    History(HistoryQuery),
     /// The chain for a URL, in JSON.
     Explain(Question),
     /// The state of each Envoy, in JSON.
@@ -139,6 +142,7 @@ pub async fn serve(
         .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
+        .route("/history", get(history))
         .route(
             "/owners",
             get(|State(asks): State<Asks>| async move {
@@ -235,6 +239,11 @@ async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Re
         Ok(query) => typed(JSON, put(&asks, AdminQuery::Status(query)).await),
         Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
     }
+}
+
+async fn history(State(asks): State<Asks>, Query(asked): Query<history::Parameters>) -> Response {
+    let query = AdminQuery::History(asked.into());
+    typed(JSON, put(&asks, query).await)
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {

@@ -112,8 +112,8 @@ fn kind_of(text: &str) -> Result<Kind, String> {
     let wanted = text.to_lowercase();
     let found = WITH_STATUS.into_iter().find(|kind| {
         let singular = kind.as_str().to_lowercase();
-        let plural = match singular.strip_suffix('y') {
-            Some(head) => format!("{head}ies"),
+        let plural = match singular.strip_suffix("cy") {
+            Some(head) => format!("{head}cies"),
             None if singular.ends_with('s') => format!("{singular}es"),
             None => format!("{singular}s"),
         };
@@ -225,6 +225,8 @@ mod tests {
         let all = Selection::of_object("HTTPRoutes").expect("a kind");
         assert_eq!(all.kind, Some(Kind::HTTPRoute), "the plural, in any case");
         assert_eq!(all.name, None, "all of the kind");
+        let gateways = Selection::of_object("gateways").expect("a kind");
+        assert_eq!(gateways.kind, Some(Kind::Gateway), "a plural in s");
         let one = Selection::of_object("backendtlspolicies/a/x").expect("an object");
         assert_eq!(one.kind, Some(Kind::BackendTLSPolicy), "the kind is read");
         assert_eq!(one.namespace.as_deref(), Some("a"), "the namespace is read");

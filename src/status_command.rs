@@ -1,15 +1,71 @@
-//! The output of `gatewright status`: what is wrong, counts by kind and cause, and a row for each
-//! namespace.
+//! `gatewright status`: what is wrong, counts by kind and cause, and a row for each namespace.
 
-use gatewright_control::StatusAnswer;
+use std::io::{self, Write};
+
+use anyhow::Result;
+use gatewright_control::{Form, StatusAnswer, StatusQuery};
 use gatewright_core::cost::Dimension;
 use gatewright_core::statuses::{ConditionRow, KindCount, Selection, is_ok};
+use serde::Deserialize;
 use serde_json::Value;
+use tokio::time::sleep;
 
+use crate::answer::{WATCH, answer, print, socket_of};
+use crate::cli::{self, Document, Output};
 use crate::table::table;
 
+/// Prints statuses. Returns whether nothing is wrong.
+///
+/// # Errors
+/// When no program answers, or the output cannot be written.
+pub async fn run(options: &cli::Status) -> Result<bool> {
+    let mut selection = options.object.clone().unwrap_or_default();
+    if options.namespace.is_some() {
+        selection.namespace.clone_from(&options.namespace);
+    }
+    selection.host.clone_from(&options.host);
+    selection.not_ok = options.not_ok;
+    let form = match options.program.output {
+        Output::Table => Form::Summary,
+        Output::Yaml | Output::Json => Form::Documents,
+    };
+    let query = StatusQuery { selection, form };
+    let socket = socket_of(&options.program)?;
+    let mut shown = None;
+    loop {
+        let reply: Value = answer(&socket, &query.path()).await?;
+        let is_new = shown.as_ref() != Some(&reply);
+        let good = match options.program.output {
+            Output::Table => {
+                let answer = StatusAnswer::deserialize(&reply)?;
+                if is_new {
+                    let text = text(&answer, &query.selection);
+                    io::stdout().write_all(text.as_bytes())?;
+                }
+                is_good(&answer, &query.selection)
+            }
+            Output::Yaml | Output::Json => {
+                let how = if options.program.output == Output::Json {
+                    Document::Json
+                } else {
+                    Document::Yaml
+                };
+                if is_new {
+                    print(&reply, how)?;
+                }
+                is_list_good(&reply, &query.selection)
+            }
+        };
+        if !options.watch {
+            return Ok(good);
+        }
+        shown = Some(reply);
+        sleep(WATCH).await;
+    }
+}
+
 /// Returns the text for people.
-pub fn text(answer: &StatusAnswer, selection: &Selection) -> String {
+fn text(answer: &StatusAnswer, selection: &Selection) -> String {
     let StatusAnswer {
         summary,
         quotas,
@@ -52,14 +108,14 @@ pub fn text(answer: &StatusAnswer, selection: &Selection) -> String {
 
 /// Returns whether nothing is wrong: objects are selected where they are named, each condition is
 /// as desired, and no file is stale.
-pub fn is_good(answer: &StatusAnswer, selection: &Selection) -> bool {
+fn is_good(answer: &StatusAnswer, selection: &Selection) -> bool {
     is_found(answer.summary.objects, selection)
         && answer.summary.not_ok == 0
         && answer.notes.is_empty()
 }
 
 /// Returns the same for a list of documents.
-pub fn is_list_good(list: &Value, selection: &Selection) -> bool {
+fn is_list_good(list: &Value, selection: &Selection) -> bool {
     let mut items = all(&list["items"]);
     is_found(items.clone().count(), selection)
         && items.all(is_ok)
