@@ -147,14 +147,16 @@ fn conditions() {
         .collect();
     let mut body = format!(
         "# Conditions\n\nThe types of conditions are {}. `kubectl get -o yaml`, `gatewright status` and `gatewright explain` show \
-         them; the message of a condition names the object, the field and the value. Reasons:\n\n\
+         them; the message of a condition names the object, the field and the value. Reasons, which Events have as well \
+         (beside those of [kubernetes.md](../kubernetes.md#events)):\n\n\
          | Reason | Meaning | What to do |\n| --- | --- | --- |\n",
         kinds.join(", ")
     );
     for reason in Reason::ALL {
         writeln!(
             body,
-            "| `{}` | {} | {} |",
+            "| <a id=\"{}\"></a>`{}` | {} | {} |",
+            reason.as_str().to_lowercase(),
             reason.as_str(),
             reason.meaning(),
             reason.remedy()

@@ -87,7 +87,7 @@ fn places(status: &Value) -> Vec<(String, &Value)> {
 
 /// True if a condition has the desired status. A type that translation does not know, as `Ready`
 /// of tenancy, is desired to be true.
-fn is_desired(condition: &Value) -> bool {
+pub fn is_desired(condition: &Value) -> bool {
     let name = string(&condition["type"]);
     let is_true = condition["status"] == "True";
     ConditionType::ALL
