@@ -23,6 +23,11 @@ use xds::Generation;
 /// The maximum number of objects whose arrival is remembered until they are applied.
 const ARRIVALS: usize = 100_000;
 
+/// The time after which an object that is not applied was dropped.
+const DROPPED: Duration = Duration::from_secs(600);
+/// The maximum number of pairs of a host and a hostname of an object that are compared.
+const COMPARED: usize = 1 << 20;
+
 /// The history, the histogram, and the objects that have arrived.
 #[derive(Default)]
 pub(super) struct Recorder {
@@ -44,7 +49,9 @@ struct Group {
     namespace: Arc<str>,
     /// The arrival of the first.
     arrived: Duration,
+    /// At most [`NAMED`].
     objects: Vec<ChangedObject>,
+    more_objects: usize,
     /// The hostnames of the objects, before and after.
     hostnames: Vec<Hostname>,
 }
@@ -65,9 +72,11 @@ pub(super) struct Recorded {
 }
 
 impl Recorder {
-    /// Notes that an object has arrived. What is noted first counts until it is applied.
+    /// Notes that an object has arrived. What is noted first counts until it is applied; what is
+    /// not applied for long was dropped on its way.
     pub(super) fn arrived(&mut self, key: ObjectKey, author: Author, at: Duration) {
-        if let Some(earlier) = self.arrivals.get_mut(&key) {
+        let earlier = self.arrivals.get_mut(&key);
+        if let Some(earlier) = earlier.filter(|earlier| at < earlier.at + DROPPED) {
             earlier.author = author;
         } else if self.arrivals.len() < ARRIVALS {
             self.arrivals.insert(key, Arrival { at, author });
@@ -103,6 +112,7 @@ impl Recorder {
                     namespace,
                     arrived: at,
                     objects: Vec::new(),
+                    more_objects: 0,
                     hostnames: Vec::new(),
                 });
             let Arrival { at, author } = arrival.unwrap_or(Arrival {
@@ -110,11 +120,18 @@ impl Recorder {
                 author: Author::default(),
             });
             group.arrived = group.arrived.min(at);
-            group.objects.push(ChangedObject {
-                object: text(change),
-                author,
-            });
-            group.hostnames.extend(hostnames(change, store));
+            if group.objects.len() == NAMED {
+                group.more_objects += 1;
+            } else {
+                group.objects.push(ChangedObject {
+                    object: text(change),
+                    author,
+                });
+            }
+            // The first state is of all hosts.
+            if !is_start {
+                group.hostnames.extend(hostnames(change, store));
+            }
         }
         if changes.is_empty() {
             let group = Group {
@@ -125,6 +142,7 @@ impl Recorder {
                     object: "validity of certificates".to_owned(),
                     author: Author::default(),
                 }],
+                more_objects: 0,
                 hostnames: Vec::new(),
             };
             groups.insert((group.kind, group.namespace.clone()), group);
@@ -146,9 +164,8 @@ impl Recorder {
             let at = noted.now.checked_sub(queued).unwrap_or(noted.now);
             let at = Timestamp::try_from(at).unwrap_or_default();
             let mut entry = HistoryEntry::new(group.namespace, group.kind, at);
-            for object in group.objects {
-                entry.add(object);
-            }
+            entry.objects = group.objects;
+            entry.more_objects = group.more_objects;
             let touched = touched(hosts, &group.hostnames, together == 0);
             entry.more_hosts = touched.len().saturating_sub(NAMED);
             entry.hosts = touched.into_iter().take(NAMED).collect();
@@ -231,6 +248,11 @@ fn times(acknowledged: &BTreeMap<Arc<str>, Duration>, arrived: Duration) -> Vec<
 /// hosts share a resource, only their own. Objects without hostnames may have touched all of them,
 /// as may the only objects of a step.
 fn touched(hosts: &[String], own: &[Hostname], is_alone: bool) -> BTreeSet<String> {
+    let own = if hosts.len() * own.len() > COMPARED {
+        &[]
+    } else {
+        own
+    };
     let mut all = BTreeSet::new();
     for host in hosts {
         let mut is_own = false;

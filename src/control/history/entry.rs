@@ -120,15 +120,6 @@ impl HistoryEntry {
         }
     }
 
-    /// Adds an object, or counts it.
-    pub(crate) fn add(&mut self, object: ChangedObject) {
-        if self.objects.len() < NAMED {
-            self.objects.push(object);
-        } else {
-            self.more_objects += 1;
-        }
-    }
-
     /// Returns about how many bytes the change takes.
     pub(crate) fn bytes(&self) -> usize {
         fn of_object(object: &ChangedObject) -> usize {

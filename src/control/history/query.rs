@@ -158,10 +158,10 @@ mod tests {
     fn entry(object: &str, hosts: &[&str]) -> HistoryEntry {
         let at = Timestamp::from_second(1_000).expect("a time");
         let mut entry = HistoryEntry::new("a".into(), ChangeKind::Route, at);
-        entry.add(ChangedObject {
+        entry.objects = vec![ChangedObject {
             object: object.to_owned(),
             author: Author::default(),
-        });
+        }];
         entry.hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
         entry
     }
