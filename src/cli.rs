@@ -9,6 +9,7 @@ mod drain;
 mod envoy_identity;
 mod envoy_process;
 mod envoys;
+mod history;
 mod images;
 mod keeping;
 mod log;
@@ -20,6 +21,8 @@ mod standalone;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use gatewright_core::model::Hostname;
+use gatewright_core::statuses::Selection;
 
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
@@ -30,6 +33,7 @@ pub use drain::Drain;
 pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use envoys::{Envoys, EnvoysVerb};
+pub use history::History;
 pub use images::Images;
 pub use keeping::Keeping;
 pub use log::{Log, LogFormat};
@@ -53,7 +57,7 @@ Examples:
   gatewright standalone ./manifests       watch and serve a directory of manifests
   gatewright translate ./manifests        print the Envoy resources, without a running program
   gatewright lint ./manifests             print problems: refused objects, lost hostnames
-  gatewright status                       print the conditions of every object
+  gatewright status                       print what is wrong, and counts of all objects
   gatewright explain https://shop.example.org:8443/cart
 
 Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line,
@@ -76,12 +80,16 @@ pub enum Command {
     Lint(Lint),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
-    /// Print the conditions of every object, as the running program would write them to Kubernetes
+    /// Print the conditions of objects, as the running program would write them to Kubernetes: what
+    /// is wrong first, then counts by kind and cause; exit 1 while something is wrong
     Status(Status),
     /// Print every certificate that an issuer issues: issuer, expiry, next step and its time, last
     /// error, and the rest of the CA's rate limits; `explain` shows the certificate of a listener's
     /// certificateRefs
     Certs(Certs),
+    /// Print what changed: when, by whom, the hostnames that it touched, and how long each Envoy
+    /// took
+    History(History),
     /// Print the owners of hostnames on shared addresses, or release a hostname
     Claims(Claims),
     /// Print the connected Envoys, or revoke the access of one
@@ -138,7 +146,31 @@ pub struct State {
 
 /// `status`
 #[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Examples:
+  gatewright status                            what is wrong, and counts of all objects
+  gatewright status httproute/shop -n team-a   every condition of a route
+  gatewright status --host shop.example.org    every condition of what serves a hostname
+  gatewright status --not-ok -o json           the whole statuses of objects that are not OK
+Exit status: 0 every condition of the objects is as desired; 1 one is not, a file is stale, or no object is selected; \
+3 no running program answers.")]
 pub struct Status {
+    /// Kind of objects, or kind and name of one: print every condition of them
+    #[arg(value_name = "KIND[/NAME]", value_parser = Selection::of_object)]
+    pub object: Option<Selection>,
+    /// Namespace of the objects
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Hostname: print every condition of the Gateways, ListenerSets and routes that name it, also
+    /// by a wildcard
+    #[arg(long, value_name = "HOSTNAME", value_parser = Hostname::parse)]
+    pub host: Option<Hostname>,
+    /// Print only conditions that are not as desired, each of them
+    #[arg(long)]
+    pub not_ok: bool,
+    /// Print again after every change, until interrupted
+    #[arg(long)]
+    pub watch: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,

@@ -591,7 +591,13 @@ fn answer(
     term: Term,
 ) {
     let text = match ask.what {
-        AdminQuery::Status => runtime.live().statuses(Timestamp::now()).to_string(),
+        AdminQuery::Status(query) => {
+            let live = runtime.live();
+            live.statuses(&query, Timestamp::now()).to_string()
+        }
+        AdminQuery::History(query) => {
+            serde_json::to_string(&runtime.live().history(&query)).expect("strings and numbers")
+        }
         AdminQuery::Explain(question) => {
             serde_json::to_string(&runtime.explain(&question, term)).expect("strings and booleans")
         }

@@ -4,6 +4,7 @@
 //! This crate is the program: its command line, the two runtimes (a directory, a cluster), and the
 //! offline commands.
 
+pub mod answer;
 pub mod cli;
 pub mod configuration;
 pub mod configuration_command;
@@ -11,6 +12,7 @@ mod connection_pressure;
 pub mod controller;
 pub mod drain;
 pub mod envoy_identity;
+pub mod history_command;
 pub mod images;
 pub mod lint;
 pub mod logging;
@@ -20,7 +22,7 @@ pub mod offline;
 mod replace;
 pub mod run;
 pub mod standalone;
-pub mod status_table;
+pub mod status_command;
 pub mod table;
 mod tasks;
 

@@ -8,26 +8,27 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
+use gatewright::answer::{WATCH, answer, print, socket_of};
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
+use gatewright::history_command;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::run;
-use gatewright::status_table;
+use gatewright::status_command;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_identity};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, ask, tell};
+use gatewright_control::{AdminError, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Settings, Unlisted};
 use gatewright_envoy::Admin;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -41,9 +42,6 @@ const NOBODY_ANSWERS: u8 = 3;
 /// The exit status if the reader of the output has ended, as a shell reports it for a program that
 /// SIGPIPE ends.
 const UNREAD: u8 = 141;
-
-/// The interval of `certs --watch`.
-const WATCH: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with status 2.
@@ -89,8 +87,9 @@ fn perform(command: Command) -> Result<bool> {
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
-        Command::Status(options) => runtime()?.block_on(status(&options)),
+        Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
+        Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
@@ -149,15 +148,6 @@ fn perform(command: Command) -> Result<bool> {
             Ok(true)
         }
     }
-}
-
-fn print(value: &Value, how: Document) -> Result<bool> {
-    let text = match how {
-        Document::Yaml => serde_yaml_ng::to_string(value)?,
-        Document::Json => serde_json::to_string_pretty(value)? + "\n",
-    };
-    io::stdout().write_all(text.as_bytes())?;
-    Ok(true)
 }
 
 /// Reads the manifests of a file, a directory or standard input, with the problems of those that
@@ -355,45 +345,6 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         options.output,
     )?;
     Ok(translation.ok && problems.is_empty())
-}
-
-/// Returns the path of the admin socket of the running program.
-fn socket_of(program: &cli::RunningProgram) -> Result<PathBuf> {
-    match &program.admin {
-        Some(admin) => Ok(admin.clone()),
-        None => Ok(run::state_dir(&program.state())?.join("admin.sock")),
-    }
-}
-
-/// Sends a query to the running program, and parses the answer.
-async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
-    let text = ask(socket, question).await?;
-    serde_json::from_str(&text).with_context(|| {
-        format!(
-            "{} sends an unexpected answer: is it a gatewright of another version?",
-            socket.display()
-        )
-    })
-}
-
-async fn status(options: &cli::Status) -> Result<bool> {
-    let list: Value = answer(&socket_of(&options.program)?, "/status").await?;
-    match options.program.output {
-        Output::Yaml => return print(&list, Document::Yaml),
-        Output::Json => return print(&list, Document::Json),
-        Output::Table => {}
-    }
-    let mut out = io::stdout().lock();
-    out.write_all(status_table::text(&list).as_bytes())?;
-    for note in list["notes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-    {
-        writeln!(out, "NOTE: {note}")?;
-    }
-    Ok(true)
 }
 
 async fn certs(options: &cli::Certs) -> Result<bool> {

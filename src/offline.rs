@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use gatewright_core::inputs::{ExternalTrafficPolicy, Object, ObjectKey, SliceEndpoint};
 use gatewright_core::model::{Hostname, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
-use gatewright_core::statuses::{Context, documents};
+use gatewright_core::statuses::{Context, Selection, documents};
 use gatewright_core::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Patch};
 use gatewright_core::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
 use gatewright_core::wanted::{Issuer, Solver, WantedCertificate};
@@ -60,7 +60,7 @@ pub fn translate(
         .flatten()
         .map(render)
         .collect::<Result<_, _>>()?;
-    let statuses = documents(&pipeline, &context);
+    let statuses = documents(&pipeline, &context, &Selection::default());
     let own = pipeline
         .engine()
         .wants()

@@ -54,6 +54,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
     let last_good = gatewright::controller::described();
+    let propagation = Box::new(gatewright_control::propagation::Propagation::default());
     let ends = CertificateEnds {
         next: Some(SystemTime::UNIX_EPOCH),
         ..CertificateEnds::default()
@@ -65,7 +66,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     let shown = text(
         program,
         &xds::Cache::new(),
-        vec![certificates, replica, last_good],
+        vec![certificates, replica, last_good, propagation],
     );
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {

@@ -147,14 +147,16 @@ fn conditions() {
         .collect();
     let mut body = format!(
         "# Conditions\n\nThe types of conditions are {}. `kubectl get -o yaml`, `gatewright status` and `gatewright explain` show \
-         them; the message of a condition names the object, the field and the value. Reasons:\n\n\
+         them; the message of a condition names the object, the field and the value. Reasons, which Events have as well \
+         (beside those of [kubernetes.md](../kubernetes.md#events)):\n\n\
          | Reason | Meaning | What to do |\n| --- | --- | --- |\n",
         kinds.join(", ")
     );
     for reason in Reason::ALL {
         writeln!(
             body,
-            "| `{}` | {} | {} |",
+            "| <a id=\"{}\"></a>`{}` | {} | {} |",
+            reason.as_str().to_lowercase(),
             reason.as_str(),
             reason.meaning(),
             reason.remedy()
@@ -192,8 +194,15 @@ fn metrics() {
     let replica = gatewright_kubernetes::metrics::described();
     let answers = Box::new(gatewright_control::envoy_certificates::Answers::default());
     let last_good = gatewright::controller::described();
-    let others: Vec<Box<dyn Collector>> =
-        vec![certificates, manifests, replica, answers, last_good];
+    let propagation = Box::new(gatewright_control::propagation::Propagation::default());
+    let others: Vec<Box<dyn Collector>> = vec![
+        certificates,
+        manifests,
+        replica,
+        answers,
+        last_good,
+        propagation,
+    ];
     let next = Some(std::time::SystemTime::UNIX_EPOCH);
     let ends = CertificateEnds {
         next,

@@ -21,6 +21,8 @@ use tokio::time::timeout;
 
 use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
+use crate::history::{self, HistoryQuery};
+use crate::status_query::{Parameters, StatusQuery};
 use gatewright_core::translate::{Ownable, Question};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -38,8 +40,10 @@ pub struct AdminRequest {
 /// A query.
 #[derive(Clone, Debug)]
 pub enum AdminQuery {
-    /// All statuses, in JSON.
-    Status,
+    /// Statuses, in JSON.
+    Status(StatusQuery),
+    /// What changed, in JSON.
+    History(HistoryQuery),
     /// The chain for a URL, in JSON.
     Explain(Question),
     /// The state of each Envoy, in JSON.
@@ -116,12 +120,7 @@ pub async fn serve(
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     let router = Router::new()
-        .route(
-            "/status",
-            get(|State(asks): State<Asks>| async move {
-                typed(JSON, put(&asks, AdminQuery::Status).await)
-            }),
-        )
+        .route("/status", get(status))
         .route(
             "/debug/xds",
             get(|State(asks): State<Asks>| async move {
@@ -143,6 +142,7 @@ pub async fn serve(
         .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
+        .route("/history", get(history))
         .route(
             "/owners",
             get(|State(asks): State<Asks>| async move {
@@ -232,6 +232,18 @@ async fn release(State(asks): State<Asks>, Query(released): Query<Released>) -> 
         Ok(text) => (StatusCode::CONFLICT, text).into_response(),
         Err(status) => status.into_response(),
     }
+}
+
+async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Response {
+    match StatusQuery::try_from(asked) {
+        Ok(query) => typed(JSON, put(&asks, AdminQuery::Status(query)).await),
+        Err(text) => (StatusCode::BAD_REQUEST, text).into_response(),
+    }
+}
+
+async fn history(State(asks): State<Asks>, Query(asked): Query<history::Parameters>) -> Response {
+    let query = AdminQuery::History(asked.into());
+    typed(JSON, put(&asks, query).await)
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {

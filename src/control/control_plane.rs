@@ -16,11 +16,13 @@ use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
+use crate::history::{Author, HistoryAnswer, HistoryQuery, Outcome as HistoryOutcome};
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
+use crate::status_query::StatusQuery;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
 use gatewright_core::model::{Hostname, ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
@@ -33,6 +35,7 @@ use gatewright_core::translate::{
 use gatewright_envoy::Edge;
 
 use complaints::Complaints;
+use recorder::{Recorded, Recorder};
 use refusal_log::{Refusal, RefusalLog};
 use refusals::{Refusals, RefusedKey, refusals};
 use states::States;
@@ -63,6 +66,8 @@ pub struct ControlPlane {
     /// The last transition time of each condition.
     since: Since,
     waiting: VecDeque<Announcement>,
+    /// The history of changes.
+    recorder: Recorder,
     /// The rejections that were logged.
     logged: RefusalLog,
     /// The conditions that were logged.
@@ -113,6 +118,8 @@ struct Announcement {
     published: Vec<(ViewId, Generation)>,
     /// The time since the caller's origin.
     at: Duration,
+    /// Its changes in the history.
+    recorded: Recorded,
 }
 
 impl ControlPlane {
@@ -163,6 +170,7 @@ impl ControlPlane {
             generations: views.each(|_| 0),
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
+            recorder: Recorder::default(),
             logged: RefusalLog::default(),
             complaints: Complaints::default(),
             changes: 0,
@@ -223,6 +231,9 @@ impl ControlPlane {
         at: Duration,
     ) -> Result<Effects, E> {
         let subject = subject(&changes);
+        let is_start = self.publication() == 0;
+        let store = self.pipeline.engine().store();
+        let noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.refused = None;
@@ -232,6 +243,8 @@ impl ControlPlane {
         let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
         let mut touched = hosts(&delta);
         let hosts = touched.len();
+        let named: Vec<String> = touched.iter().cloned().collect();
+        let has_effect = !delta.statuses.is_empty();
         let host = touched.pop_first().filter(|_| hosts == 1);
         let envoys = std::mem::take(&mut delta.envoys);
         self.make_views(&envoys);
@@ -280,17 +293,26 @@ impl ControlPlane {
             .filter(|(view, _)| self.generations.get(*view).is_some())
             .collect();
         if published.is_empty() {
+            if has_effect {
+                let _ = self
+                    .recorder
+                    .record(noted, &named, HistoryOutcome::NothingToSend);
+            }
             events.push(Event::Unchanged { subject });
         } else {
+            let recorded = self.recorder.record(noted, &named, HistoryOutcome::Waiting);
             self.waiting.push_back(Announcement {
+                recorded,
                 subject,
                 hosts,
                 host,
                 published,
                 at,
             });
-            if self.waiting.len() > ANNOUNCED {
-                self.waiting.pop_front();
+            if self.waiting.len() > ANNOUNCED
+                && let Some(oldest) = self.waiting.pop_front()
+            {
+                self.recorder.given_up(&oldest.recorded);
             }
         }
         Ok(Effects {
@@ -372,7 +394,10 @@ impl ControlPlane {
             .map(|node| &*node.node)
             .collect();
         events.extend(self.changed_refusals(refused, &nodes, at));
-        self.waiting.retain(|waiting| {
+        let recorder = &mut self.recorder;
+        self.waiting.retain_mut(|waiting| {
+            let recorded = &mut waiting.recorded;
+            recorder.progressed(recorded, &waiting.published, &progress, at);
             let published = waiting.published.iter();
             let acks = published.filter_map(|(view, made)| {
                 Some((progress.get(*view)?, self.overtaken.get(*view)?, *made))
@@ -384,6 +409,7 @@ impl ControlPlane {
             let is_done =
                 envoys > 0 && acks.iter().all(|acks| acks.all == 0 || acks.are_complete());
             if is_done {
+                recorder.acknowledged(&waiting.recorded, at);
                 events.push(Event::Acknowledged {
                     subject: waiting.subject.clone(),
                     hosts: waiting.hosts,
@@ -522,8 +548,8 @@ impl ControlPlane {
         }
     }
 
-    /// Returns every status as it would be written now.
-    pub fn statuses(&mut self, now: Timestamp) -> Value {
+    /// Returns statuses as they would be written now.
+    pub fn statuses(&mut self, query: &StatusQuery, now: Timestamp) -> Value {
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
         let progress = self.progress();
@@ -536,9 +562,8 @@ impl ControlPlane {
             now,
             since: RefCell::new(&mut self.since),
         };
-        let items = documents(&self.pipeline, &clock);
-        let quotas = quotas::document(self.pipeline.quota_uses());
-        json!({"apiVersion": "v1", "kind": "List", "items": items, "quotas": quotas})
+        let items = documents(&self.pipeline, &clock, &query.selection);
+        query.answer(items, self.pipeline.quota_uses())
     }
 
     /// Returns the state of each Envoy, as JSON.
@@ -567,8 +592,20 @@ impl ControlPlane {
         })
     }
 
+    /// Notes that an object has arrived and is about to be queued, and who wrote it. The time is
+    /// that from which its propagation is measured.
+    pub fn note_arrival(&mut self, key: ObjectKey, author: Author, at: Duration) {
+        self.recorder.arrived(key, author, at);
+    }
+
+    /// Returns what changed.
+    pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
+        self.recorder.history.answer(query)
+    }
+
     /// Returns the metrics and `others`, in the text format of Prometheus.
-    pub fn metrics(&self, others: Vec<Box<dyn Collector>>, at: Duration) -> String {
+    pub fn metrics(&self, mut others: Vec<Box<dyn Collector>>, at: Duration) -> String {
+        others.push(Box::new(self.recorder.propagation.clone()));
         let progress = self.progress();
         let (good, bad) = self.engine().good_and_bad();
         let program = Program {
@@ -646,7 +683,7 @@ mod complaints;
 mod explain;
 mod own_views;
 mod owners;
-mod quotas;
+mod recorder;
 mod refusal_log;
 mod refusals;
 mod refused_certificates;

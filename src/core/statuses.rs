@@ -1,6 +1,10 @@
 //! All statuses as JSON documents, as written to Kubernetes: those of the translation, of
 //! TenantGateways, and the verdicts on claims at Gateways of other data planes. Pure.
 
+mod condition_row;
+mod selection;
+mod summary;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,6 +16,10 @@ use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
+pub use self::condition_row::{ConditionRow, is_desired, is_ok};
+pub use self::selection::Selection;
+pub use self::summary::{Cause, KindCount, Listed, Summary, summary};
+
 /// The data for statuses that the core does not have.
 pub trait Context {
     /// The controller name of our entries.
@@ -22,21 +30,19 @@ pub trait Context {
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String;
 }
 
-/// All statuses, each with the kind and name of its object, sorted by them.
-pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
-    let statuses = pipeline.engine().statuses();
-    let laid: BTreeMap<&ObjectKey, ObjectStatus> = statuses
-        .map(|(key, status)| (key, context.add_acknowledgements(key, &status)))
-        .collect();
-    let mut all: BTreeMap<ObjectKey, Value> = laid
-        .iter()
+/// The statuses that are asked for, each with the kind and name of its object, sorted by them.
+pub fn documents(pipeline: &Pipeline, context: &dyn Context, asked: &Selection) -> Vec<Value> {
+    let engine = pipeline.engine();
+    let keys: Vec<&ObjectKey> = engine.statuses().map(|(key, _)| key).collect();
+    let asked = asked.resolved(engine.store(), keys.iter().copied());
+    let statuses = engine.statuses().filter(|(key, _)| asked.has(key));
+    let mut all: BTreeMap<ObjectKey, Value> = statuses
         .map(|(key, status)| {
-            (
-                (*key).clone(),
-                status_document(status, context.controller(), &|place, condition| {
-                    context.since(key, place, condition.status)
-                }),
-            )
+            let status = context.add_acknowledgements(key, &status);
+            let document = status_document(&status, context.controller(), &|place, condition| {
+                context.since(key, place, condition.status)
+            });
+            (key.clone(), document)
         })
         .collect();
     let tenancy = pipeline.tenancy();
@@ -46,14 +52,19 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
             DerivedKind::ListenerSet => Kind::ListenerSet,
             _ => return None,
         };
-        laid.get(&ObjectKey::new(kind, derived.name.clone()))
-            .map(|status| Arc::new(ParentState::from(status)))
+        let key = ObjectKey::new(kind, derived.name.clone());
+        let status = engine.status(&key)?;
+        let status = context.add_acknowledgements(&key, &status);
+        Some(Arc::new(ParentState::from(&status)))
     };
     for name in tenancy.tenants() {
-        let Some(status) = tenancy.status(name, &look) else {
+        let key = ObjectKey::new(Kind::TenantGateway, name.clone());
+        let Some(status) = Some(name)
+            .filter(|_| asked.has(&key))
+            .and_then(|name| tenancy.status(name, &look))
+        else {
             continue;
         };
-        let key = ObjectKey::new(Kind::TenantGateway, name.clone());
         let since = context.since(
             &key,
             "Ready",
@@ -67,6 +78,9 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     }
     for (claim, tenant, verdict) in tenancy.verdicts() {
         let key = claim.object();
+        if !asked.has(&key) {
+            continue;
+        }
         let own = tenancy.is_own(tenant);
         if claim.kind.is_set() {
             // It has a single list of conditions, which belongs to the controller that serves it.
@@ -99,6 +113,7 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context) -> Vec<Value> {
     }
     all.into_iter()
         .map(|(key, status)| item(&key, status))
+        .filter(|item| asked.has_document(item))
         .collect()
 }
 

@@ -229,6 +229,37 @@ impl Store {
         Some(replaced)
     }
 
+    /// True if an equal object is stored, so that to put it changes nothing. Nodes and
+    /// TenantGateways are not stored.
+    pub fn holds(&self, object: &Object) -> bool {
+        fn is<T: PartialEq>(stored: Option<&Arc<T>>, object: &T) -> bool {
+            stored.is_some_and(|stored| **stored == *object)
+        }
+        match object {
+            Object::Namespace(o) => is(self.namespaces.get(&o.name), o),
+            Object::GatewayClass(o) => is(self.classes.get(&o.meta.name), o),
+            Object::Gateway(o) => is(self.gateways.get(&o.meta.name), o),
+            Object::ListenerSet(o) => is(self.listener_sets.get(&o.key()), o),
+            Object::Route(o) => {
+                let key = RouteKey {
+                    kind: o.kind,
+                    name: o.meta.name.clone(),
+                };
+                is(self.routes.get(&key), o)
+            }
+            Object::ReferenceGrant(o) => is(self.grants.get(&o.meta.name), o),
+            Object::Policy(o) => is(self.policies.get(&o.key()), o),
+            Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
+            Object::Service(o) => is(self.services.get(&o.meta.name), o),
+            Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
+            Object::Secret(o) => is(self.secrets.get(&o.name), o),
+            Object::ConfigMap(o) => is(self.config_maps.get(&o.name), o),
+            Object::ClusterTrustBundle(o) => is(self.trust_bundles.get(&o.name), o),
+            Object::Pod(o) => self.pods.get(&o.name) == Some(o),
+            Object::Node(_) | Object::TenantGateway(_) => false,
+        }
+    }
+
     /// Removes an object. Returns `None` if there was none.
     pub(crate) fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
         let name = &key.name;

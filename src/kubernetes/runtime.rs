@@ -42,6 +42,7 @@ use crate::write::status_writer::Done;
 use certificates::Certificates;
 use claims::Ownership;
 use gatewright_control::event::{Event, Severity, WATCH};
+use gatewright_control::history::Author;
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::channel::Channel;
 use gatewright_core::definitions::{DefinedFields, Definitions};
@@ -266,8 +267,9 @@ impl KubernetesRuntime {
         let mut requests: Vec<BodyRequest> = Vec::new();
         for update in updates {
             match update {
-                ObjectUpdate::Put(object, seen) => {
+                ObjectUpdate::Put(object, seen, author) => {
                     let key = object.key();
+                    self.note_arrival(&key, author);
                     self.objects.readable(&key);
                     requests.extend(self.references.put(&object));
                     if let Some(seen) = seen {
@@ -304,6 +306,7 @@ impl KubernetesRuntime {
                     requests.extend(self.references.gone(&key));
                 }
                 ObjectUpdate::Delete(key) => {
+                    self.note_arrival(&key, Author::default());
                     requests.extend(self.references.delete(&key));
                     self.objects.readable(&key);
                     self.forget(&key);
@@ -594,6 +597,14 @@ impl KubernetesRuntime {
     pub fn explain(&mut self, question: &Question, term: Term) -> Explanation {
         let knows_all = self.leads(term);
         self.live.explain(question, knows_all)
+    }
+
+    /// Notes that an object has arrived. Those of the first view are applied together.
+    fn note_arrival(&mut self, key: &ObjectKey, author: Author) {
+        if self.serving {
+            let at = self.started.elapsed();
+            self.live.note_arrival(key.clone(), author, at);
+        }
     }
 
     fn want(&mut self, keys: BTreeSet<ObjectKey>) {

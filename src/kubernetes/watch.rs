@@ -22,7 +22,7 @@ use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use hyper::Request;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::api::{Api, ApiResource};
 use kube::client::Body;
 use kube::core::{DynamicObject, PartialObjectMeta};
@@ -39,6 +39,7 @@ use crate::live_object::{LiveObject, derived};
 use crate::watch::observed::ObservedObject;
 use backoff::{ChunkSummary, WatchBackoff};
 use definitions::ServedDefinitions;
+use gatewright_control::history::Author;
 use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
@@ -78,8 +79,8 @@ pub enum WatchEvent {
 /// A change of one object.
 #[derive(Debug)]
 pub enum ObjectUpdate {
-    /// The object was added or changed.
-    Put(Box<Object>, Option<Box<ObservedObject>>),
+    /// The object was added or changed; who wrote it, where that is known.
+    Put(Box<Object>, Option<Box<ObservedObject>>, Author),
     /// The object was added or changed, and its kind and name are such that it may be a derived
     /// object of a TenantGateway.
     LiveObject(Derived, Box<LiveObject>, Existing),
@@ -296,7 +297,7 @@ impl Slim {
                     ObjectUpdate::LiveObject(derived, Box::new(live), existing)
                 });
                 let mut parsed = update(key.clone(), object, api_version);
-                if let Some(ObjectUpdate::Put(object, _)) = &mut parsed {
+                if let Some(ObjectUpdate::Put(object, ..)) = &mut parsed {
                     share().object(object);
                 }
                 Self::Applied(key.name, [live, parsed])
@@ -316,7 +317,8 @@ impl Slim {
                     .lock()
                     .expect("nothing panics while it is held")
                     .name(&mut name);
-                let put = ObjectUpdate::Put(Box::new(object.into_object(kind, name.clone())), None);
+                let object = Box::new(object.into_object(kind, name.clone()));
+                let put = ObjectUpdate::Put(object, None, Author::default());
                 Self::Applied(name, [Some(put), None])
             }
         }
@@ -567,7 +569,10 @@ fn update(
         }
         _ => {}
     }
-    object.metadata.managed_fields = None;
+    let author = Author {
+        generation: object.metadata.generation,
+        manager: last_manager(object.metadata.managed_fields.take().unwrap_or_default()),
+    };
     let seen = writes(key.kind).then(|| Box::new(ObservedObject::new(api_version, &object)));
     if let Some(fields) = object.data.as_object_mut()
         // The addresses of a load balancer are only in the status of its Service.
@@ -583,9 +588,18 @@ fn update(
     object.data["kind"] = json!(key.kind.as_str());
     object.data["metadata"] = serde_json::to_value(object.metadata).unwrap_or_default();
     Some(match Object::parse_admitted(object.data) {
-        Ok(object) => ObjectUpdate::Put(Box::new(object), seen),
+        Ok(object) => ObjectUpdate::Put(Box::new(object), seen, author),
         Err(error) => ObjectUpdate::Unreadable(key, error.to_string()),
     })
+}
+
+/// Returns the field manager of the newest write beside those of subresources, as the status.
+fn last_manager(managed: Vec<ManagedFieldsEntry>) -> Option<String> {
+    managed
+        .into_iter()
+        .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
+        .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
+        .and_then(|entry| entry.manager)
 }
 
 /// Returns whether we write to objects of this kind: statuses, and labels of Namespaces.

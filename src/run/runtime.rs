@@ -16,6 +16,7 @@ use crate::replace::replace;
 use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
+use gatewright_control::history::Author;
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::inputs::Kind;
@@ -74,6 +75,10 @@ impl StandaloneRuntime {
         }
         for note in outcome.notes {
             info!("{note}");
+        }
+        for change in &outcome.changes {
+            let at = self.start.elapsed();
+            self.live.note_arrival(change.key(), Author::default(), at);
         }
         self.queue
             .push(outcome.changes.into_iter().map(Change::from).collect());
@@ -226,10 +231,13 @@ impl StandaloneRuntime {
         let text = match ask.what {
             AdminQuery::Owners => self.live.owners().to_string(),
             AdminQuery::Release(what) => self.release(&what)?,
-            AdminQuery::Status => {
-                let mut list = self.live.statuses(Timestamp::now());
+            AdminQuery::Status(query) => {
+                let mut list = self.live.statuses(&query, Timestamp::now());
                 list["notes"] = stale.iter().map(Stale::to_string).collect();
                 list.to_string()
+            }
+            AdminQuery::History(query) => {
+                serde_json::to_string(&self.live.history(&query)).expect("strings and numbers")
             }
             AdminQuery::Explain(question) => {
                 let notes = stale.iter().map(Stale::to_string).collect();

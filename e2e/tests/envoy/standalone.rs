@@ -1,9 +1,11 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
 mod files;
+mod history;
 mod links;
 mod refused;
 mod rivals;
+mod status;
 mod strict;
 
 use std::fs;
@@ -253,7 +255,7 @@ async fn status_and_explain_tell_the_truth() -> Result<()> {
         "{text}"
     );
     let (code, text) = site.ask(&["status", "-o", "json"])?;
-    assert_eq!(code, 0);
+    assert_eq!(code, 1, "{text}");
     assert!(
         text.contains("lastTransitionTime") && text.contains("BackendNotFound"),
         "{text}"

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::is_write;
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
 use e2e::echo::Echo;
+use e2e::tenants::until;
 use e2e::world::free_port;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
@@ -56,6 +57,27 @@ fn says(object: &Value, reason: &str, text: &str) -> bool {
                 .as_str()
                 .is_some_and(|said| said.contains(text))
     })
+}
+
+/// Waits until an Event of an object has a reason and a text, and checks that there is only one.
+async fn event(cluster: &Cluster, name: &str, reason: &str, text: &str) -> Result<()> {
+    let events = cluster
+        .server
+        .api("events.k8s.io/v1", "Event", "default")
+        .await?;
+    until(&format!("an Event {reason} of {name}"), async || {
+        let all = events.list(&Default::default()).await?;
+        let notes: Vec<&str> = all
+            .iter()
+            .map(|event| &event.data)
+            .filter(|event| event["reason"] == reason && event["regarding"]["name"] == name)
+            .filter_map(|event| event["note"].as_str())
+            .filter(|note| note.contains(text))
+            .collect();
+        ensure!(notes.len() <= 1, "it is written once: {notes:?}");
+        Ok(notes.iter().any(|note| note.contains("(docs/")))
+    })
+    .await
 }
 
 #[tokio::test]
@@ -132,6 +154,10 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
         })
         .await?;
 
+    event(&cluster, "edge", "Programmed", "acknowledged by").await?;
+    event(&cluster, "edge", "CertificateExpiring", "listener soon: ").await?;
+    event(&cluster, "set", "CertificateExpiring", "listener set: ").await?;
+
     // The steady state writes nothing: another Gateway comes, which is served after anything that
     // waits.
     let writes = || -> Result<usize> {
@@ -170,6 +196,7 @@ async fn a_certificate_of_a_user_is_warned_of_and_nothing_is_written_while_nothi
             warning(object).is_none() && is_served(object)
         })
         .await?;
+    event(&cluster, "edge", "Healed", "listener soon: no longer").await?;
     // One that has expired stays in service and says so.
     server
         .put(secret("wild", &["*.example.net"], Duration::ZERO)?)

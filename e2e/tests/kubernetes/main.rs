@@ -20,6 +20,7 @@ mod fixture;
 mod fleet;
 mod formats;
 mod hardening;
+mod history;
 mod image;
 mod images;
 mod isolated;

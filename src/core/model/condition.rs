@@ -70,15 +70,20 @@ impl Condition {
     /// fault. Overlapping TLS settings are no fault (GEP-3567); neither are clients that are
     /// accepted without a valid certificate, as the Gateway requests.
     pub fn is_healthy(&self) -> bool {
-        match self.kind {
+        Self::is_desired(self.kind, self.status == Status::True)
+    }
+
+    /// True if a condition of this type is as desired, by whether its status is True.
+    pub(crate) fn is_desired(kind: ConditionType, is_true: bool) -> bool {
+        match kind {
             ConditionType::Accepted
             | ConditionType::Programmed
             | ConditionType::ResolvedRefs
             | ConditionType::DefaultGateway
-            | ConditionType::AddressesAssigned => self.status == Status::True,
+            | ConditionType::AddressesAssigned => is_true,
             ConditionType::Conflicted
             | ConditionType::PartiallyInvalid
-            | ConditionType::CertificateWarning => self.status != Status::True,
+            | ConditionType::CertificateWarning => !is_true,
             ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => {
                 true
             }

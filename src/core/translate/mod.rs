@@ -133,6 +133,7 @@ pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use protocol::{Family, Protocol};
 pub use quotas::QuotaUse;
+pub use report::{BEING_ISSUED, NOT_ISSUED};
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{

@@ -3,6 +3,8 @@
 mod conflicts;
 mod programmed;
 
+pub use programmed::{BEING_ISSUED, NOT_ISSUED};
+
 use std::fmt::Write;
 
 use self::conflicts::holder;

@@ -8,7 +8,7 @@ use kube::Client;
 use serde_json::Value;
 
 use super::KubernetesRuntime;
-use crate::tenants::EventRecorder;
+use crate::tenants::{EventRecorder, Watched};
 use crate::watch::observed::{ObservedObject, newer};
 use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::failure::Failure;
@@ -18,7 +18,6 @@ use crate::write::status_writer::{Done, StatusWriter};
 use gatewright_control::fleet_views::{PerView, ViewId};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
-use gatewright_core::tenancy::ClaimKey;
 
 /// The maximum time that a status is delayed until connected Envoys acknowledge, so that it is
 /// written once.
@@ -118,6 +117,17 @@ enum Decision {
     Write(Value, Option<Instant>),
 }
 
+/// Returns the conditions of a kind whose transitions become Events.
+fn watched(kind: Kind) -> Option<&'static Watched> {
+    match kind {
+        Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet => Some(&Watched::GATEWAY),
+        Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
+            Some(&Watched::ROUTE)
+        }
+        _ => None,
+    }
+}
+
 impl KubernetesRuntime {
     /// Starts the queued writes of statuses. Without permission to write they are dropped.
     pub(super) fn write_statuses(&mut self, may_write: bool) {
@@ -147,13 +157,13 @@ impl KubernetesRuntime {
                         continue;
                     };
                     let resource = resource(key.kind, &seen.api_version);
-                    if ClaimKey::of(&key).is_some() {
+                    if let Some(watched) = watched(key.kind) {
                         self.statuses.recorder.note(
                             &key,
                             &seen.uid,
                             &seen.status(),
                             &document["status"],
-                            &["Accepted"],
+                            watched,
                         );
                     }
                     self.statuses

@@ -100,6 +100,7 @@ impl Site {
         let update = ObjectUpdate::Put(
             Box::new(object),
             Some(Box::new(ObservedObject::new(&api_version, &whole))),
+            Author::default(),
         );
         self.tell(vec![update]);
     }

@@ -2,6 +2,8 @@
 //! has the condition.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -14,20 +16,36 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use super::super::FIELD_MANAGER;
+use super::transitions::{Transition, Watched, transitions};
 use crate::write::request::{begin, in_time};
 use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::Reason;
 
 /// The maximum length of a note (`events.k8s.io/v1`, `note`).
 const NOTE: usize = 1000;
 /// The maximum number of Events being written. Further ones are dropped, since statuses have the
 /// same information.
 const AT_ONCE: usize = 64;
+/// The maximum number of these about objects of one namespace.
+const OF_NAMESPACE: usize = 16;
+/// The maximum number of Events of one write of a status.
+const OF_STATUS: usize = 8;
+/// The time in which an Event about the same condition of an object is not written again.
+const AGAIN: Duration = Duration::from_secs(300);
+/// The maximum number of Events that are remembered for that.
+const REMEMBERED: usize = 4096;
+/// Where reasons of conditions are explained, and where those of Events alone.
+const EXPLAINED: [&str; 2] = ["docs/reference/conditions.md", "docs/kubernetes.md"];
 
 /// Records transitions once the status that has them is written.
 pub struct EventRecorder {
     client: Client,
     pending: BTreeMap<ObjectKey, (String, Vec<Transition>)>,
-    tasks: JoinSet<()>,
+    /// When an Event about a condition of an object was written, by its place and reason.
+    recent: BTreeMap<(ObjectKey, String, String), Instant>,
+    /// The number of Events that are being written, by namespace.
+    under_way: BTreeMap<Arc<str>, usize>,
+    tasks: JoinSet<Arc<str>>,
 }
 
 impl EventRecorder {
@@ -36,6 +54,8 @@ impl EventRecorder {
         Self {
             client,
             pending: BTreeMap::new(),
+            recent: BTreeMap::new(),
+            under_way: BTreeMap::new(),
             tasks: JoinSet::new(),
         }
     }
@@ -48,9 +68,10 @@ impl EventRecorder {
         uid: &str,
         before: &Value,
         after: &Value,
-        kinds: &[&str],
+        watched: &Watched,
     ) {
-        let transitions = transitions(before, after, kinds);
+        let mut transitions = transitions(before, after, watched);
+        transitions.truncate(OF_STATUS);
         if transitions.is_empty() {
             self.pending.remove(key);
         } else {
@@ -61,23 +82,25 @@ impl EventRecorder {
 
     /// Takes in the outcome of the write: after a success the transitions are recorded.
     pub fn written(&mut self, key: &ObjectKey, done: bool) {
-        while self.tasks.try_join_next().is_some() {}
         let Some((uid, transitions)) = self.pending.remove(key).filter(|_| done) else {
             return;
         };
+        let now = Instant::now();
         for transition in transitions {
-            self.record(key, uid.clone(), transition);
+            if self.is_news(key, &transition, now) {
+                self.record(key, uid.clone(), transition);
+            }
         }
     }
 
     /// Records a problem that no status has, about the object of this UID.
     pub fn warn(&mut self, key: &ObjectKey, uid: &str, reason: &str, note: &str) {
-        while self.tasks.try_join_next().is_some() {}
         let note = note.chars().take(NOTE).collect();
         self.record(
             key,
             uid.to_owned(),
             Transition {
+                place: String::new(),
                 warning: true,
                 reason: reason.to_owned(),
                 note,
@@ -85,19 +108,53 @@ impl EventRecorder {
         );
     }
 
+    /// Returns whether no Event about the same was written in the last minutes, and notes it.
+    fn is_news(&mut self, key: &ObjectKey, transition: &Transition, now: Instant) -> bool {
+        let about = (
+            key.clone(),
+            transition.place.clone(),
+            transition.reason.clone(),
+        );
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < AGAIN;
+        if self.recent.get(&about).is_some_and(is_recent) {
+            return false;
+        }
+        if self.recent.len() >= REMEMBERED {
+            self.recent.retain(|_, at| is_recent(at));
+        }
+        if self.recent.len() < REMEMBERED {
+            self.recent.insert(about, now);
+        }
+        true
+    }
+
     fn record(&mut self, key: &ObjectKey, uid: String, transition: Transition) {
-        if self.tasks.len() >= AT_ONCE {
+        while let Some(done) = self.tasks.try_join_next() {
+            if let Ok(namespace) = done
+                && let Some(count) = self.under_way.get_mut(&namespace)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.under_way.remove(&namespace);
+                }
+            }
+        }
+        let namespace = key.name.namespace.clone();
+        let of_namespace = self.under_way.get(&namespace).copied().unwrap_or_default();
+        if self.tasks.len() >= AT_ONCE || of_namespace >= OF_NAMESPACE {
             debug!(
                 "{key}: too many events: {} is not recorded",
                 transition.reason
             );
             return;
         }
+        *self.under_way.entry(namespace.clone()).or_default() += 1;
         let (client, key) = (self.client.clone(), key.clone());
         begin(&mut self.tasks, "event", &key.to_string(), async move {
             if let Err(failure) = in_time(record(client, &key, uid, transition)).await {
                 debug!("{key}: event: {failure}");
             }
+            namespace
         });
     }
 
@@ -105,81 +162,6 @@ impl EventRecorder {
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
-}
-
-/// One transition of a condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Transition {
-    /// True if the transition needs attention (`type: Warning`).
-    warning: bool,
-    reason: String,
-    note: String,
-}
-
-/// Returns the transitions between two statuses: conditions of these types whose status or reason
-/// changed. A first status without a problem has none.
-fn transitions(before: &Value, after: &Value, kinds: &[&str]) -> Vec<Transition> {
-    let known: Vec<(String, &Value)> = conditions(before);
-    let changed = |(place, condition): &(String, &Value)| {
-        let good = condition["status"] == "True";
-        match known.iter().find(|(known, _)| known == place) {
-            Some((_, old)) => {
-                old["status"] != condition["status"]
-                    || !good && old["reason"] != condition["reason"]
-            }
-            None => !good,
-        }
-    };
-    let all = conditions(after)
-        .into_iter()
-        .filter(|(_, condition)| kinds.iter().any(|kind| condition["type"] == *kind));
-    let mut found: Vec<Transition> = all
-        .filter(changed)
-        .map(|(_, condition)| Transition {
-            warning: condition["status"] != "True",
-            reason: condition["reason"].as_str().unwrap_or_default().to_owned(),
-            note: condition["message"]
-                .as_str()
-                .unwrap_or_default()
-                .chars()
-                .take(NOTE)
-                .collect(),
-        })
-        .collect();
-    found.dedup();
-    found
-}
-
-/// Returns the conditions of a status, and those of each parent of a route, each with a key of its
-/// place.
-fn conditions(status: &Value) -> Vec<(String, &Value)> {
-    let mut all = placed("", status);
-    for parent in status["parents"].as_array().into_iter().flatten() {
-        // Fields that the server's defaults fill in are not part of the key.
-        let place = ["namespace", "name", "sectionName"]
-            .map(|field| {
-                parent["parentRef"][field]
-                    .as_str()
-                    .unwrap_or_default()
-                    .to_owned()
-            })
-            .join("/");
-        all.extend(placed(
-            &format!("{} {place} ", parent["controllerName"]),
-            parent,
-        ));
-    }
-    all
-}
-
-fn placed<'a>(place: &str, value: &'a Value) -> Vec<(String, &'a Value)> {
-    let all = value["conditions"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    all.iter()
-        .map(|condition| (format!("{place}{}", condition["type"]), condition))
-        .collect()
 }
 
 /// Writes the Event of a transition, about the object of this UID.
@@ -205,8 +187,8 @@ async fn record(
         },
         event_time: Some(MicroTime(now)),
         action: Some("UpdateStatus".to_owned()),
+        note: Some(explained(&transition.reason, &transition.note)),
         reason: Some(transition.reason),
-        note: Some(transition.note),
         type_: Some(
             if transition.warning {
                 "Warning"
@@ -234,54 +216,68 @@ async fn record(
         .map(|_: Event| ())
 }
 
+/// Returns a note with the place in the documentation that explains its reason.
+fn explained(reason: &str, note: &str) -> String {
+    let [conditions, events] = EXPLAINED;
+    let anchor = if Reason::ALL.iter().any(|known| known.as_str() == reason) {
+        format!(" ({conditions}#{})", reason.to_lowercase())
+    } else {
+        format!(" ({events}#events)")
+    };
+    let room = NOTE - anchor.len();
+    note.chars().take(room).collect::<String>() + &anchor
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use gatewright_core::inputs::Kind;
+    use gatewright_core::model::ObjectName;
 
-    fn status(value: &str, reason: &str) -> Value {
-        json!({"conditions": [{"type": "Ready", "status": value, "reason": reason, "message": "m"}]})
-    }
-
-    fn reasons(before: &Value, after: &Value) -> Vec<(bool, String)> {
-        transitions(before, after, &["Ready", "Accepted"])
-            .into_iter()
-            .map(|transition| (transition.warning, transition.reason))
-            .collect()
+    #[test]
+    fn a_note_ends_with_where_its_reason_is_explained() {
+        let note = explained("HostnameConflict", "no");
+        assert_eq!(note, "no (docs/reference/conditions.md#hostnameconflict)");
+        let note = explained("Healed", &"x".repeat(2 * NOTE));
+        assert_eq!(note.len(), NOTE, "it is as long as it may be");
+        assert!(note.ends_with(" (docs/kubernetes.md#events)"), "{note}");
     }
 
     #[test]
-    fn a_transition_is_told_once_and_a_good_beginning_is_none() {
-        let good = status("True", "Reconciled");
-        let bad = status("False", "ListenersNotReady");
-        assert_eq!(reasons(&Value::Null, &good), []);
-        assert_eq!(
-            reasons(&Value::Null, &bad),
-            [(true, "ListenersNotReady".to_owned())]
-        );
-        assert_eq!(reasons(&bad, &good), [(false, "Reconciled".to_owned())]);
-        assert_eq!(reasons(&bad, &bad), []);
-        assert_eq!(
-            reasons(&bad, &status("False", "ReconcileError")),
-            [(true, "ReconcileError".to_owned())]
-        );
-    }
-
-    #[test]
-    fn each_parent_of_a_route_has_its_own() {
-        fn parent(name: &str, value: &str, reason: &str) -> Value {
-            let mut entry = status(value, reason);
-            entry["conditions"][0]["type"] = json!("Accepted");
-            entry["parentRef"] = json!({"name": name});
-            entry
+    fn an_event_about_the_same_is_not_repeated_within_minutes() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime");
+        let _inside = runtime.enter();
+        let config = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
+        let client = Client::try_from(config).expect("a client");
+        let mut recorder = EventRecorder::new(client);
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "x"));
+        fn transition(place: &str) -> Transition {
+            Transition {
+                place: place.to_owned(),
+                warning: true,
+                reason: "Invalid".to_owned(),
+                note: "no".to_owned(),
+            }
         }
-        let before = json!({"parents": [parent("a", "True", "Accepted")]});
-        let after = json!({"parents": [parent("a", "True", "Accepted"), parent("b", "False", "HostnameConflict")]});
-        assert_eq!(
-            reasons(&before, &after),
-            [(true, "HostnameConflict".to_owned())]
+        let start = Instant::now();
+        assert!(recorder.is_news(&key, &transition("l"), start), "the first");
+        assert!(
+            !recorder.is_news(&key, &transition("l"), start + AGAIN / 2),
+            "the same soon after"
         );
-        assert_eq!(reasons(&after, &before), []);
+        assert!(
+            recorder.is_news(&key, &transition("m"), start + AGAIN / 2),
+            "another place"
+        );
+        assert!(
+            recorder.is_news(&key, &transition("l"), start + AGAIN),
+            "the same later"
+        );
+        for place in 0..2 * REMEMBERED {
+            let _ = recorder.is_news(&key, &transition(&place.to_string()), start + AGAIN);
+        }
+        assert!(recorder.recent.len() <= REMEMBERED, "it is bounded");
     }
 }

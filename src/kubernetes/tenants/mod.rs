@@ -14,6 +14,7 @@ mod states;
 mod task;
 #[cfg(test)]
 mod tests;
+mod transitions;
 mod troubles;
 mod undecided;
 
@@ -27,6 +28,7 @@ use tracing::info;
 
 pub use event_recorder::EventRecorder;
 pub use outcome::WriteOutcome;
+pub use transitions::Watched;
 
 use super::metrics::Writes;
 use crate::defaults::SpecDefaults;
@@ -506,8 +508,13 @@ impl Tenants {
                 return Err(Decision::Later(until));
             }
         }
-        self.recorder
-            .note(&key, &seen.uid, &before, &document["status"], &["Ready"]);
+        self.recorder.note(
+            &key,
+            &seen.uid,
+            &before,
+            &document["status"],
+            &Watched::TENANT,
+        );
         Ok((Job::Status(document.clone()), document))
     }
 

@@ -83,7 +83,7 @@ async fn reported(names: Names, events: Vec<watcher::Result<Event<DynamicObject>
         match news {
             WatchEvent::Changed(updates) => {
                 reported.extend(updates.into_iter().map(|update| match update {
-                    ObjectUpdate::Put(object, seen) => {
+                    ObjectUpdate::Put(object, seen, _) => {
                         format!("+{} {}", object.key(), seen.expect("a status").version)
                     }
                     ObjectUpdate::Delete(key) => format!("-{key}"),
@@ -442,7 +442,7 @@ async fn namespaces_are_asked_for_one_by_one_and_one_that_is_absent_has_nothing(
         match next.expect("it is watched") {
             WatchEvent::Changed(updates) => {
                 objects.extend(updates.into_iter().map(|update| match update {
-                    ObjectUpdate::Put(object, _) => object.key().to_string(),
+                    ObjectUpdate::Put(object, ..) => object.key().to_string(),
                     other => format!("{other:?}"),
                 }))
             }
@@ -541,7 +541,7 @@ async fn a_watch_of_which_nothing_is_heard_is_begun_anew() {
             .expect("it is told");
         if let WatchEvent::Changed(updates) = next.expect("it is watched") {
             told.extend(updates.into_iter().map(|update| match update {
-                ObjectUpdate::Put(object, _) => format!("+{}", object.key()),
+                ObjectUpdate::Put(object, ..) => format!("+{}", object.key()),
                 ObjectUpdate::Delete(key) => format!("-{key}"),
                 other => format!("{other:?}"),
             }));

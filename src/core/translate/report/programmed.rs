@@ -7,6 +7,11 @@ use super::super::protocol::Protocol;
 use super::Report;
 use crate::model::Reason;
 
+/// The words of a condition's message between a certificate and its issuer, while it is ordered.
+pub const BEING_ISSUED: &str = " is being issued by ";
+/// The same words once an order has failed: another one comes later.
+pub const NOT_ISSUED: &str = " is not issued by ";
+
 impl Report<'_> {
     /// Ok if an accepted listener has something to serve.
     pub(super) fn listener_programmed(self, parent: &Parent, listener: &ParentListener) -> Verdict {
@@ -61,8 +66,8 @@ impl Report<'_> {
                     "{what} is not issued: nothing is ordered for a listener that is not accepted"
                 )
             }
-            Some(trouble) => format!("{what} is not issued by {by} yet: {trouble}"),
-            None => format!("{what} is being issued by {by}"),
+            Some(trouble) => format!("{what}{NOT_ISSUED}{by} yet: {trouble}"),
+            None => format!("{what}{BEING_ISSUED}{by}"),
         })
     }
 }

@@ -1,0 +1,45 @@
+//! The answers of the running program, and how commands print them.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cli::{Document, RunningProgram};
+use crate::run;
+use gatewright_control::ask;
+
+/// The interval of `certs --watch` and `status --watch`.
+pub const WATCH: Duration = Duration::from_secs(1);
+
+/// Prints a document. Returns true, as a command without a finding does.
+pub fn print(value: &Value, how: Document) -> Result<bool> {
+    let text = match how {
+        Document::Yaml => serde_yaml_ng::to_string(value)?,
+        Document::Json => serde_json::to_string_pretty(value)? + "\n",
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(true)
+}
+
+/// Returns the path of the admin socket of the running program.
+pub fn socket_of(program: &RunningProgram) -> Result<PathBuf> {
+    match &program.admin {
+        Some(admin) => Ok(admin.clone()),
+        None => Ok(run::state_dir(&program.state())?.join("admin.sock")),
+    }
+}
+
+/// Sends a query to the running program, and parses the answer.
+pub async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
+    let text = ask(socket, question).await?;
+    serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{} sends an unexpected answer: is it a gatewright of another version?",
+            socket.display()
+        )
+    })
+}

@@ -1,0 +1,233 @@
+//! A query for statuses: which objects, and whether as documents or as a summary. Pure.
+
+use std::cmp::Reverse;
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use gatewright_core::cost::Dimension;
+use gatewright_core::model::Hostname;
+use gatewright_core::statuses::{Listed, Selection, Summary, summary};
+use gatewright_core::translate::QuotaUse;
+
+/// The number of namespaces whose quotas a summary has: the fullest.
+const NAMESPACES: usize = 20;
+
+/// A query for statuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusQuery {
+    /// The objects.
+    pub selection: Selection,
+    /// The form of the answer.
+    pub form: Form,
+}
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A list of documents with kind, metadata and status.
+    Documents,
+    /// Counts, and some conditions: [`StatusAnswer`].
+    Summary,
+}
+
+/// An answer in the form of a summary.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusAnswer {
+    /// What is wrong, and counts.
+    pub summary: Summary,
+    /// What namespaces use of their quotas, the fullest first.
+    pub quotas: Vec<Value>,
+    /// The number of namespaces that are not among them.
+    pub quotas_omitted: usize,
+    /// Notices for people.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// The parameters of the query in a URL.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Parameters {
+    object: Option<String>,
+    namespace: Option<String>,
+    host: Option<String>,
+    not_ok: bool,
+    summary: bool,
+}
+
+impl TryFrom<Parameters> for StatusQuery {
+    type Error = String;
+
+    fn try_from(from: Parameters) -> Result<Self, String> {
+        let Parameters {
+            object,
+            namespace,
+            host,
+            not_ok,
+            summary,
+        } = from;
+        let mut selection = object
+            .map(|object| Selection::of_object(&object))
+            .transpose()?
+            .unwrap_or_default();
+        selection.namespace = namespace.or(selection.namespace);
+        selection.host = host
+            .map(|host| Hostname::parse(&host).map_err(|error| format!("{host:?}: {error}")))
+            .transpose()?;
+        selection.not_ok = not_ok;
+        let form = if summary {
+            Form::Summary
+        } else {
+            Form::Documents
+        };
+        Ok(Self { selection, form })
+    }
+}
+
+impl StatusQuery {
+    /// Returns the path and query of its URL.
+    pub fn path(&self) -> String {
+        let Selection {
+            kind,
+            namespace,
+            name,
+            host,
+            not_ok,
+        } = &self.selection;
+        let object = kind.map(|kind| match name {
+            Some(name) => format!("{}/{name}", kind.as_str()),
+            None => kind.as_str().to_owned(),
+        });
+        let host = host.as_ref().map(|host| host.as_str().to_owned());
+        let texts = [
+            ("object", object),
+            ("namespace", namespace.clone()),
+            ("host", host),
+        ];
+        let texts = texts.into_iter().filter_map(|(field, value)| {
+            let value = value?;
+            let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
+            Some(format!("{field}={value}"))
+        });
+        let flags = [("notOk", *not_ok), ("summary", self.form == Form::Summary)];
+        let flags = flags
+            .into_iter()
+            .filter(|(_, is_set)| *is_set)
+            .map(|(field, _)| format!("{field}=true"));
+        let all: Vec<String> = texts.chain(flags).collect();
+        if all.is_empty() {
+            "/status".to_owned()
+        } else {
+            format!("/status?{}", all.join("&"))
+        }
+    }
+
+    /// Returns what a summary lists: all conditions of objects that are named, and those that are
+    /// wrong where these are asked for.
+    fn listed(&self) -> Listed {
+        match (self.selection.not_ok, self.selection.is_of_objects()) {
+            (true, _) => Listed::Wrong,
+            (false, true) => Listed::All,
+            (false, false) => Listed::Some,
+        }
+    }
+
+    /// Returns the answer: the documents of the objects, and the quotas of namespaces.
+    pub(crate) fn answer(&self, items: Vec<Value>, mut uses: Vec<QuotaUse>) -> Value {
+        if let Some(namespace) = &self.selection.namespace {
+            uses.retain(|of| *of.namespace == **namespace);
+        }
+        uses.sort_by_key(|of| (Reverse(of.fullness()), of.namespace.clone()));
+        match self.form {
+            Form::Documents => {
+                let quotas: Vec<Value> = uses.iter().map(quotas).collect();
+                json!({"apiVersion": "v1", "kind": "List", "items": items, "quotas": quotas})
+            }
+            Form::Summary => {
+                // Named objects are of more interest than what their namespaces use.
+                if self.selection.is_of_objects() || self.selection.not_ok {
+                    uses.clear();
+                }
+                let answer = StatusAnswer {
+                    summary: summary(&items, self.listed()),
+                    quotas: uses.iter().take(NAMESPACES).map(quotas).collect(),
+                    quotas_omitted: uses.len().saturating_sub(NAMESPACES),
+                    notes: Vec::new(),
+                };
+                serde_json::to_value(answer).expect("strings and numbers")
+            }
+        }
+    }
+}
+
+/// Returns what a namespace uses of its quotas and what it may have.
+fn quotas(of: &QuotaUse) -> Value {
+    let quotas: Map<String, Value> = Dimension::ALL
+        .into_iter()
+        .map(|dimension| {
+            let (used, limit) = (of.used.of(dimension), of.allowed.of(dimension));
+            (
+                dimension.name().to_owned(),
+                json!({"used": used, "limit": limit}),
+            )
+        })
+        .collect();
+    json!({"namespace": &*of.namespace, "quotas": quotas})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::extract::Query;
+
+    #[test]
+    fn a_query_is_read_as_it_is_written() {
+        let selection = Selection {
+            namespace: Some("team a".to_owned()),
+            host: Some(Hostname::parse("shop.example.org").expect("a hostname")),
+            not_ok: true,
+            ..Selection::of_object("httproute/shop").expect("an object")
+        };
+        for query in [
+            StatusQuery {
+                selection,
+                form: Form::Summary,
+            },
+            StatusQuery {
+                selection: Selection::default(),
+                form: Form::Documents,
+            },
+        ] {
+            let path = query.path();
+            let uri = path.parse().expect("a URL");
+            let Query(read) = Query::<Parameters>::try_from_uri(&uri).expect("parameters");
+            assert_eq!(StatusQuery::try_from(read), Ok(query), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_parameter_is_named() {
+        for (parameters, text) in [
+            (
+                Parameters {
+                    object: Some("pod/x".to_owned()),
+                    ..Parameters::default()
+                },
+                "\"pod\" is no kind with a status",
+            ),
+            (
+                Parameters {
+                    host: Some("a b".to_owned()),
+                    ..Parameters::default()
+                },
+                "\"a b\"",
+            ),
+        ] {
+            let error = StatusQuery::try_from(parameters).expect_err("it is wrong");
+            assert!(error.starts_with(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `gatewright history`: a row for each change.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+
+use gatewright_control::history::{
+    ChangedObject, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome,
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::answer::{answer, print, socket_of};
+use crate::cli::{self, Document, Output};
+use crate::table::table;
+
+/// Prints what changed.
+///
+/// # Errors
+/// When no program answers, or the output cannot be written.
+pub async fn run(options: &cli::History) -> Result<bool> {
+    let query = HistoryQuery {
+        what: options.what.clone(),
+        namespace: options.namespace.clone(),
+        since: options.since,
+        until: options.until,
+    };
+    let reply: Value = answer(&socket_of(&options.program)?, &query.path()).await?;
+    match options.program.output {
+        Output::Yaml => print(&reply, Document::Yaml),
+        Output::Json => print(&reply, Document::Json),
+        Output::Table => {
+            let text = text(&HistoryAnswer::deserialize(&reply)?);
+            io::stdout().write_all(text.as_bytes())?;
+            Ok(true)
+        }
+    }
+}
+
+/// Returns the table, and whether earlier changes are missing.
+fn text(answer: &HistoryAnswer) -> String {
+    let HistoryAnswer { changes, forgotten } = answer;
+    let mut text = if changes.is_empty() {
+        "No change is remembered.\n".to_owned()
+    } else {
+        table(&rows(changes))
+    };
+    if let Some(forgotten) = forgotten {
+        text += &format!("Not all changes until {forgotten:.0} are remembered.\n");
+    }
+    text
+}
+
+/// Returns the rows of changes, beginning with the heads of the columns.
+fn rows(changes: &[HistoryEntry]) -> Vec<[String; 6]> {
+    let heads = ["TIME", "CHANGE", "OBJECTS", "HOSTS", "RESULT", "ENVOYS"].map(str::to_owned);
+    std::iter::once(heads)
+        .chain(changes.iter().map(row))
+        .collect()
+}
+
+fn row(of: &HistoryEntry) -> [String; 6] {
+    let objects: Vec<String> = of.objects.iter().map(object).collect();
+    let mut hosts = listed(&of.hosts, of.more_hosts);
+    if of.together > 0 && !hosts.is_empty() {
+        hosts += &format!(" (with {} other changes)", of.together);
+    }
+    let result = match (of.outcome, of.milliseconds) {
+        (Outcome::NothingToSend, _) => "nothing to send".to_owned(),
+        (Outcome::Waiting, _) => "waits for Envoys".to_owned(),
+        (Outcome::Unknown, _) => "unknown".to_owned(),
+        (Outcome::Acknowledged, took) => format!("acked in {} ms", took.unwrap_or_default()),
+    };
+    let envoys: Vec<String> = of
+        .envoys
+        .iter()
+        .map(|time| format!("{} {} ms", time.envoy, time.milliseconds))
+        .collect();
+    [
+        format!("{:.3}", of.at),
+        of.kind.as_str().to_owned(),
+        listed(&objects, of.more_objects),
+        hosts,
+        result,
+        listed(&envoys, of.more_envoys),
+    ]
+}
+
+/// Returns an object with its generation and field manager.
+fn object(of: &ChangedObject) -> String {
+    let generation = of
+        .author
+        .generation
+        .map(|number| format!("generation {number}"));
+    let manager = of.author.manager.as_ref().map(|name| format!("by {name}"));
+    let author: Vec<String> = generation.into_iter().chain(manager).collect();
+    if author.is_empty() {
+        of.object.clone()
+    } else {
+        format!("{} ({})", of.object, author.join(" "))
+    }
+}
+
+fn listed(names: &[String], more: usize) -> String {
+    let names = names.join(", ");
+    if more == 0 {
+        names
+    } else {
+        format!("{names} and {more} more")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_row_with_who_when_and_how_long() {
+        let answer: HistoryAnswer = serde_json::from_value(json!({"forgotten": null, "changes": [
+            {"number": 7, "at": "2026-11-26T03:12:04.5Z", "kind": "route", "namespace": "a",
+             "objects": [{"object": "httproute a/shop", "generation": 4, "manager": "kubectl"}],
+             "hosts": ["shop.example.org"], "moreHosts": 2, "outcome": "Acknowledged", "milliseconds": 38,
+             "envoys": [{"envoy": "e1", "milliseconds": 20}, {"envoy": "e2", "milliseconds": 38}]}]}))
+        .expect("an answer");
+        let rows = rows(&answer.changes);
+        let expected = [
+            "2026-11-26T03:12:04.500Z",
+            "route",
+            "httproute a/shop (generation 4 by kubectl)",
+            "shop.example.org and 2 more",
+            "acked in 38 ms",
+            "e1 20 ms, e2 38 ms",
+        ];
+        assert_eq!(rows[1], expected);
+    }
+}
