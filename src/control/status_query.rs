@@ -128,10 +128,12 @@ impl StatusQuery {
     /// Returns what a summary lists: all conditions of objects that are named, and those that are
     /// wrong where these are asked for.
     fn listed(&self) -> Listed {
-        match (self.selection.not_ok, self.selection.is_of_objects()) {
-            (true, _) => Listed::Wrong,
-            (false, true) => Listed::All,
-            (false, false) => Listed::Some,
+        if self.selection.not_ok {
+            Listed::Wrong
+        } else if self.selection.is_of_objects() {
+            Listed::All
+        } else {
+            Listed::Some
         }
     }
 
