@@ -474,6 +474,7 @@ impl Classic {
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
             cdn_id: "bench".into(),
+            access_log: None,
             kind,
         }
     }
@@ -484,6 +485,7 @@ impl Classic {
             addresses: vec![Ipv4Addr::LOCALHOST.into()],
             port: self.id().port,
             cdn_id: "bench".into(),
+            access_log: None,
             kind: FrontendKind::Http,
         });
         let hostname = Hostname::any();

@@ -360,6 +360,7 @@ mod tests {
             addresses: Vec::new(),
             port: 443,
             cdn_id: "".into(),
+            access_log: None,
             kind: FrontendKind::Http,
         };
         let endpoints = Endpoints {

@@ -28,18 +28,24 @@ use super::proto::{ads, any, extension, seconds};
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
-    CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName, Target,
-    Termination, ValidationMode, WeightedTarget,
+    AccessLog, CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler,
+    SecretName, Target, Termination, ValidationMode, WeightedTarget,
 };
 
 /// The chain of a plain-HTTP frontend.
-pub(super) fn plain(frontend: &FrontendId, cdn_id: &str, edge: &Edge) -> FilterChain {
+pub(super) fn plain(
+    frontend: &FrontendId,
+    cdn_id: &str,
+    log: Option<&AccessLog>,
+    edge: &Edge,
+) -> FilterChain {
     FilterChain {
         name: "http".to_owned(),
         filters: vec![connection_manager::filter(
             frontend,
             cdn_id,
             Routes::Plain,
+            log,
             edge,
         )],
         ..Default::default()
@@ -59,8 +65,8 @@ pub(super) fn tcp(frontend: &FrontendId, shares: &[WeightedTarget], edge: &Edge)
 pub(super) fn tls(
     frontend: &FrontendId,
     cdn_id: &str,
-    name: &ChainName,
-    chain: &Chain,
+    (name, chain): (&ChainName, &Chain),
+    log: Option<&AccessLog>,
     edge: &Edge,
 ) -> FilterChain {
     let Chain { tls, handler } = chain;
@@ -73,12 +79,15 @@ pub(super) fn tls(
                 listener: listener.as_ref(),
                 elsewhere,
             };
-            vec![connection_manager::filter(frontend, cdn_id, routes, edge)]
+            vec![connection_manager::filter(
+                frontend, cdn_id, routes, log, edge,
+            )]
         }
         Handler::Table(table) => vec![connection_manager::filter(
             frontend,
             cdn_id,
             Routes::Table(table),
+            log,
             edge,
         )],
         Handler::TcpBySni => vec![

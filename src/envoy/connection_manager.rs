@@ -34,10 +34,10 @@ use super::name::scope_key;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
-    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected,
-    plain_http, route_filters, websocket,
+    Edge, ResourceName, access_log, cors, identity_headers, limits, listener_filters, location,
+    misdirected, plain_http, route_filters, websocket,
 };
-use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
+use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI,
 /// whose virtual host matches both spellings if they are of the same host (RFC 9110, 4.2.3).
@@ -83,6 +83,7 @@ pub(super) fn filter(
     frontend: &FrontendId,
     cdn_id: &str,
     routes: Routes<'_>,
+    log: Option<&AccessLog>,
     edge: &Edge,
 ) -> Filter {
     let http_filters = match routes {
@@ -121,6 +122,7 @@ pub(super) fn filter(
     };
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
+        access_log: access_log::access_logs(frontend, log),
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
         local_reply_config: local_replies,
@@ -314,7 +316,7 @@ mod tests {
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
         let Some(ConfigType::TypedConfig(config)) =
-            filter(&frontend(port), "test", routes, &Edge::DEFAULT).config_type
+            filter(&frontend(port), "test", routes, None, &Edge::DEFAULT).config_type
         else {
             panic!("a configuration")
         };

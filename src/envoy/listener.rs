@@ -25,20 +25,22 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         addresses,
         port,
         cdn_id,
+        access_log,
         kind,
     } = frontend;
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
+    let log = access_log.as_deref();
     let (filter_chains, filter_chain_matcher, listener_filters) = match kind {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
-        FrontendKind::Http => (vec![chain::plain(id, cdn_id, edge)], None, Vec::new()),
+        FrontendKind::Http => (vec![chain::plain(id, cdn_id, log, edge)], None, Vec::new()),
         FrontendKind::Tls {
             chains,
             sni_matcher,
         } => {
             let mut filter_chains: Vec<FilterChain> = chains
                 .iter()
-                .map(|(name, chain)| chain::tls(id, cdn_id, name, chain, edge))
+                .map(|(name, chain)| chain::tls(id, cdn_id, (name, chain), log, edge))
                 .collect();
             if filter_chains.is_empty() {
                 // Envoy refuses a listener without a chain; the port stays bound and closes its
@@ -118,6 +120,7 @@ mod tests {
             ],
             port: 443,
             cdn_id: "test".into(),
+            access_log: None,
             kind: FrontendKind::Tls {
                 chains,
                 sni_matcher,
@@ -159,6 +162,7 @@ mod tests {
             addresses,
             port: 443,
             cdn_id: "test".into(),
+            access_log: None,
             kind,
         });
         assert_eq!(made.filter_chains.len(), 1);
@@ -173,6 +177,7 @@ mod tests {
             addresses,
             port: 443,
             cdn_id: "test".into(),
+            access_log: None,
             kind: FrontendKind::Http,
         });
         assert_eq!(made.filter_chains.len(), 1);

@@ -41,6 +41,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
         addresses,
         port,
         cdn_id: _,
+        access_log: _,
         kind: _,
     } = frontend;
     let mut addresses = addresses
@@ -190,6 +191,7 @@ mod tests {
                 addresses,
                 port: 53,
                 cdn_id: "test".into(),
+                access_log: None,
                 kind,
             })
         }

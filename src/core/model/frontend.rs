@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{
-    ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId, TlsParams,
-    WeightedTarget,
+    AccessLog, ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId,
+    TlsParams, WeightedTarget,
 };
 
 /// One Envoy Listener.
@@ -22,6 +22,8 @@ pub struct Frontend {
     pub port: u16,
     /// The identifier in `CDN-Loop` (RFC 8586) of requests that this installation has forwarded.
     pub cdn_id: Arc<str>,
+    /// The access log of its requests, if it has one.
+    pub access_log: Option<Arc<AccessLog>>,
     /// The protocol, with its routing.
     pub kind: FrontendKind,
 }

@@ -86,6 +86,7 @@ impl Assembly<'_> {
             addresses,
             port: frontend.port(),
             cdn_id,
+            access_log: frontend.access_log().cloned(),
             kind,
         })
     }

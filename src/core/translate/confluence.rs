@@ -259,14 +259,16 @@ static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
 
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
-        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep"}),
+        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep",
+            "accessLog": {"mode": "Off"}}),
         "Shared, open" => json!({"fleet": "Shared", "ports": [
             {"port": 25_225, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}]}),
         "Dedicated, named" => {
             json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow"})
         }
-        "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow"}),
+        "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow",
+            "accessLog": {"mode": "Off"}}),
         fleet => json!({"fleet": fleet}),
     };
     object(

@@ -232,6 +232,7 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
         id,
         addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
         cdn_id: "test".into(),
+        access_log: None,
         kind,
     }
 }
