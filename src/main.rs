@@ -14,7 +14,9 @@ use gatewright::configuration_command;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
+use gatewright::request_log;
 use gatewright::run;
+use gatewright::standalone::access_log;
 use gatewright::status_table;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_identity};
@@ -24,7 +26,7 @@ use gatewright_control::event::Severity;
 use gatewright_control::{AdminError, ask, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Settings, Unlisted};
+use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
 use gatewright_envoy::Admin;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -127,6 +129,7 @@ fn perform(command: Command) -> Result<bool> {
                 Document::Json,
             )
         }
+        Command::Logs(options) => logs(&options),
         Command::EnvoyIdentity(options) => {
             runtime()?.block_on(envoy_identity::envoy_identity(options))
         }
@@ -219,12 +222,22 @@ fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Se
         endpoints: run::endpoint_policy(&configuration.backends),
         system_roots: configuration.backends.system_roots(),
         issuers: configuration.issuer_policy(Unlisted::Everybody),
+        envoy_logs: EnvoyLogs::Either("access.log".into()),
         channel: configuration.gateway_api.channel,
         ..Settings::new(
             configuration.gateway_api.controller_name.as_str(),
             addresses,
         )
     }
+}
+
+fn logs(options: &cli::Logs) -> Result<bool> {
+    let path = match &options.file {
+        Some(file) => file.clone(),
+        None => access_log(&run::state_dir(&options.state)?),
+    };
+    request_log::print(options, &path)?;
+    Ok(true)
 }
 
 fn lint(options: &cli::Lint) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 mod files;
 mod links;
+mod logs;
 mod refused;
 mod rivals;
 mod strict;
