@@ -89,7 +89,7 @@ pub const OUTCOMES: [RequestOutcome; 21] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
-        words: "no listener of the port has the host",
+        words: "no listener or route of the port has the host",
         causes: &[NO_HOST, "route_configuration_not_found"],
     },
     RequestOutcome {

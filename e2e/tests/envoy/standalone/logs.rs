@@ -43,6 +43,6 @@ async fn requests_that_failed_are_printed_with_the_reason() -> Result<()> {
     gatewright_control::tell(&admin, "/reopen_logs").await?;
     assert_eq!(site.status("other.example.org").await?, 404);
     let line = following.line("404 GET other.example.org").await?;
-    assert!(line.contains(": NoRoute: "), "{line}");
+    assert!(line.contains(": NoHost: "), "{line}");
     Ok(())
 }
