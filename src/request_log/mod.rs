@@ -76,7 +76,10 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         writeln!(out, "{line}")?;
     }
     out.flush()?;
-    while options.follow {
+    if !options.follow {
+        return Ok(());
+    }
+    loop {
         sleep(POLL_INTERVAL);
         let found = follower.read(|text| match shown(text, &wanted, options.output) {
             Some(line) => writeln!(out, "{line}"),

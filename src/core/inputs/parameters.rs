@@ -34,7 +34,7 @@ pub struct Parameters {
     pub fleet: Option<FleetKind>,
     /// The access log of the Gateway's ports; in a class's parameters, also that of the shared
     /// fleet's.
-    pub access_log: Option<AccessLogParameters>,
+    pub access_log: Option<Arc<AccessLogParameters>>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
     /// What becomes of headers by which clients say who they are.
