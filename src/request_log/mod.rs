@@ -92,7 +92,6 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         }
         out.flush()?;
     }
-    Ok(())
 }
 
 /// A line as it is printed; `None` if it is not wanted, or no line of an access log.
