@@ -475,6 +475,7 @@ impl Classic {
             port: self.id().port,
             cdn_id: "bench".into(),
             clients: Default::default(),
+            access_log: None,
             kind,
         }
     }
@@ -486,6 +487,7 @@ impl Classic {
             port: self.id().port,
             cdn_id: "bench".into(),
             clients: Default::default(),
+            access_log: None,
             kind: FrontendKind::Http,
         });
         let hostname = Hostname::any();

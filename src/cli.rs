@@ -13,6 +13,7 @@ mod history;
 mod images;
 mod keeping;
 mod log;
+mod logs;
 mod offline;
 mod ready;
 mod running_program;
@@ -37,6 +38,7 @@ pub use history::History;
 pub use images::Images;
 pub use keeping::Keeping;
 pub use log::{Log, LogFormat};
+pub use logs::{LinesFormat, Logs};
 pub use offline::{Lint, Translate};
 pub use ready::Ready;
 pub use running_program::RunningProgram;
@@ -97,6 +99,9 @@ pub enum Command {
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),
+    /// Print the access log of the Envoy that standalone starts, with the reason why no backend
+    /// answered a request
+    Logs(Logs),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
     /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside

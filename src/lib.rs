@@ -20,6 +20,7 @@ pub mod man;
 pub mod manifest;
 pub mod offline;
 mod replace;
+pub mod request_log;
 pub mod run;
 pub mod standalone;
 pub mod status_command;

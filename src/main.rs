@@ -16,7 +16,9 @@ use gatewright::history_command;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
+use gatewright::request_log;
 use gatewright::run;
+use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_identity};
@@ -26,7 +28,7 @@ use gatewright_control::event::Severity;
 use gatewright_control::{AdminError, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Settings, Unlisted};
+use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
 use gatewright_envoy::Admin;
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
@@ -126,6 +128,7 @@ fn perform(command: Command) -> Result<bool> {
                 Document::Json,
             )
         }
+        Command::Logs(options) => logs(&options),
         Command::EnvoyIdentity(options) => {
             runtime()?.block_on(envoy_identity::envoy_identity(options))
         }
@@ -209,12 +212,22 @@ fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Se
         endpoints: run::endpoint_policy(&configuration.backends),
         system_roots: configuration.backends.system_roots(),
         issuers: configuration.issuer_policy(Unlisted::Everybody),
+        envoy_logs: EnvoyLogs::Either("access.log".into()),
         channel: configuration.gateway_api.channel,
         ..Settings::new(
             configuration.gateway_api.controller_name.as_str(),
             addresses,
         )
     }
+}
+
+fn logs(options: &cli::Logs) -> Result<bool> {
+    let path = match &options.file {
+        Some(file) => file.clone(),
+        None => access_log(&run::state_dir(&options.state)?),
+    };
+    request_log::print(options, &path)?;
+    Ok(true)
 }
 
 fn lint(options: &cli::Lint) -> Result<bool> {

@@ -30,7 +30,7 @@ use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
     Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
-    SuspectsFile, Tenants, find, hand_over_routes, take_over,
+    SuspectsFile, Tenants, access_log, find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
@@ -43,7 +43,7 @@ use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, EndpointPolicy, Fact, Settings, Unlisted};
+use gatewright_core::translate::{Change, EndpointPolicy, EnvoyLogs, Fact, Settings, Unlisted};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, UdpSessions, bootstrap, is_bind_error,
 };
@@ -109,6 +109,17 @@ fn installation(dir: &Path) -> Arc<str> {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     format!("{} {}", machine.trim(), dir.display()).into()
+}
+
+/// Returns the sinks of access logs: the standard output of an Envoy that this program starts is
+/// read by nobody.
+fn envoy_logs(options: &cli::Standalone, dir: &Path) -> EnvoyLogs {
+    if options.no_envoy {
+        return EnvoyLogs::Stdout;
+    }
+    let path = access_log(dir);
+    let path = std::path::absolute(&path).unwrap_or(path);
+    EnvoyLogs::File(path.to_string_lossy().into())
 }
 
 /// Returns the settings of tenancy of this program.
@@ -189,6 +200,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             .system_roots()
             .filter(|file| Path::new(&**file).is_file()),
         own_sockets: responders.sockets()?,
+        envoy_logs: envoy_logs(&options, dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
     let mut tenancy = tenancy_settings(&configuration.tenancy);

@@ -58,6 +58,8 @@ impl Envoy {
             "2",
             "--log-level",
             "info",
+            "--file-flush-interval-msec",
+            "1000",
             "--drain-time-s",
             "5",
         ]

@@ -361,6 +361,7 @@ mod tests {
             port: 443,
             cdn_id: "".into(),
             clients: ClientAddress::default(),
+            access_log: None,
             kind: FrontendKind::Http,
         };
         let endpoints = Endpoints {

@@ -114,8 +114,8 @@ const CERTIFICATE: Bytes = Bytes::of(24_000, 1_000);
 const CHAIN_BYTE: Bytes = Bytes::of(6, 1);
 /// An endpoint of a cluster.
 pub(crate) const ENDPOINT: Bytes = Bytes::of(2_300, 1_500);
-/// A filter chain of a Listener.
-pub(crate) const FILTER_CHAIN: Bytes = Bytes::of(15_000, 12_000);
+/// A filter chain of a Listener, 20 KB of it for its access log.
+pub(crate) const FILTER_CHAIN: Bytes = Bytes::of(35_000, 12_000);
 /// A listener of a Gateway or ListenerSet, beside its port.
 pub(crate) const LISTENER: Bytes = Bytes::of(9_000, 16_000);
 /// A port: a Listener of Envoy's.

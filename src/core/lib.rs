@@ -23,6 +23,7 @@ pub mod namespaces;
 pub mod pipeline;
 mod quota;
 mod record_quota;
+pub mod request_outcome;
 mod reservations;
 pub mod statuses;
 pub mod store;

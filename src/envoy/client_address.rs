@@ -102,6 +102,7 @@ mod tests {
             port: 443,
             cdn_id: "test".into(),
             clients,
+            access_log: None,
             kind,
         })
     }

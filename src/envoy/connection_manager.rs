@@ -34,10 +34,10 @@ use super::name::scope_key;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
-    Edge, ResourceName, cors, identity_headers, limits, listener_filters, location, misdirected,
-    plain_http, route_filters, websocket,
+    Edge, ResourceName, access_log, cors, identity_headers, limits, listener_filters, location,
+    misdirected, plain_http, route_filters, websocket,
 };
-use gatewright_core::model::{FrontendId, Hostname, OtherListeners, TableId};
+use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI,
 /// whose virtual host matches both spellings if they are of the same host (RFC 9110, 4.2.3).
@@ -85,6 +85,8 @@ pub(super) struct Http<'a> {
     /// The number of proxies in front whose entries of `X-Forwarded-For` are trusted; with them
     /// Envoy leaves their `X-Forwarded-Proto`.
     pub(super) hops: u8,
+    /// The access log.
+    pub(super) log: Option<&'a AccessLog>,
 }
 
 /// The HTTP connection manager. It is the same for all chains of a frontend except for the routes
@@ -131,6 +133,7 @@ pub(super) fn filter(
     };
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
+        access_log: access_log::access_logs(frontend, http.log),
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
         local_reply_config: local_replies,
@@ -336,6 +339,7 @@ mod tests {
         Http {
             cdn_id: "test",
             hops,
+            log: None,
         }
     }
 

@@ -11,6 +11,7 @@
 //! Maps made here have one entry, or iterate in the order of their keys (`proto.rs`), so equal
 //! values encode to equal bytes.
 
+mod access_log;
 mod admin_listener;
 mod bind_error;
 mod bootstrap;
@@ -33,6 +34,7 @@ mod limits;
 mod listener;
 mod listener_filters;
 mod location;
+mod log_format;
 mod misdirected;
 mod name;
 mod path;

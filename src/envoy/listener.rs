@@ -27,11 +27,13 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         port,
         cdn_id,
         clients,
+        access_log,
         kind,
     } = frontend;
     let http = Http {
         cdn_id,
         hops: clients.hops,
+        log: access_log.as_deref(),
     };
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
     let (filter_chains, mut filter_chain_matcher, mut listener_filters) = match kind {
@@ -130,6 +132,7 @@ mod tests {
             port: 443,
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
+            access_log: None,
             kind: FrontendKind::Tls {
                 chains,
                 sni_matcher,
@@ -172,6 +175,7 @@ mod tests {
             port: 443,
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
+            access_log: None,
             kind,
         });
         assert_eq!(made.filter_chains.len(), 1);
@@ -187,6 +191,7 @@ mod tests {
             port: 443,
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
+            access_log: None,
             kind: FrontendKind::Http,
         });
         assert_eq!(made.filter_chains.len(), 1);

@@ -54,6 +54,7 @@ use super::proto::{always, any, extension, map, map_with, xds_extension};
 use super::route_filters;
 use super::virtual_host::answer;
 use gatewright_core::model::{ExternalAuth, ListenerFilters, VirtualHost as Host};
+use gatewright_core::request_outcome::{BROKEN_FILTERS, NO_ROUTE};
 
 /// Asks the servers of the virtual host: Envoy's filter chain filter.
 pub(super) const FILTER: &str = "gatewright.listener_filters";
@@ -102,7 +103,7 @@ pub(super) fn guarded(
     let first = first.iter().map(unasked);
     let servers = match filters {
         ListenerFilters::Refuse => {
-            let refusal = answer(500);
+            let refusal = answer(BROKEN_FILTERS, 500);
             return VirtualHost {
                 routes: first.chain([refusal]).collect(),
                 ..made
@@ -116,7 +117,7 @@ pub(super) fn guarded(
         .map(|route| marked.mark(route));
     let mut all: Vec<Route> = first.chain(made_routes).collect();
     // Every request has a route, so that the filters run for it.
-    all.push(answer(404));
+    all.push(answer(NO_ROUTE, 404));
     let ask = servers.iter().map(external_auth::before_routes).collect();
     let ask = FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters: ask }),
@@ -139,7 +140,11 @@ pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHo
     let servers = match host.filters.as_deref() {
         Some(ListenerFilters::Refuse) => {
             return VirtualHost {
-                routes: first.iter().cloned().chain([answer(500)]).collect(),
+                routes: first
+                    .iter()
+                    .cloned()
+                    .chain([answer(BROKEN_FILTERS, 500)])
+                    .collect(),
                 ..made
             };
         }
@@ -170,7 +175,7 @@ pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHo
         .into_iter()
         .map(|route| marked.mark(route));
     // Every request has a route: one without would be searched for elsewhere.
-    let all = unasked.chain(own).chain([answer(404)]).collect();
+    let all = unasked.chain(own).chain([answer(NO_ROUTE, 404)]).collect();
     let by_mark = if marked.0.is_empty() {
         Vec::new()
     } else {
@@ -350,6 +355,8 @@ mod tests {
         WeightedTarget,
     };
 
+    use gatewright_core::request_outcome::MISDIRECTED;
+
     use super::*;
     use crate::testdata::{backend, host, route, rule, to};
     use crate::virtual_host::virtual_host;
@@ -372,7 +379,7 @@ mod tests {
             filters: Some(std::sync::Arc::new(filters)),
             ..Host::new(host("a.org"), routes)
         };
-        virtual_host(&host, Some(&answer(421)))
+        virtual_host(&host, Some(&answer(MISDIRECTED, 421)))
     }
 
     /// A route whose rule has a server of its own.
@@ -405,7 +412,7 @@ mod tests {
         assert_eq!(made.routes.len(), 6);
         assert_eq!(
             made.routes.last().expect("it has some").action,
-            answer(404).action,
+            answer(NO_ROUTE, 404).action,
             "what no other takes"
         );
         fn config(route: &Route, name: &str) -> Option<Any> {
@@ -526,7 +533,13 @@ mod tests {
             .iter()
             .map(|route| route.action.clone())
             .collect();
-        assert_eq!(actions, [answer(421).action, answer(500).action]);
+        assert_eq!(
+            actions,
+            [
+                answer(MISDIRECTED, 421).action,
+                answer(BROKEN_FILTERS, 500).action
+            ]
+        );
     }
 
     #[test]

@@ -15,27 +15,32 @@ use super::proto::uint;
 use super::request_match::{exact, header, matching};
 use super::virtual_host::answer;
 use gatewright_core::model::{Hostname, OtherListeners};
+use gatewright_core::request_outcome::{MISDIRECTED, SEVERAL_HOSTS};
 
 /// The route for all requests that are not on a connection of this listener.
 pub(super) fn unless_of(listener: &Hostname) -> Route {
     let mut matcher = header(LISTENER_HEADER, exact(&listener.to_string()));
     matcher.invert_match = true;
-    when(matcher, 421)
+    when(matcher, MISDIRECTED, 421)
 }
 
 /// The route for all requests that are not for the host that their connection was opened for.
 pub(super) fn unless_own_host() -> Route {
-    when(header(HOST_HEADER, exact("other")), 421)
+    when(header(HOST_HEADER, exact("other")), MISDIRECTED, 421)
 }
 
 /// The route for all requests with several Host headers (RFC 9112, 3.2), which Envoy joins by
 /// commas. No exact hostname matches them, but a wildcard does.
 pub(super) fn if_several_hosts() -> Route {
-    when(header(":authority", matching("[^,]*,.*")), 400)
+    when(
+        header(":authority", matching("[^,]*,.*")),
+        SEVERAL_HOSTS,
+        400,
+    )
 }
 
-fn when(condition: HeaderMatcher, status: u16) -> Route {
-    let everything = answer(status);
+fn when(condition: HeaderMatcher, why: &str, status: u16) -> Route {
+    let everything = answer(why, status);
     let matches = everything.r#match.unwrap_or_default();
     Route {
         r#match: Some(RouteMatch {

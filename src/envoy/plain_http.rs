@@ -31,6 +31,7 @@ use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Con
 use envoy_types::pb::envoy::extensions::formatter::cel::v3::Cel;
 
 use super::ResourceName;
+use super::access_log::host_name;
 use super::headers::mutation;
 use super::identity_headers;
 use super::internal_headers::SCOPE_HEADER;
@@ -40,6 +41,7 @@ use super::name::{frontend_key, scope_key};
 use super::proto::{any, extension, map_with};
 use super::virtual_host::{answer_host, challenge, scoped};
 use gatewright_core::model::{self, FrontendId, IdentityHeaders, Thumbprint, WideHosts};
+use gatewright_core::request_outcome::NO_HOST;
 
 /// The filter that looks for the scope again: Envoy's filter chain filter. Scopes switch it off.
 pub(super) const FIND: &str = "gatewright.find_scope";
@@ -153,10 +155,9 @@ fn state(key: &str, format: &str, formatter: Option<TypedExtensionConfig>) -> Fi
 
 /// The virtual host of a hostname. Challenges of an account are answered before all routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, account: Option<&Thumbprint>) -> VirtualHost {
-    let name = host.hostname.to_string();
     let made = VirtualHost {
-        domains: vec![name.clone()],
-        name,
+        name: host_name(&host.hostname, host.owner.as_ref()),
+        domains: vec![host.hostname.to_string()],
         ..Default::default()
     };
     let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
@@ -209,7 +210,7 @@ fn off() -> FilterConfig {
 pub fn wide_hosts(wide: &WideHosts) -> ScopedRouteConfiguration {
     let listed = wide.hostnames.iter().map(|hostname| {
         let hosts = std::slice::from_ref(hostname);
-        answer_host(&hostname.to_string(), hosts, 404)
+        answer_host(&hostname.to_string(), hosts, (NO_HOST, 404))
     });
     scoped(
         wide.resource_name(),

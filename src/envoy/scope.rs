@@ -8,6 +8,7 @@ use super::name::scope_key;
 use super::plain_http;
 use super::virtual_host::{answer, scoped, virtual_host};
 use gatewright_core::model::{Requests, Scope};
+use gatewright_core::request_outcome::{MISDIRECTED, NO_ROUTE};
 
 /// The scope of a hostname, with its routes inline.
 ///
@@ -21,11 +22,11 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
                 virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
             if scope.virtual_host.filters.is_none() {
                 // An explicit 404, since Envoy's own 404 is that of a host without a scope.
-                host.routes.push(answer(404));
+                host.routes.push(answer(NO_ROUTE, 404));
             }
             host
         }
-        Requests::Misdirected => virtual_host(&scope.virtual_host, Some(&answer(421))),
+        Requests::Misdirected => virtual_host(&scope.virtual_host, Some(&answer(MISDIRECTED, 421))),
         Requests::Plain(account) => plain_http::virtual_host(&scope.virtual_host, account.as_ref()),
         Requests::Challenges(account) => plain_http::challenges(&scope.virtual_host, account),
     };

@@ -8,6 +8,7 @@ use super::ResourceName;
 use super::misdirected;
 use super::virtual_host::{answer_host, route_configuration, virtual_host};
 use gatewright_core::model::{Hostname, OtherListeners, Table};
+use gatewright_core::request_outcome::{MISDIRECTED, NO_HOST};
 
 /// The route configuration of a table. A hostname is in one virtual host only; Envoy refuses a
 /// table with duplicates.
@@ -20,10 +21,10 @@ pub fn table(table: &Table) -> RouteConfiguration {
     let own: BTreeSet<&Hostname> = virtual_hosts.iter().map(|host| &host.hostname).collect();
     let (listed, others) = match elsewhere {
         OtherListeners::Listed(names) if names.iter().any(Hostname::is_any) => {
-            (names.as_slice(), 421)
+            (names.as_slice(), (MISDIRECTED, 421))
         }
-        OtherListeners::Listed(names) => (names.as_slice(), 404),
-        OtherListeners::Many => (&[][..], 421),
+        OtherListeners::Listed(names) => (names.as_slice(), (NO_HOST, 404)),
+        OtherListeners::Many => (&[][..], (MISDIRECTED, 421)),
     };
     // If not every hostname of other listeners is listed, a wildcard may hide some of them.
     let guard = (*elsewhere == OtherListeners::Many).then(misdirected::unless_own_host);
@@ -40,7 +41,7 @@ pub fn table(table: &Table) -> RouteConfiguration {
         .collect();
     if !listed.is_empty() {
         let listed: Vec<Hostname> = listed.into_iter().cloned().collect();
-        hosts.push(answer_host("misdirected", &listed, 421));
+        hosts.push(answer_host("misdirected", &listed, (MISDIRECTED, 421)));
     }
     if !own.contains(&Hostname::any()) {
         hosts.push(answer_host("others", &[Hostname::any()], others));

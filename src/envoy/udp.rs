@@ -42,6 +42,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
         port,
         cdn_id: _,
         clients: _,
+        access_log: _,
         kind: _,
     } = frontend;
     let mut addresses = addresses
@@ -193,6 +194,7 @@ mod tests {
                 port: 53,
                 cdn_id: "test".into(),
                 clients: ClientAddress::default(),
+                access_log: None,
                 kind,
             })
         }

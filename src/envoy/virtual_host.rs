@@ -22,6 +22,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
+use super::access_log::host_name;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
 use super::listener_filters::guarded;
@@ -78,10 +79,9 @@ pub(super) fn scoped(
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
-    let name = host.hostname.to_string();
     let made = VirtualHost {
-        domains: vec![name.clone()],
-        name,
+        name: host_name(&host.hostname, host.owner.as_ref()),
+        domains: vec![host.hostname.to_string()],
         ..Default::default()
     };
     let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
@@ -112,18 +112,23 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
 }
 
 /// A virtual host with one response to all requests for some hosts.
-pub(super) fn answer_host(name: &str, hosts: &[Hostname], status: u16) -> VirtualHost {
+pub(super) fn answer_host(
+    name: &str,
+    hosts: &[Hostname],
+    (why, status): (&str, u16),
+) -> VirtualHost {
     VirtualHost {
         name: name.to_owned(),
         domains: hosts.iter().map(Hostname::to_string).collect(),
-        routes: vec![answer(status)],
+        routes: vec![answer(why, status)],
         ..Default::default()
     }
 }
 
-/// A route with one response to all requests.
-pub(super) fn answer(status: u16) -> Route {
+/// A route with one response to all requests; its name is the cause in access logs.
+pub(super) fn answer(why: &str, status: u16) -> Route {
     Route {
+        name: why.to_owned(),
         r#match: Some(RouteMatch {
             path_specifier: Some(PathSpecifier::Prefix("/".to_owned())),
             ..Default::default()

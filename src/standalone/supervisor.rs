@@ -3,6 +3,7 @@
 //! The running Envoys are not stored, but found each time: a program that was killed leaves
 //! processes, and no file that could be wrong about them.
 
+mod access_log;
 mod asking;
 mod launch;
 mod log;
@@ -78,6 +79,11 @@ pub struct Supervisor {
     pub patience: u32,
 }
 
+/// The path of the access log in a private directory.
+pub fn access_log(dir: &Path) -> PathBuf {
+    dir.join(access_log::FILE)
+}
+
 /// Returns the ids of the running Envoys of a private directory.
 pub(super) fn pids_of(dir: &Path) -> Vec<u32> {
     let found = fs::metadata(dir).and_then(|meta| process::find(dir, meta.uid()));
@@ -134,9 +140,11 @@ impl Supervisor {
     /// Keeps Envoy running until another order, and carries that out.
     pub async fn run(self, mut orders: watch::Receiver<Order>) {
         let log = self.log();
+        let access_log = access_log(&self.dir);
         let order = tokio::select! {
             never = self.keep_running() => match never {},
             never = log::follow(&log) => match never {},
+            never = access_log::rotate(&access_log, &self.admin) => match never {},
             never = connection_pressure::follow(&self.admin, &self.connections) => match never {},
             order = orders.wait_for(|order| *order != Order::Run) => order.ok().map(|order| *order),
         };

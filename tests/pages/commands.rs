@@ -154,6 +154,14 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "tests of the chart read the same ConfigMap",
     ),
     ("make golden CASE=", "the case is the reader's own"),
+    (
+        "gatewright logs",
+        "standalone/logs.rs of the tests with Envoy has the same options",
+    ),
+    (
+        "kubectl logs -n gatewright-system -l app.kubernetes.io/component=envoy",
+        "it needs a kubelet",
+    ),
     ("make kind", "`make kind-e2e` begins with it"),
     (
         "gatewright standalone ./manifests",

@@ -3,6 +3,7 @@
 mod files;
 mod history;
 mod links;
+mod logs;
 mod refused;
 mod rivals;
 mod status;

@@ -5,6 +5,7 @@
 //! An invalid *value* (a hostname in upper case, an unknown filter) is kept as a value and becomes
 //! a condition on the object; only violations of the API server's schema are errors here.
 
+mod access_log;
 mod address;
 mod admitted;
 mod backendtlspolicy;
@@ -48,6 +49,7 @@ mod tlsroute;
 mod trust_bundle;
 mod xlistenerset;
 
+pub use access_log::{AccessLogParameters, SinkType};
 pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
-use super::{ClientAddresses, IsolatedParameters, Meta, ParseError, Selector};
+use super::{AccessLogParameters, ClientAddresses, IsolatedParameters, Meta, ParseError, Selector};
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
@@ -32,6 +32,9 @@ pub struct GatewayParameters {
 pub struct Parameters {
     /// The fleet that serves the Gateway.
     pub fleet: Option<FleetKind>,
+    /// The access log of the Gateway's ports; in a class's parameters, also that of the shared
+    /// fleet's.
+    pub access_log: Option<Arc<AccessLogParameters>>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
     /// What becomes of headers by which clients say who they are.
@@ -411,6 +414,7 @@ mod tests {
         assert_eq!(
             fields,
             [
+                "accessLog",
                 "allowedHostnames",
                 "clients",
                 "defaultGateways",
@@ -424,6 +428,30 @@ mod tests {
                 "service"
             ]
         );
+        let log = &schema["accessLog"]["properties"];
+        assert_eq!(
+            log.as_object().expect("fields").keys().collect::<Vec<_>>(),
+            [
+                "mode",
+                "percent",
+                "query",
+                "requestHeaders",
+                "responseHeaders",
+                "sinks"
+            ]
+        );
+        for mode in log["mode"]["enum"].as_array().expect("values") {
+            for query in log["query"]["enum"].as_array().expect("values") {
+                for sink in log["sinks"]["items"]["properties"]["type"]["enum"]
+                    .as_array()
+                    .expect("values")
+                {
+                    let log = json!({"mode": mode, "query": query, "sinks": [{"type": sink}]});
+                    Object::parse(parse(json!({"accessLog": log})))
+                        .expect("what the definition lists is understood");
+                }
+            }
+        }
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes})))
                 .expect("what the definition lists is understood");

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{
-    ClientAddress, ClientValidation, FrontendId, Hostname, OtherListeners, SecretName, TableId,
-    TlsParams, WeightedTarget,
+    AccessLog, ClientAddress, ClientValidation, FrontendId, Hostname, OtherListeners, SecretName,
+    TableId, TlsParams, WeightedTarget,
 };
 
 /// One Envoy Listener.
@@ -24,6 +24,8 @@ pub struct Frontend {
     pub cdn_id: Arc<str>,
     /// Whose word is taken for the address of a client. UDP has none of it.
     pub clients: ClientAddress,
+    /// The access log of its requests, if it has one.
+    pub access_log: Option<Arc<AccessLog>>,
     /// The protocol, with its routing.
     pub kind: FrontendKind,
 }

@@ -4,6 +4,7 @@
 //! into Envoy resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears
 //! here.
 
+mod access_log;
 mod backend;
 mod backend_tls;
 mod certificate;
@@ -26,6 +27,7 @@ mod session;
 mod tls;
 mod transport;
 
+pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
     WeightedEndpoints,
@@ -50,9 +52,9 @@ pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, IdentityHeaders, Match, Mirror,
-    OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite, Route,
-    Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
+    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, IdentityHeaders, Match,
+    Mirror, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite,
+    Route, Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
     WeightedTarget, WideHosts,
 };
 pub use session::{Session, SessionCookie};

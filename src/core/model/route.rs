@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, Origin, Session};
+use super::{
+    BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin, Session,
+};
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
 /// host. On TLS the hostname is exact.
@@ -94,6 +96,8 @@ pub struct VirtualHost {
     pub filters: Option<Arc<ListenerFilters>>,
     /// What becomes of headers by which a client says who it is.
     pub identity_headers: IdentityHeaders,
+    /// The owner, where an access log names it.
+    pub owner: Option<Arc<HostOwner>>,
     /// The routes in order of precedence.
     pub routes: Vec<Route>,
 }
@@ -105,9 +109,21 @@ impl VirtualHost {
             hostname,
             filters: None,
             identity_headers: IdentityHeaders::default(),
+            owner: None,
             routes,
         }
     }
+}
+
+/// The owner of a virtual host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HostOwner {
+    /// The namespace that the hostname belongs to.
+    pub namespace: Arc<str>,
+    /// The Gateway of the listener.
+    pub gateway: ObjectName,
+    /// The name of the listener; one of a ListenerSet is `set/listener`.
+    pub listener: Arc<str>,
 }
 
 /// What becomes of headers of a request that say who the client is, and that Envoy does not write

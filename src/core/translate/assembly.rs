@@ -87,6 +87,7 @@ impl Assembly<'_> {
             port: frontend.port(),
             cdn_id,
             clients: frontend.clients().clone(),
+            access_log: frontend.access_log().cloned(),
             kind,
         })
     }

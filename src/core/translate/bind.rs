@@ -8,6 +8,7 @@ use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::exposure::{made_service, ports_of};
 use super::fleet::{gateway_exposure, shared_service_ports};
+use super::frontend_logs;
 use super::frontends::{FOR_CHALLENGES, Frontends};
 use super::gateway_exposure::{Fleet, is_shared};
 use super::gateway_services::GatewayServices;
@@ -56,6 +57,8 @@ impl Binding<'_> {
         if ids.is_empty() {
             return;
         }
+        let access_log =
+            frontend_logs::of_frontends(gateway, self.parents, self.store, self.settings);
         let (age, socket) = self.sockets_of(gateway);
         let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> =
@@ -66,6 +69,7 @@ impl Binding<'_> {
             if id.transport == Transport::Tcp {
                 frontend.set_clients(&id, clients.at(id.port), dirty);
             }
+            frontend.set_access_log(&id, access_log.clone(), dirty);
             let at = TransportPort {
                 number: port,
                 transport: id.transport,

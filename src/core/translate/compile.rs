@@ -1,5 +1,7 @@
 //! Compiles listeners and routes into resources, one unit (frontend, hostname) at a time.
 
+use std::sync::Arc;
+
 use super::chain_class::{ChainClass, Purpose};
 use super::challenge::{Answering, ChallengeAnswers};
 use super::client_validation::Clients;
@@ -8,7 +10,8 @@ use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::fleet::note_gateway;
-use super::frontend_state::Owner;
+use super::frontend_logs::host_owner;
+use super::frontend_state::{FrontendState, Owner};
 use super::frontends::Frontends;
 use super::key::ListenerId;
 use super::parent::ParentListener;
@@ -198,6 +201,7 @@ impl<'a> Units<'a> {
     /// A virtual host behind what its listener has before all routes.
     fn virtual_host(
         &self,
+        id: &FrontendId,
         hostname: &Hostname,
         owner: &Owner,
         listener: &ParentListener,
@@ -214,10 +218,13 @@ impl<'a> Units<'a> {
         let identity_headers = parent
             .map(|parent| parent.placement.exposure.identity_headers)
             .unwrap_or_default();
+        let logged = self.frontends.get(id).and_then(FrontendState::access_log);
+        let named = logged.and_then(|_| host_owner(owner, &routes, self.parents()));
         VirtualHost {
             hostname: hostname.clone(),
             filters,
             identity_headers,
+            owner: named.map(Arc::new),
             routes,
         }
     }
@@ -240,7 +247,7 @@ impl<'a> Units<'a> {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
         let plain = (owner.is_own || is_kept || !routes.is_empty())
-            .then(|| self.virtual_host(hostname, owner, listener, routes));
+            .then(|| self.virtual_host(id, hostname, owner, listener, routes));
         Unit {
             plain,
             ..Unit::default()
@@ -268,7 +275,7 @@ impl<'a> Units<'a> {
             return Unit::default();
         };
         let wide = !owner.hostname.is_exact();
-        let virtual_host = self.virtual_host(hostname, owner, listener, routes);
+        let virtual_host = self.virtual_host(id, hostname, owner, listener, routes);
         if hostname.is_exact() {
             if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
                 return Unit::default();

@@ -259,7 +259,8 @@ static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
 
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
-        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep", "clients": [
+        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep",
+            "accessLog": {"mode": "Off"}, "clients": [
             {"ports": [80], "forwardedFor": {"hops": 1}},
             {"ports": [443], "proxyProtocol": {"mode": "Required", "from": ["192.0.2.0/24"]}}]}),
         "Shared, open" => json!({"fleet": "Shared", "ports": [
@@ -270,7 +271,8 @@ fn parameters(fleet: &str) -> Object {
             json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow",
                 "clients": [{"ports": [80, 443], "forwardedFor": {"hops": 3}}]})
         }
-        "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow"}),
+        "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow",
+            "accessLog": {"mode": "Off"}}),
         fleet => json!({"fleet": fleet}),
     };
     object(

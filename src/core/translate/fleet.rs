@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::access_logs::{access_log, default_log};
 use super::dirty::Dirty;
 use super::gateway_exposure::{Fleet, GatewayExposure, SHARED, is_shared};
 use super::key::{ListenerId, ParentKey};
@@ -86,6 +87,21 @@ pub(super) fn gateway_exposure(
     } else {
         IsolatedParameters::default()
     };
+    if fleet == Fleet::Shared && own_said.access_log.is_some() {
+        return Err(invalid(
+            "spec.infrastructure.parametersRef: spec.accessLog: the ports of the shared fleet have the log that the \
+             GatewayParameters of a GatewayClass ask for: leave it out, or ask for fleet Dedicated or Isolated"
+                .to_owned(),
+        ));
+    }
+    let access_log = said
+        .iter()
+        .find_map(|parameters| parameters.access_log.as_ref())
+        .map_or_else(
+            || Ok(default_log(settings)),
+            |asked| access_log(asked, &settings.envoy_logs),
+        )
+        .map_err(invalid)?;
     let escaped_slashes = said
         .iter()
         .find_map(|parameters| parameters.escaped_slashes)
@@ -112,6 +128,7 @@ pub(super) fn gateway_exposure(
     Ok(GatewayExposure {
         fleet,
         service,
+        access_log,
         escaped_slashes,
         identity_headers,
         route_hostnames,
@@ -436,6 +453,8 @@ pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
     // The class may say something about ports of the shared fleet.
     dirty.bindings.insert(SHARED.clone());
     let class = name.name.to_string();
+    // The access log of the shared fleet is that of a class.
+    dirty.bindings.insert(SHARED.clone());
     dirty.parents.extend(
         store
             .indexes()

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
 use super::claims::{Claim, Claims, Rank};
@@ -13,7 +14,7 @@ use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::sni_matcher::SniMatcher;
 use crate::model::{
-    Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost,
+    AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost,
     WeightedTarget,
 };
 
@@ -53,6 +54,8 @@ pub(super) struct FrontendState {
     port: u16,
     /// Whose word is taken for the address of a client.
     clients: ClientAddress,
+    /// The access log of its requests.
+    access_log: Option<Arc<AccessLog>>,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
@@ -143,6 +146,30 @@ impl FrontendState {
             std::mem::replace(&mut self.addresses, addresses),
             std::mem::replace(&mut self.port, port),
         )
+    }
+
+    /// The access log of its requests.
+    pub(super) fn access_log(&self) -> Option<&Arc<AccessLog>> {
+        self.access_log.as_ref()
+    }
+
+    /// Sets the access log; marks the frontend if it changed, and its units if virtual hosts begin
+    /// or cease to have the name of their owner for it.
+    pub(super) fn set_access_log(
+        &mut self,
+        id: &FrontendId,
+        log: Option<Arc<AccessLog>>,
+        dirty: &mut Dirty,
+    ) {
+        if self.access_log == log {
+            return;
+        }
+        dirty.frontends.insert(id.clone());
+        if self.access_log.is_some() != log.is_some() {
+            let names = self.served_names().map(|name| (id.clone(), name.clone()));
+            dirty.units.extend(names);
+        }
+        self.access_log = log;
     }
 
     /// True if the certificate of a listener shares names with another listener's.

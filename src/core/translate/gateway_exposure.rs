@@ -6,7 +6,7 @@ use crate::inputs::{
     AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol,
     RouteHostnames, ServiceParameters,
 };
-use crate::model::{IdentityHeaders, ObjectName};
+use crate::model::{AccessLog, IdentityHeaders, ObjectName};
 
 /// The kind of fleet that serves the Gateways of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct GatewayExposure {
     pub fleet: Fleet,
     /// The Service, for fleets with one.
     pub service: ServiceParameters,
+    /// The access log of its own frontends; of the shared fleet's, what its class asks for.
+    pub access_log: Option<Arc<AccessLog>>,
     /// The handling of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
     /// What becomes of headers by which clients say who they are.

@@ -5,6 +5,7 @@
 //! proportional to the change. Nothing here does I/O, reads the clock or logs: the time is an
 //! argument.
 
+mod access_logs;
 mod admission;
 mod allowance;
 mod allowed_hostnames;
@@ -55,6 +56,7 @@ mod exposure;
 mod features;
 mod fingerprint;
 mod fleet;
+mod frontend_logs;
 mod frontend_state;
 mod frontends;
 mod gateway_exposure;
@@ -110,6 +112,7 @@ mod verdict;
 mod wanted_index;
 
 pub use crate::store::RouteGrants;
+pub use access_logs::EnvoyLogs;
 pub use blame::Blame;
 pub use brought_certificates::BroughtCertificate;
 pub use certificate::Served;

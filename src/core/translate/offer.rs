@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::access_logs::default_log;
 use super::certificate::{self, Served};
 use super::certificate_warning;
 use super::client_certificate;
@@ -55,6 +56,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
     let exposure = exposure.unwrap_or(GatewayExposure {
         fleet: settings.fleet,
         service: ServiceParameters::default(),
+        access_log: default_log(settings),
         escaped_slashes: EscapedSlashes::default(),
         identity_headers: IdentityHeaders::default(),
         route_hostnames: None,

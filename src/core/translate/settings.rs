@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use super::access_logs::EnvoyLogs;
 use super::denied::EndpointPolicy;
 use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
@@ -56,6 +57,8 @@ pub struct Settings {
     /// The path of the file with the system's CA certificates at each Envoy; `None` if there is
     /// none.
     pub system_roots: Option<Arc<str>>,
+    /// The sinks of access logs that the Envoys have.
+    pub envoy_logs: EnvoyLogs,
     /// The namespaces that are watched: objects of others are unknown, and messages say so.
     pub namespaces: Namespaces,
 }
@@ -118,6 +121,7 @@ impl Settings {
             own_sockets: Vec::new(),
             installation: Arc::default(),
             system_roots: Some(SYSTEM_ROOTS.into()),
+            envoy_logs: EnvoyLogs::Stdout,
             namespaces: Namespaces::All,
         }
     }

@@ -7,6 +7,7 @@ use super::parents::Parents;
 use super::resolve::respond;
 use crate::inputs::EscapedSlashes;
 use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule};
+use crate::request_outcome::ESCAPED_SLASHES;
 
 /// A regular expression for a path with a percent-encoded slash or backslash.
 const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";
@@ -47,7 +48,7 @@ pub(super) fn escaped_slashes(parents: &Parents, listener: &ListenerId) -> Optio
         query: Vec::new(),
     };
     Some(Route {
-        name: Arc::from("escaped-slashes"),
+        name: Arc::from(ESCAPED_SLASHES),
         matches,
         rule: Arc::new(rule),
     })

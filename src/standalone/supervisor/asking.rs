@@ -27,6 +27,13 @@ pub(super) async fn end_connections(admin: &Path) -> bool {
         .is_ok_and(|answer| answer.is_ok())
 }
 
+/// Makes Envoy open its log files anew. Returns whether it accepted that.
+pub(super) async fn reopen_logs(admin: &Path) -> bool {
+    timeout(TIMEOUT, tell(admin, "/reopen_logs"))
+        .await
+        .is_ok_and(|answer| answer.is_ok())
+}
+
 /// Makes Envoy accept no more connections.
 pub(super) async fn stop_listening(admin: &Path) {
     // An Envoy that does not answer is ended all the same.

@@ -77,6 +77,8 @@ impl Launch {
             "--drain-time-s",
             LISTENER_DRAIN_SECONDS.to_string().as_ref(),
         );
+        // Lines of the access log wait no longer than this.
+        say("--file-flush-interval-msec", "1000".as_ref());
         say("--parent-shutdown-time-s", patience.to_string().as_ref());
         say("--config-path", self.bootstrap(dir).as_ref());
         arguments

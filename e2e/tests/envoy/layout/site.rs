@@ -233,6 +233,7 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
         addresses: vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
         cdn_id: "test".into(),
         clients: Default::default(),
+        access_log: None,
         kind,
     }
 }

@@ -1,0 +1,328 @@
+//! Why a request was not answered by a backend: one table for access logs, `gatewright logs` and
+//! the documentation.
+
+/// The prefix of the code details of Envoy for a request that lost its connection to a backend
+/// before the response began. The cause follows in braces.
+pub const RESET_BEFORE_RESPONSE: &str = "upstream_reset_before_response_started";
+
+/// The code details of Envoy for a response that a route makes; the route's name says why.
+pub const DIRECT_RESPONSE: &str = "direct_response";
+
+/// The code details of Envoy for a request without a route.
+pub const ROUTE_NOT_FOUND: &str = "route_not_found";
+
+/// The name of routes that answer requests on a connection of another listener.
+pub const MISDIRECTED: &str = "misdirected";
+
+/// The name of routes that answer requests for hosts that no listener has.
+pub const NO_HOST: &str = "no-host";
+
+/// The name of routes that answer requests which no other route matches.
+pub const NO_ROUTE: &str = "no-route";
+
+/// The name of routes that answer requests with several hosts.
+pub const SEVERAL_HOSTS: &str = "several-hosts";
+
+/// The name of routes that answer for a listener whose filters cannot be carried out.
+pub const BROKEN_FILTERS: &str = "broken-filters";
+
+/// The cause of a response of status 500 and more that a rule makes.
+pub const BROKEN_RULE: &str = "broken-rule";
+
+/// The name of routes that answer requests with escaped slashes.
+pub const ESCAPED_SLASHES: &str = "escaped-slashes";
+
+/// Why a request was not answered by a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestOutcome {
+    /// The reason, as one word.
+    pub reason: &'static str,
+    /// The usual statuses of the response; empty if there is none.
+    pub statuses: &'static str,
+    /// The reason in words.
+    pub words: &'static str,
+    /// What Envoy says: code details, the cause of [`RESET_BEFORE_RESPONSE`], or the name of the
+    /// route of a [`DIRECT_RESPONSE`]. No two outcomes share one.
+    pub causes: &'static [&'static str],
+}
+
+/// What Envoy says about a request without an answer of a backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evidence<'a> {
+    /// The status of the response; 0 if there is none.
+    pub status: u16,
+    /// The code details of the response.
+    pub details: &'a str,
+    /// The name of the route; empty if no route matched.
+    pub route: &'a str,
+    /// True if a virtual host has the host of the request.
+    pub has_host: bool,
+}
+
+/// The outcome of a request; `None` if a backend or a redirect answered it, or if the table does
+/// not have it.
+pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
+    let Evidence {
+        status,
+        details,
+        route,
+        has_host,
+    } = *evidence;
+    let (main, rest) = details.split_once('{').unwrap_or((details, ""));
+    let cause = match main {
+        DIRECT_RESPONSE if status < 400 => return None,
+        DIRECT_RESPONSE if route.contains('/') => BROKEN_RULE,
+        DIRECT_RESPONSE => route,
+        ROUTE_NOT_FOUND if status == 421 => MISDIRECTED,
+        ROUTE_NOT_FOUND if has_host => NO_ROUTE,
+        ROUTE_NOT_FOUND => NO_HOST,
+        RESET_BEFORE_RESPONSE => rest.split(['|', '}']).next()?,
+        main => main,
+    };
+    OUTCOMES
+        .iter()
+        .find(|outcome| outcome.causes.contains(&cause))
+}
+
+/// All outcomes.
+pub const OUTCOMES: [RequestOutcome; 21] = [
+    RequestOutcome {
+        reason: "NoHost",
+        statuses: "404",
+        words: "no listener or route of the port has the host",
+        causes: &[NO_HOST, "route_configuration_not_found"],
+    },
+    RequestOutcome {
+        reason: "NoRoute",
+        statuses: "404",
+        words: "no route of the host matches the request",
+        causes: &[NO_ROUTE],
+    },
+    RequestOutcome {
+        reason: "Misdirected",
+        statuses: "421",
+        words: "the connection belongs to another listener, the client is to open a new one",
+        causes: &[MISDIRECTED],
+    },
+    RequestOutcome {
+        reason: "InvalidRequest",
+        statuses: "400",
+        words: "the request breaks a rule of HTTP",
+        causes: &[
+            SEVERAL_HOSTS,
+            "http1.codec_error",
+            "http1.invalid_characters",
+            "http1.unexpected_underscore",
+            "http.invalid_authority",
+            "missing_host_header",
+            "missing_path_rejected",
+            "path_normalization_failed",
+        ],
+    },
+    RequestOutcome {
+        reason: "EscapedSlashes",
+        statuses: "400",
+        words: "the path has an escaped slash, and escapedSlashes is Reject",
+        causes: &[ESCAPED_SLASHES],
+    },
+    RequestOutcome {
+        reason: "HeadersTooLarge",
+        statuses: "431",
+        words: "the request has too many headers, or too large ones",
+        causes: &["http1.headers_too_large", "http1.too_many_headers"],
+    },
+    RequestOutcome {
+        reason: "VersionTooOld",
+        statuses: "426",
+        words: "the version of HTTP is too old",
+        causes: &["low_version"],
+    },
+    RequestOutcome {
+        reason: "UpgradeRefused",
+        statuses: "403",
+        words: "the protocol of the upgrade is not WebSocket",
+        causes: &["upgrade_failed"],
+    },
+    RequestOutcome {
+        reason: "Denied",
+        statuses: "401, 403",
+        words: "the authorization server refused the request",
+        causes: &["ext_authz_denied"],
+    },
+    RequestOutcome {
+        reason: "AuthorizationFailed",
+        statuses: "403",
+        words: "the authorization server gave no answer",
+        causes: &["ext_authz_error"],
+    },
+    RequestOutcome {
+        reason: "Loop",
+        statuses: "502",
+        words: "the request passed this installation before",
+        causes: &["cdn_loop_detected", "cdn_loop_header_parse_error"],
+    },
+    RequestOutcome {
+        reason: "BrokenRule",
+        statuses: "500, 503",
+        words: "the rule has no usable backend, or a filter that cannot be carried out",
+        causes: &[BROKEN_RULE, BROKEN_FILTERS],
+    },
+    RequestOutcome {
+        reason: "NoEndpoints",
+        statuses: "503",
+        words: "the backend has no ready endpoint",
+        causes: &["no_healthy_upstream", "cluster_not_found"],
+    },
+    RequestOutcome {
+        reason: "BackendRefused",
+        statuses: "503",
+        words: "no connection to the endpoint could be opened",
+        causes: &[
+            "connection_failure",
+            "local_connection_failure",
+            "remote_connection_failure",
+        ],
+    },
+    RequestOutcome {
+        reason: "ConnectTimedOut",
+        statuses: "503",
+        words: "the endpoint did not accept a connection in time",
+        causes: &["connection_timeout"],
+    },
+    RequestOutcome {
+        reason: "BackendClosed",
+        statuses: "502, 503",
+        words: "the backend closed the connection before it answered",
+        causes: &[
+            "connection_termination",
+            "remote_reset",
+            "remote_refused_stream_reset",
+            "http1_premature_upstream_half_close",
+        ],
+    },
+    RequestOutcome {
+        reason: "InvalidResponse",
+        statuses: "502",
+        words: "the response of the backend breaks a rule of HTTP",
+        causes: &["protocol_error"],
+    },
+    RequestOutcome {
+        reason: "Overflow",
+        statuses: "503",
+        words: "the backend has as many connections or requests as connections.toService allows",
+        causes: &["overflow"],
+    },
+    RequestOutcome {
+        reason: "TimedOut",
+        statuses: "504",
+        words: "the backend did not answer within the timeout of the rule",
+        causes: &[
+            "upstream_per_try_timeout",
+            "upstream_response_timeout",
+            "response_timeout",
+        ],
+    },
+    RequestOutcome {
+        reason: "ClientTimedOut",
+        statuses: "408",
+        words: "the client was silent for too long",
+        causes: &["request_header_timeout", "stream_idle_timeout"],
+    },
+    RequestOutcome {
+        reason: "CutOff",
+        statuses: "",
+        words: "the backend broke off its response",
+        causes: &["upstream_reset_after_response_started"],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_two_outcomes_share_a_reason_or_a_cause() {
+        let reasons: BTreeSet<&str> = OUTCOMES.iter().map(|outcome| outcome.reason).collect();
+        assert_eq!(reasons.len(), OUTCOMES.len(), "reasons");
+        let causes: Vec<&str> = OUTCOMES
+            .iter()
+            .flat_map(|outcome| outcome.causes)
+            .copied()
+            .collect();
+        let distinct: BTreeSet<&str> = causes.iter().copied().collect();
+        assert_eq!(distinct.len(), causes.len(), "causes");
+    }
+
+    #[test]
+    fn envoys_words_have_their_reason() {
+        let refused = "upstream_reset_before_response_started{remote_connection_failure|\
+                       delayed_connect_error:_Connection_refused}";
+        for (status, details, route, has_host, expected) in [
+            (404, "direct_response", NO_HOST, false, Some("NoHost")),
+            (404, "route_not_found", "", false, Some("NoHost")),
+            (404, "route_not_found", "", true, Some("NoRoute")),
+            (421, "route_not_found", "", false, Some("Misdirected")),
+            (
+                500,
+                "direct_response",
+                "httproute/a/b/0",
+                true,
+                Some("BrokenRule"),
+            ),
+            (301, "direct_response", "httproute/a/b/0", true, None),
+            (
+                503,
+                refused,
+                "httproute/a/b/0",
+                true,
+                Some("BackendRefused"),
+            ),
+            (
+                503,
+                "upstream_reset_before_response_started{connection_termination}",
+                "httproute/a/b/0",
+                true,
+                Some("BackendClosed"),
+            ),
+            (
+                200,
+                "upstream_reset_after_response_started{remote_reset}",
+                "httproute/a/b/0",
+                true,
+                Some("CutOff"),
+            ),
+            (503, "via_upstream", "httproute/a/b/0", true, None),
+        ] {
+            let evidence = Evidence {
+                status,
+                details,
+                route,
+                has_host,
+            };
+            let found = outcome(&evidence).map(|outcome| outcome.reason);
+            assert_eq!(found, expected, "{evidence:?}");
+        }
+    }
+
+    /// The page has a row for each outcome.
+    #[test]
+    fn the_documentation_has_the_table() {
+        let page = include_str!("../../docs/access-logs.md");
+        for outcome in OUTCOMES {
+            let RequestOutcome {
+                reason,
+                statuses,
+                words,
+                ..
+            } = outcome;
+            let statuses = if statuses.is_empty() { "any" } else { statuses };
+            let row = format!("| `{reason}` | {statuses} | {words} |");
+            assert!(
+                page.contains(&row),
+                "docs/access-logs.md lacks the row {row}"
+            );
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `gatewright logs`: prints the access log of a standalone program, with reasons.
+
+mod follower;
+mod line;
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cli::{LinesFormat, Logs};
+use follower::Follower;
+use line::RequestLine;
+
+/// The interval at which the file is read again.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The requests that are printed.
+#[derive(Clone, Debug, Default)]
+struct Wanted {
+    /// Those for this host, in lower case; all if `None`.
+    host: Option<String>,
+    /// Those of hostnames of this namespace; all if `None`.
+    namespace: Option<String>,
+    /// True for those that failed.
+    errors: bool,
+}
+
+impl Wanted {
+    fn has(&self, line: &RequestLine) -> bool {
+        let Self {
+            host,
+            namespace,
+            errors,
+        } = self;
+        host.as_ref().is_none_or(|host| line.is_for(host))
+            && namespace
+                .as_ref()
+                .is_none_or(|namespace| line.namespace() == Some(namespace))
+            && (!errors || line.is_error())
+    }
+}
+
+/// Prints the lines of a log, and goes on with new ones if options say so.
+///
+/// # Errors
+/// When the file cannot be read, or nobody reads the output.
+pub fn print(options: &Logs, path: &Path) -> Result<()> {
+    let wanted = Wanted {
+        host: options.host.as_ref().map(|host| host.to_ascii_lowercase()),
+        namespace: options.namespace.clone(),
+        errors: options.errors,
+    };
+    let mut follower = Follower::new(path);
+    let mut last: VecDeque<String> = VecDeque::new();
+    let found = follower.read(|text| {
+        if options.lines > 0
+            && let Some(line) = shown(text, &wanted, options.output)
+        {
+            if last.len() == options.lines {
+                last.pop_front();
+            }
+            last.push_back(line);
+        }
+        Ok(())
+    });
+    match found {
+        Err(error) if options.follow && error.kind() == io::ErrorKind::NotFound => {}
+        found => found.with_context(|| path.display().to_string())?,
+    }
+    let mut out = io::stdout().lock();
+    for line in last {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    if !options.follow {
+        return Ok(());
+    }
+    loop {
+        sleep(POLL_INTERVAL);
+        let found = follower.read(|text| match shown(text, &wanted, options.output) {
+            Some(line) => writeln!(out, "{line}"),
+            None => Ok(()),
+        });
+        match found {
+            // It is there again when Envoy writes the next line.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => found?,
+        }
+        out.flush()?;
+    }
+}
+
+/// A line as it is printed; `None` if it is not wanted, or no line of an access log.
+fn shown(text: &str, wanted: &Wanted, format: LinesFormat) -> Option<String> {
+    let line = RequestLine::parse(text).filter(|line| wanted.has(line))?;
+    Some(match format {
+        LinesFormat::Text => line.text(),
+        LinesFormat::Json => line.json(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"time":"t","status":404,"details":"direct_response","route":"no-host","method":"GET","host":"a.org:80","path":"/","namespace":"blue"}"#;
+
+    fn is_shown(wanted: &Wanted) -> bool {
+        shown(LINE, wanted, LinesFormat::Text).is_some()
+    }
+
+    #[test]
+    fn lines_are_chosen_by_host_namespace_and_error() {
+        let host = |host: &str| Wanted {
+            host: Some(host.to_owned()),
+            ..Wanted::default()
+        };
+        assert!(is_shown(&Wanted::default()), "all");
+        assert!(is_shown(&host("a.org")), "its host");
+        assert!(!is_shown(&host("b.org")), "another host");
+        let errors = Wanted {
+            errors: true,
+            ..Wanted::default()
+        };
+        assert!(is_shown(&errors), "an error");
+        let red = Wanted {
+            namespace: Some("red".to_owned()),
+            ..Wanted::default()
+        };
+        assert!(!is_shown(&red), "another namespace");
+    }
+
+    #[test]
+    fn what_is_no_line_of_an_access_log_is_left_out() {
+        assert_eq!(
+            shown("starting", &Wanted::default(), LinesFormat::Json),
+            None
+        );
+    }
+}
