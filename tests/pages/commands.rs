@@ -144,6 +144,7 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ),
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),
+    ("make quick", "it is a part of `make test`"),
     ("make help", "it prints"),
     (
         "gatewright lint ./manifests --config gatewright.yaml",
