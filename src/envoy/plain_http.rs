@@ -205,7 +205,7 @@ fn off() -> FilterConfig {
     }
 }
 
-/// The list of a frontend's wildcards, which [`FIND`] matches with a host. A virtual host has the
+/// The list of a frontend's wildcards, which `FIND` matches with a host. A virtual host has the
 /// name of its hostname's scope; its route is never the one of a request.
 pub fn wide_hosts(wide: &WideHosts) -> ScopedRouteConfiguration {
     let listed = wide.hostnames.iter().map(|hostname| {
