@@ -420,7 +420,7 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
         site.probe("nobody.a.example.org").send().await.is_err(),
         "a name that nobody claimed is refused"
     );
-    let (_, text) = site.ask(&["status"])?;
+    let (_, text) = site.ask(&["status", "TenantGateway/tenant-a/cozystack"])?;
     let ready = text
         .lines()
         .find(|line| line.starts_with("tenantgateway tenant-a/cozystack"))
@@ -429,6 +429,7 @@ async fn two_hundred_hosts_of_one_tenant_are_served() -> Result<()> {
         ready.contains("True") && ready.contains("all 202 listeners are ready"),
         "{ready}"
     );
+    let (_, text) = site.ask(&["status", "ListenerSet"])?;
     assert!(
         text.contains("listenerset tenant-a/cozystack-overflow-3"),
         "{text}"

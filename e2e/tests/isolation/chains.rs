@@ -79,7 +79,7 @@ async fn alice_adds_a_listener(site: &Site, step: usize) -> Result<()> {
 async fn mallorys_listeners_are_told(site: &Site, words: &[&str]) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
-        let (_, told) = site.ask(&["status"])?;
+        let (_, told) = site.ask(&["status", "ListenerSet", "-n", "mallory"])?;
         if told
             .lines()
             .any(|line| line.contains("mallory/") && words.iter().all(|word| line.contains(word)))

@@ -80,9 +80,10 @@ async fn refused(site: &Site, endpoint: &str, why: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, told) = site.ask(&["status"])?;
-        let (hers, others): (Vec<&str>, Vec<&str>) = told
+        // The conditions are between the first line and the numbers of each kind.
+        let conditions = told.split("\n\n").nth(1).unwrap_or_default();
+        let (hers, others): (Vec<&str>, Vec<&str>) = conditions
             .lines()
-            .take_while(|line| !line.is_empty())
             .partition(|line| line.contains("mallory/"));
         ensure!(
             !others.iter().any(|line| line.contains("mallory")),
