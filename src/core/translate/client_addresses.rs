@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::fleet::{class_parameters, offered};
-use super::gateway_exposure::{Fleet, is_shared};
+use super::fleet::shared_classes;
+use super::gateway_exposure::is_shared;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::settings::Settings;
@@ -13,7 +13,7 @@ use crate::inputs::{ClientAddresses, GatewayClass};
 use crate::model::{ClientAddress, ObjectName};
 use crate::store::Store;
 
-/// What is said for the frontends of a Gateway, or of the shared fleet.
+/// The client addresses of the frontends of a Gateway, or of the shared fleet.
 pub(super) fn clients_of(
     owner: &ObjectName,
     parents: &Parents,
@@ -24,7 +24,7 @@ pub(super) fn clients_of(
         let all = of_shared_fleet(store, settings);
         return all
             .into_iter()
-            .map(|(port, (_, said))| (port, said))
+            .map(|(port, (_, clients))| (port, clients))
             .collect();
     }
     parents
@@ -33,16 +33,17 @@ pub(super) fn clients_of(
         .unwrap_or_default()
 }
 
-/// What a class says about a port of the shared fleet and another class has decided otherwise, as a
-/// message with the fix.
+/// The message, with the fix, for a class whose parameters name a port of the shared fleet about
+/// which another class has decided otherwise.
 pub(super) fn overruled(
     class: &GatewayClass,
     store: &Store,
     settings: &Settings,
 ) -> Option<String> {
-    let own = said(class, store, settings)?;
+    let classes = shared_classes(store, settings);
+    let (_, parameters) = classes.into_iter().find(|(found, _)| *found == class)?;
     let all = of_shared_fleet(store, settings);
-    own.iter().find_map(|(port, own)| {
+    parameters.clients?.iter().find_map(|(port, own)| {
         let (other, decided) = all.get(&port)?;
         (decided != own).then(|| {
             format!(
@@ -53,32 +54,16 @@ pub(super) fn overruled(
     })
 }
 
-/// By port, the class that decides and what it says: of several classes the oldest, then the first
-/// by name.
+/// By port, the class that decides, which is the first one, and its decision.
 fn of_shared_fleet(store: &Store, settings: &Settings) -> BTreeMap<u16, (Arc<str>, ClientAddress)> {
-    let mut classes: Vec<&GatewayClass> = store.classes().collect();
-    classes.sort_by_key(|class| (class.meta.created, class.meta.name.clone()));
     let mut all = BTreeMap::new();
-    for class in classes {
-        let Some(clients) = said(class, store, settings) else {
-            continue;
-        };
-        for (port, said) in clients.iter() {
+    for (class, parameters) in shared_classes(store, settings) {
+        for (port, clients) in parameters.clients.iter().flat_map(ClientAddresses::iter) {
             all.entry(port)
-                .or_insert_with(|| (class.meta.name.name.clone(), said.clone()));
+                .or_insert_with(|| (class.meta.name.name.clone(), clients.clone()));
         }
     }
     all
-}
-
-/// What a class of ours says about ports of the shared fleet.
-fn said(class: &GatewayClass, store: &Store, settings: &Settings) -> Option<ClientAddresses> {
-    if class.controller != settings.controller {
-        return None;
-    }
-    let parameters = class_parameters(class, store).ok()??;
-    let fleet = offered(parameters.fleet, settings).ok()?;
-    parameters.clients.filter(|_| fleet == Fleet::Shared)
 }
 
 #[cfg(test)]

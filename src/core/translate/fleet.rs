@@ -228,8 +228,27 @@ pub(super) fn of_class(
     fleet.map_err(|text| (Reason::InvalidParameters, text))
 }
 
+/// Our classes of the shared fleet that have parameters, the oldest first, then by name: where they
+/// differ about ports that all have in common, the first one decides.
+pub(super) fn shared_classes<'a>(
+    store: &'a Store,
+    settings: &Settings,
+) -> Vec<(&'a GatewayClass, Parameters)> {
+    let mut classes: Vec<_> = store
+        .classes()
+        .filter(|class| class.controller == settings.controller)
+        .filter_map(|class| {
+            let parameters = class_parameters(class, store).ok()??;
+            let fleet = offered(parameters.fleet, settings).ok()?;
+            (fleet == Fleet::Shared).then_some((class, parameters))
+        })
+        .collect();
+    classes.sort_by_key(|(class, _)| (class.meta.created, &class.meta.name));
+    classes
+}
+
 /// The fleet of a choice in parameters, if the installation offers it.
-pub(super) fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
+fn offered(fleet: Option<FleetKind>, settings: &Settings) -> Result<Fleet, String> {
     match fleet {
         None => Ok(settings.fleet),
         Some(FleetKind::Shared) => Ok(Fleet::Shared),
@@ -450,11 +469,9 @@ pub(super) fn shared_service_ports(
 
 /// Marks what depends on a changed GatewayClass.
 pub(super) fn touch_class(store: &Store, name: &ObjectName, dirty: &mut Dirty) {
-    // The class may say something about ports of the shared fleet.
+    // Classes decide about clients and access logs at ports of the shared fleet.
     dirty.bindings.insert(SHARED.clone());
     let class = name.name.to_string();
-    // The access log of the shared fleet is that of a class.
-    dirty.bindings.insert(SHARED.clone());
     dirty.parents.extend(
         store
             .indexes()

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::access_logs::{access_log, default_log};
-use super::fleet::{class_parameters, of_class};
+use super::fleet::shared_classes;
 use super::frontend_state::Owner;
-use super::gateway_exposure::{Fleet, is_shared};
+use super::gateway_exposure::is_shared;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::settings::Settings;
@@ -27,19 +27,15 @@ pub(super) fn of_frontends(
 }
 
 /// The access log of the shared fleet, whose ports Gateways of several classes may have: that of
-/// the oldest class of the fleet with such parameters, then by name. No Gateway has a say in it.
+/// the first class of the fleet with such parameters. No Gateway has a say in it.
 fn of_shared_fleet(store: &Store, settings: &Settings) -> Option<Arc<AccessLog>> {
-    store
-        .classes()
-        .filter(|class| class.controller == settings.controller)
-        .filter(|class| of_class(class, store, settings).is_ok_and(|fleet| fleet == Fleet::Shared))
-        .filter_map(|class| {
-            let asked = class_parameters(class, store).ok()??.access_log?;
-            let log = access_log(&asked, &settings.envoy_logs).ok()?;
-            Some((class.meta.created, &class.meta.name, log))
+    shared_classes(store, settings)
+        .into_iter()
+        .find_map(|(_, parameters)| {
+            let asked = parameters.access_log?;
+            access_log(&asked, &settings.envoy_logs).ok()
         })
-        .min_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)))
-        .map_or_else(|| default_log(settings), |(_, _, log)| log)
+        .unwrap_or_else(|| default_log(settings))
 }
 
 /// The owner of a virtual host, as access logs name it.
