@@ -31,15 +31,13 @@ use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Con
 use envoy_types::pb::envoy::extensions::formatter::cel::v3::Cel;
 
 use super::ResourceName;
-use super::access_log::host_name;
 use super::headers::mutation;
 use super::identity_headers;
 use super::internal_headers::SCOPE_HEADER;
 use super::listener_filters;
-use super::misdirected;
 use super::name::{frontend_key, scope_key};
 use super::proto::{any, extension, map_with};
-use super::virtual_host::{answer_host, challenge, scoped};
+use super::virtual_host::{answer_host, begun, challenge, configured, scoped};
 use gatewright_core::model::{self, FrontendId, IdentityHeaders, Thumbprint, WideHosts};
 use gatewright_core::request_outcome::NO_HOST;
 
@@ -155,30 +153,16 @@ fn state(key: &str, format: &str, formatter: Option<TypedExtensionConfig>) -> Fi
 
 /// The virtual host of a hostname. Challenges of an account are answered before all routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, account: Option<&Thumbprint>) -> VirtualHost {
-    let made = VirtualHost {
-        name: host_name(&host.hostname, host.owner.as_ref()),
-        domains: vec![host.hostname.to_string()],
-        ..Default::default()
-    };
-    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
-    let several = may_be_several.then(misdirected::if_several_hosts);
-    let first: Vec<Route> = account
-        .map(|account| challenge(account))
-        .into_iter()
-        .chain(several)
-        .collect();
+    let (made, first) = begun(host, account.map(|account| challenge(account)));
     let made = listener_filters::late(host, &first, made);
-    let configs = map_with(&made.typed_per_filter_config, FIND, any(&off()));
-    let typed_per_filter_config = match host.identity_headers {
-        IdentityHeaders::Remove => configs,
-        IdentityHeaders::Keep => {
-            let keep = any(&identity_headers::keep_late());
-            map_with(&configs, identity_headers::FILTER, keep)
-        }
-    };
-    VirtualHost {
-        typed_per_filter_config,
-        ..made
+    let made = configured(made, FIND, any(&off()));
+    match host.identity_headers {
+        IdentityHeaders::Remove => made,
+        IdentityHeaders::Keep => configured(
+            made,
+            identity_headers::FILTER,
+            any(&identity_headers::keep_late()),
+        ),
     }
 }
 

@@ -21,6 +21,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
     config::{KeyValuePair, Rule},
 };
 use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use envoy_types::pb::google::protobuf::Any;
 
 use super::access_log::host_name;
 use super::identity_headers;
@@ -79,14 +80,7 @@ pub(super) fn scoped(
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
-    let made = VirtualHost {
-        name: host_name(&host.hostname, host.owner.as_ref()),
-        domains: vec![host.hostname.to_string()],
-        ..Default::default()
-    };
-    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
-    let several = may_be_several.then(misdirected::if_several_hosts);
-    let first: Vec<Route> = first.cloned().into_iter().chain(several).collect();
+    let (made, first) = begun(host, first.cloned());
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
         None => VirtualHost {
@@ -96,18 +90,32 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     };
     match host.identity_headers {
         IdentityHeaders::Remove => made,
-        IdentityHeaders::Keep => {
-            let keep = any(&identity_headers::keep());
-            let configs = map_with(
-                &made.typed_per_filter_config,
-                identity_headers::FILTER,
-                keep,
-            );
-            VirtualHost {
-                typed_per_filter_config: configs,
-                ..made
-            }
-        }
+        IdentityHeaders::Keep => configured(
+            made,
+            identity_headers::FILTER,
+            any(&identity_headers::keep()),
+        ),
+    }
+}
+
+/// The virtual host of one hostname before it has routes, and the routes that come before its own:
+/// `first`, and a refusal of several hosts where one request may have them.
+pub(super) fn begun(host: &model::VirtualHost, first: Option<Route>) -> (VirtualHost, Vec<Route>) {
+    let made = VirtualHost {
+        name: host_name(&host.hostname, host.owner.as_ref()),
+        domains: vec![host.hostname.to_string()],
+        ..Default::default()
+    };
+    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
+    let several = may_be_several.then(misdirected::if_several_hosts);
+    (made, first.into_iter().chain(several).collect())
+}
+
+/// A virtual host with the configuration of one more filter.
+pub(super) fn configured(host: VirtualHost, filter: &str, config: Any) -> VirtualHost {
+    VirtualHost {
+        typed_per_filter_config: map_with(&host.typed_per_filter_config, filter, config),
+        ..host
     }
 }
 
