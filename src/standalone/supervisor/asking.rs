@@ -22,14 +22,17 @@ pub(super) async fn info(admin: &Path) -> Option<Info> {
 
 /// Makes connections end after their request in progress. Returns whether Envoy accepted it.
 pub(super) async fn end_connections(admin: &Path) -> bool {
-    timeout(TIMEOUT, tell(admin, "/healthcheck/fail"))
-        .await
-        .is_ok_and(|answer| answer.is_ok())
+    is_accepted(admin, "/healthcheck/fail").await
 }
 
 /// Makes Envoy open its log files anew. Returns whether it accepted that.
 pub(super) async fn reopen_logs(admin: &Path) -> bool {
-    timeout(TIMEOUT, tell(admin, "/reopen_logs"))
+    is_accepted(admin, "/reopen_logs").await
+}
+
+/// Sends a command. Returns whether Envoy accepted it in time.
+async fn is_accepted(admin: &Path, command: &str) -> bool {
+    timeout(TIMEOUT, tell(admin, command))
         .await
         .is_ok_and(|answer| answer.is_ok())
 }
@@ -37,7 +40,7 @@ pub(super) async fn reopen_logs(admin: &Path) -> bool {
 /// Makes Envoy accept no more connections.
 pub(super) async fn stop_listening(admin: &Path) {
     // An Envoy that does not answer is ended all the same.
-    let _ = timeout(TIMEOUT, tell(admin, "/drain_listeners")).await;
+    is_accepted(admin, "/drain_listeners").await;
 }
 
 /// Returns the number of requests, and of connections of other protocols, in progress; `None`
