@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
-use crate::history::{self, HistoryQuery};
+use crate::history::HistoryQuery;
 use crate::status_query::{Parameters, StatusQuery};
 use gatewright_core::translate::{Ownable, Question};
 
@@ -42,7 +42,7 @@ pub struct AdminRequest {
 pub enum AdminQuery {
     /// Statuses, in JSON.
     Status(StatusQuery),
-    /// What changed, in JSON.
+    /// The history of changes, in JSON.
     History(HistoryQuery),
     /// The chain for a URL, in JSON.
     Explain(Question),
@@ -241,8 +241,8 @@ async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Re
     }
 }
 
-async fn history(State(asks): State<Asks>, Query(asked): Query<history::Parameters>) -> Response {
-    let query = AdminQuery::History(asked.into());
+async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) -> Response {
+    let query = AdminQuery::History(query);
     typed(JSON, put(&asks, query).await)
 }
 

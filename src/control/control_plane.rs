@@ -241,11 +241,10 @@ impl ControlPlane {
         let mut delta = outcome.delta;
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
-        let mut touched = hosts(&delta);
-        let hosts = touched.len();
-        let named: Vec<String> = touched.iter().cloned().collect();
+        let named = hosts(&delta);
+        let hosts = named.len();
+        let host = named.first().filter(|_| hosts == 1).cloned();
         let has_effect = !delta.statuses.is_empty();
-        let host = touched.pop_first().filter(|_| hosts == 1);
         let envoys = std::mem::take(&mut delta.envoys);
         self.make_views(&envoys);
         let changed = self.publish(&delta);

@@ -17,7 +17,6 @@ use jiff::Timestamp;
 pub use self::change_kind::ChangeKind;
 pub use self::entry::{Author, ChangedObject, EnvoyTime, HistoryEntry, Outcome};
 pub(crate) use self::entry::{NAMED, milliseconds};
-pub(crate) use self::query::Parameters;
 pub use self::query::{HistoryAnswer, HistoryQuery};
 
 /// The maximum number of changes.

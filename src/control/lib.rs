@@ -10,6 +10,7 @@
 //! It depends on Envoy and ACME, and neither on Kubernetes nor on directories.
 
 mod admin;
+mod admin_query;
 mod authorization_check;
 mod bounded_listener;
 pub mod certificates;

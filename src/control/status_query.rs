@@ -2,10 +2,10 @@
 
 use std::cmp::Reverse;
 
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::admin_query::path_with;
 use gatewright_core::cost::Dimension;
 use gatewright_core::model::Hostname;
 use gatewright_core::statuses::{Listed, Selection, Summary, summary};
@@ -36,9 +36,9 @@ pub enum Form {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusAnswer {
-    /// What is wrong, and counts.
+    /// Conditions that are not as desired, and counts.
     pub summary: Summary,
-    /// What namespaces use of their quotas, the fullest first.
+    /// The use of quotas by namespaces, the fullest first.
     pub quotas: Vec<Value>,
     /// The number of namespaces that are not among them.
     pub quotas_omitted: usize,
@@ -102,27 +102,17 @@ impl StatusQuery {
             None => kind.as_str().to_owned(),
         });
         let host = host.as_ref().map(|host| host.as_str().to_owned());
-        let texts = [
-            ("object", object),
-            ("namespace", namespace.clone()),
-            ("host", host),
-        ];
-        let texts = texts.into_iter().filter_map(|(field, value)| {
-            let value = value?;
-            let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
-            Some(format!("{field}={value}"))
-        });
-        let flags = [("notOk", *not_ok), ("summary", self.form == Form::Summary)];
-        let flags = flags
-            .into_iter()
-            .filter(|(_, is_set)| *is_set)
-            .map(|(field, _)| format!("{field}=true"));
-        let all: Vec<String> = texts.chain(flags).collect();
-        if all.is_empty() {
-            "/status".to_owned()
-        } else {
-            format!("/status?{}", all.join("&"))
-        }
+        let is_summary = self.form == Form::Summary;
+        path_with(
+            "/status",
+            [
+                ("object", object),
+                ("namespace", namespace.clone()),
+                ("host", host),
+                ("notOk", not_ok.then(|| true.to_string())),
+                ("summary", is_summary.then(|| true.to_string())),
+            ],
+        )
     }
 
     /// Returns what a summary lists: all conditions of objects that are named, and those that are

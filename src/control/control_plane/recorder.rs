@@ -156,7 +156,12 @@ impl Recorder {
 
     /// Records the changes of a step with the hostnames that it affects, and whether Envoys get
     /// anything.
-    pub(super) fn record(&mut self, noted: Noted, hosts: &[String], outcome: Outcome) -> Recorded {
+    pub(super) fn record(
+        &mut self,
+        noted: Noted,
+        hosts: &BTreeSet<String>,
+        outcome: Outcome,
+    ) -> Recorded {
         let together = noted.groups.len().saturating_sub(1);
         let mut recorded = Recorded::default();
         for group in noted.groups {
@@ -247,7 +252,7 @@ fn times(acknowledged: &BTreeMap<Arc<str>, Duration>, arrived: Duration) -> Vec<
 /// Returns the hosts of a step that objects with these hostnames touched: of a wildcard, whose
 /// hosts share a resource, only their own. Objects without hostnames may have touched all of them,
 /// as may the only objects of a step.
-fn touched(hosts: &[String], own: &[Hostname], is_alone: bool) -> BTreeSet<String> {
+fn touched(hosts: &BTreeSet<String>, own: &[Hostname], is_alone: bool) -> BTreeSet<String> {
     let own = if hosts.len() * own.len() > COMPARED {
         &[]
     } else {
@@ -318,7 +323,9 @@ mod tests {
 
     #[test]
     fn a_change_touches_the_hosts_of_its_objects() {
-        let hosts = ["*.a.example.org", "b.example.org", "c.example.org"].map(str::to_owned);
+        let hosts = BTreeSet::from(
+            ["*.a.example.org", "b.example.org", "c.example.org"].map(str::to_owned),
+        );
         fn names(names: &[&str]) -> Vec<Hostname> {
             let parsed = names.iter().map(|name| Hostname::parse(name));
             parsed.collect::<Result<_, _>>().expect("hostnames")

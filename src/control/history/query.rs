@@ -1,13 +1,14 @@
 //! A query for the history: about an object or a hostname, in a time.
 
 use jiff::Timestamp;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
 use super::{ChangedObject, History, HistoryEntry};
+use crate::admin_query::path_with;
 
-/// A query for the history.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A query for the history, as the parameters of a URL have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct HistoryQuery {
     /// A hostname, or an object as `KIND/NAME` or `KIND/NAMESPACE/NAME`.
     pub what: Option<String>,
@@ -29,33 +30,6 @@ pub struct HistoryAnswer {
     pub forgotten: Option<Timestamp>,
 }
 
-/// The parameters of the query in a URL.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Parameters {
-    what: Option<String>,
-    namespace: Option<String>,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-}
-
-impl From<Parameters> for HistoryQuery {
-    fn from(from: Parameters) -> Self {
-        let Parameters {
-            what,
-            namespace,
-            since,
-            until,
-        } = from;
-        Self {
-            what,
-            namespace,
-            since,
-            until,
-        }
-    }
-}
-
 impl HistoryQuery {
     /// Returns the path and query of its URL.
     pub fn path(&self) -> String {
@@ -65,25 +39,15 @@ impl HistoryQuery {
             since,
             until,
         } = self;
-        let fields = [
-            ("what", what.clone()),
-            ("namespace", namespace.clone()),
-            ("since", since.map(|time| time.to_string())),
-            ("until", until.map(|time| time.to_string())),
-        ];
-        let fields: Vec<String> = fields
-            .into_iter()
-            .filter_map(|(field, value)| {
-                let value = value?;
-                let value = utf8_percent_encode(&value, NON_ALPHANUMERIC);
-                Some(format!("{field}={value}"))
-            })
-            .collect();
-        if fields.is_empty() {
-            "/history".to_owned()
-        } else {
-            format!("/history?{}", fields.join("&"))
-        }
+        path_with(
+            "/history",
+            [
+                ("what", what.clone()),
+                ("namespace", namespace.clone()),
+                ("since", since.map(|time| time.to_string())),
+                ("until", until.map(|time| time.to_string())),
+            ],
+        )
     }
 
     /// Returns whether a change is asked for.
@@ -177,8 +141,8 @@ mod tests {
         for query in [query, HistoryQuery::default()] {
             let path = query.path();
             let uri = path.parse().expect("a URL");
-            let Query(read) = Query::<Parameters>::try_from_uri(&uri).expect("parameters");
-            assert_eq!(HistoryQuery::from(read), query, "{path}");
+            let Query(read) = Query::<HistoryQuery>::try_from_uri(&uri).expect("parameters");
+            assert_eq!(read, query, "{path}");
         }
     }
 
