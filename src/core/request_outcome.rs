@@ -41,12 +41,12 @@ pub struct RequestOutcome {
     pub statuses: &'static str,
     /// The reason in words.
     pub words: &'static str,
-    /// What Envoy says: code details, the cause of [`RESET_BEFORE_RESPONSE`], or the name of the
+    /// The words of Envoy: code details, the cause of [`RESET_BEFORE_RESPONSE`], or the name of the
     /// route of a [`DIRECT_RESPONSE`]. No two outcomes share one.
     pub causes: &'static [&'static str],
 }
 
-/// What Envoy says about a request without an answer of a backend.
+/// The words of Envoy about a request without an answer of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence<'a> {
     /// The status of the response; 0 if there is none.

@@ -357,7 +357,7 @@ async fn headers_of_all_forms_are_read_or_close_their_connection() -> Result<()>
         "{second}"
     );
 
-    // Where it is optional, a sender may be its own client. Strangers stay out.
+    // The PROXY protocol is optional for its senders alone: connections of strangers are closed.
     believe(
         &site,
         &written,

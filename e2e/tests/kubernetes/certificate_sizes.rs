@@ -22,7 +22,7 @@ const MIB: u64 = 1 << 20;
 /// The number of ConfigMaps of an object: the most that a BackendTLSPolicy may refer to.
 const REFERENCES: usize = 8;
 const POLICIES: usize = 25;
-/// What a policy says of a ConfigMap that is too large.
+/// Words of the condition of a policy whose ConfigMap is too large.
 const OVER: &str = "KiB of certificates, limits.object.caKib is";
 /// The listeners of a ListenerSet.
 const LISTENERS: usize = 64;

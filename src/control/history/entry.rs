@@ -42,7 +42,7 @@ pub struct EnvoyTime {
     pub milliseconds: u64,
 }
 
-/// What came of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It changed statuses, and nothing that Envoys have.
@@ -80,7 +80,7 @@ pub struct HistoryEntry {
     /// The number of other changes of the step: its hostnames may be theirs.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub together: usize,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome,
     /// Milliseconds from the arrival to the last acknowledgement.
     #[serde(default, skip_serializing_if = "Option::is_none")]

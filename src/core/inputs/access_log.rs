@@ -34,7 +34,7 @@ pub struct AccessLogParameters {
     pub request_headers: Vec<Arc<str>>,
     /// Lower-case names of response headers whose values are in the line.
     pub response_headers: Vec<Arc<str>>,
-    /// What becomes of the query string.
+    /// The treatment of the query string.
     pub query: LoggedQuery,
 }
 

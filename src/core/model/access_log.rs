@@ -16,7 +16,7 @@ pub struct AccessLog {
     pub request_headers: Vec<Arc<str>>,
     /// Lower-case names of response headers whose values are in the line.
     pub response_headers: Vec<Arc<str>>,
-    /// What becomes of the query string.
+    /// The treatment of the query string.
     pub query: LoggedQuery,
 }
 
@@ -42,7 +42,7 @@ pub enum LogSink {
     File(Arc<str>),
 }
 
-/// What becomes of the query string of a request in the access log.
+/// The treatment of the query string of a request in the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum LoggedQuery {
     /// It is left out, since it may have secrets.

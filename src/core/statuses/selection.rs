@@ -10,7 +10,7 @@ use crate::inputs::{Gateway, Kind, Listener, ListenerSet, ObjectKey, ParentKey, 
 use crate::model::Hostname;
 use crate::store::{Store, parent_key};
 
-/// What is asked for; by default all objects.
+/// A selection of objects; by default all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// The kind.

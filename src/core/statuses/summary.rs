@@ -15,7 +15,7 @@ const WRONG_LISTED: usize = 25;
 /// The maximum number of causes of a kind.
 const CAUSES: usize = 20;
 
-/// What a summary lists beside its counts.
+/// The conditions that a summary lists beside its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// Every condition while there are few, else some of those that are wrong.
