@@ -12,6 +12,7 @@ use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::{GATEWAY, answer, change, class, dedicated, give, parameters, target, tenant, told};
+use crate::edge::until_answers;
 
 /// A ListenerSet that adds a listener on a port to the namespace's Gateway.
 fn listener_set(namespace: &str, port: u16) -> Value {
@@ -247,10 +248,10 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
             is_true(&o["status"], "Programmed")
         })
         .await?;
-    assert_eq!(
-        answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?,
-        "web"
-    );
+    // A Gateway is programmed before the endpoints of a new Service are there.
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    until_answers(at, "web.example.org", 200).await?;
+    assert_eq!(answer(at, "web.example.org").await?, "web");
 
     // A port that the class does not name any more keeps its current protocol.
     server
@@ -261,10 +262,7 @@ async fn a_class_says_what_its_ports_speak() -> Result<()> {
             reason(o, 0) == "ProtocolConflict"
         })
         .await?;
-    assert_eq!(
-        answer(SocketAddr::from(([127, 0, 0, 1], port)), "web.example.org").await?,
-        "web"
-    );
+    assert_eq!(answer(at, "web.example.org").await?, "web");
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }
