@@ -1,16 +1,22 @@
-//! Marked scopes: scopes that are sent again after a refused response.
+//! Marked scopes: scopes that are sent again after a refused response, or on the stream after it.
 //!
 //! When Envoy (1.40 and earlier) refuses a response for one scope, the scopes before it are in the
 //! table of its main thread already, but not in those of its workers. It takes them for unchanged
 //! when they come again with the same bytes, and its workers answer 404 for their hosts. A mark
 //! changes the bytes and nothing else.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 use prost::Message;
 
 use crate::Resource;
+
+/// Returns a mark that no other response has, of this stream or another.
+pub(crate) fn new_mark() -> u64 {
+    RandomState::new().hash_one(())
+}
 
 /// Returns a scope with this mark as the name of its inline routes, under the same version. A scope
 /// without inline routes is returned as it is.

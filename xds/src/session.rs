@@ -424,6 +424,7 @@ impl Session {
         } else {
             HashMap::new()
         };
+        sub.is_resumed |= !held.is_empty();
         // Scopes that were sent before the listener that uses them were dropped by the client,
         // whatever it reports.
         let believed = kind != Kind::Scope || !self.scope_sources.take_new();

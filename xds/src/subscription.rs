@@ -54,14 +54,14 @@ impl Item {
     }
 
     /// Returns the item with other bytes for a scope ([`marked_scope::marked`]).
-    pub(crate) fn marked(self, nonce: u64) -> Item {
+    pub(crate) fn marked(self, mark: u64) -> Item {
         match self {
-            Item::Upsert(scope) => Item::Upsert(marked(&scope, nonce)),
+            Item::Upsert(scope) => Item::Upsert(marked(&scope, mark)),
             Item::Part { complete, sent } => Item::Part {
                 complete,
-                sent: marked(&sent, nonce),
+                sent: marked(&sent, mark),
             },
-            Item::Fallback(scope) => Item::Fallback(marked(&scope, nonce)),
+            Item::Fallback(scope) => Item::Fallback(marked(&scope, mark)),
             Item::Remove(_) | Item::Withhold(_) | Item::Absent(_) => self,
         }
     }
@@ -121,6 +121,8 @@ pub(crate) struct Subscription {
     pub(crate) explicit: bool,
     /// Subscribed names, with the number of the request that last requested each.
     pub(crate) named: HashMap<Arc<str>, u64>,
+    /// True if the client had resources when it connected, until it was sent what it lacked then.
+    pub(crate) is_resumed: bool,
     /// Names to be answered with their current state.
     pub(crate) answers: BTreeSet<Arc<str>>,
     /// Removed names of free kinds, with the generation of the removal: they are sent after the
@@ -158,6 +160,7 @@ impl Subscription {
             wildcard: false,
             explicit: false,
             named: HashMap::new(),
+            is_resumed: false,
             answers: BTreeSet::new(),
             pending_removals: BTreeMap::new(),
             withdrawn: BTreeSet::new(),

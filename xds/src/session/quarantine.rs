@@ -1,6 +1,7 @@
 //! Quarantine: splits a refused response until the refused resources are known.
 
 use super::*;
+use crate::marked_scope::new_mark;
 
 impl Session {
     pub(super) fn refused(
@@ -44,10 +45,7 @@ impl Session {
         });
         if refused > 1 {
             if kind == Kind::Scope {
-                items = items
-                    .into_iter()
-                    .map(|item| item.marked(answered.nonce))
-                    .collect();
+                items = marked(items);
             }
             sub.probes.extend(parts(items, text));
             return;
@@ -148,6 +146,12 @@ impl Session {
             text,
         });
     }
+}
+
+/// Returns items with bytes that the client has not seen, where they are scopes.
+pub(super) fn marked(items: Vec<Item>) -> Vec<Item> {
+    let mark = new_mark();
+    items.into_iter().map(|item| item.marked(mark)).collect()
 }
 
 /// Splits a refused response so that one more round trip finds the culprits if possible.

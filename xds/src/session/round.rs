@@ -1,6 +1,6 @@
 //! Rounds: choose the next response, make before break.
 
-use super::quarantine::{mentions, one_by_one};
+use super::quarantine::{marked, mentions, one_by_one};
 use super::*;
 
 impl Session {
@@ -317,6 +317,13 @@ impl Session {
             .as_deref_mut()
             .expect("there is something to send of it");
         let settles = sub.all_sent().then_some(sub.cursor);
+        // The stream before may have ended with a refused response.
+        let items = if kind == Kind::Scope && sub.is_resumed {
+            marked(items)
+        } else {
+            items
+        };
+        sub.is_resumed &= settles.is_none();
         sub.in_flight.push_back(InFlight {
             nonce,
             items: items.clone(),

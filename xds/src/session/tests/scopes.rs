@@ -238,3 +238,44 @@ fn reported_scopes_count_only_together_with_the_current_listener() {
         );
     }
 }
+
+/// A stream can end between a refused response of scopes and their marked successors.
+#[test]
+fn scopes_that_a_client_lacks_when_it_connects_again_are_marked() {
+    fn with_routes(name: &str) -> Resource {
+        let message = ScopedRouteConfiguration {
+            name: name.to_owned(),
+            route_configuration: Some(RouteConfiguration::default()),
+            ..Default::default()
+        };
+        Resource::new(name, &message)
+    }
+    fn sent(held: &[&str]) -> Vec<(String, bool)> {
+        let resources = vec![with_routes("a"), with_routes("b")];
+        let versions = resources
+            .iter()
+            .filter(|scope| held.contains(&scope.name()))
+            .map(|scope| (scope.name().to_owned(), scope.version().to_owned()));
+        let request = DeltaRequest {
+            initial_resource_versions: versions.collect(),
+            ..Default::default()
+        };
+        let mut chat = Chat::new(Limits::default(), resources.clone());
+        chat.send(Kind::Scope, request);
+        let out = chat.session.next(&chat.tables, Instant::now(), || true);
+        let items = out.map(|out| out.items).unwrap_or_default();
+        items
+            .iter()
+            .filter_map(Item::resource)
+            .map(|scope| {
+                let published = resources.iter().find(|known| known.name() == scope.name());
+                let is_marked = published.is_some_and(|known| known.body() != scope.body());
+                (scope.name().to_owned(), is_marked)
+            })
+            .collect()
+    }
+    let fresh = [("a".to_owned(), false), ("b".to_owned(), false)];
+    assert_eq!(sent(&[]), fresh, "a client that starts");
+    assert_eq!(sent(&["a"]), [("b".to_owned(), true)], "it has one of them");
+    assert_eq!(sent(&["a", "b"]), [], "it has both");
+}
