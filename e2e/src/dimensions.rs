@@ -656,7 +656,13 @@ impl QuotaUse {
 }
 
 /// The quotas by cost, and the metric of their use.
-const QUOTAS: [&str; 4] = ["envoy_bytes", "program_bytes", "clusters", "filter_chains"];
+const QUOTAS: [&str; 5] = [
+    "envoy_bytes",
+    "program_bytes",
+    "clusters",
+    "filter_chains",
+    "record_bytes",
+];
 const USED: &str = "namespace_quota_used";
 
 /// The value of a metric of a namespace; 0 where there is none.

@@ -29,15 +29,18 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
 /// The class of all Gateways here.
 const CLASS: &str = "gatewright";
+/// The default quotas, which the fixtures of other tests raise.
+const DEFAULT: [&str; 4] = [
+    "limits.namespace.routes=2000",
+    "limits.namespace.envoyMib=256",
+    "limits.namespace.programMib=128",
+    "limits.namespace.clusters=4000",
+];
 /// The quotas of the short form.
-const SMALL: [&str; 8] = [
-    "--set",
+const SMALL: [&str; 4] = [
     "limits.namespace.routes=250",
-    "--set",
     "limits.namespace.envoyMib=32",
-    "--set",
     "limits.namespace.programMib=16",
-    "--set",
     "limits.namespace.clusters=500",
 ];
 const LIMIT: Duration = Duration::from_secs(120);
@@ -72,9 +75,10 @@ struct Replicas {
 
 impl Replicas {
     async fn start(cluster: &Cluster) -> Result<Self> {
-        let limits = if is_long() { &[] } else { SMALL.as_slice() };
-        let mut one = cluster.controller_with("one", limits)?;
-        let (mut two, _) = cluster.replica_with_xds_and("two", limits)?;
+        let limits = if is_long() { DEFAULT } else { SMALL };
+        let limits = limits.map(|limit| ["--set", limit]).as_flattened().to_vec();
+        let mut one = cluster.controller_with("one", &limits)?;
+        let (mut two, _) = cluster.replica_with_xds_and("two", &limits)?;
         one.line("xDS at").await?;
         two.line("xDS at").await?;
         Ok(Self { one, _two: two })
@@ -122,9 +126,10 @@ async fn fill(cluster: &Cluster, replicas: &mut Replicas, of: &Dimension) -> Res
     cluster.server.put(namespace).await?;
     put_all(cluster, service(&name, "web", 80).into()).await?;
     cluster.server.put(place.own_gateway()).await?;
+    let empty = replicas.until_used(&name, 0).await?;
     put_all(cluster, of.objects(&place, 0)).await?;
-    let one = replicas.until_used(&name, 0).await?;
-    let number = usize::try_from(1_050_000 / one)?.clamp(1, of.most);
+    let one = replicas.until_used(&name, empty).await?;
+    let number = usize::try_from(1_050_000 / (one - empty))?.clamp(1, of.most);
     let rest = (1..number).flat_map(|number| of.objects(&place, number));
     put_all(cluster, rest.collect()).await?;
     let all = match number {
