@@ -30,7 +30,6 @@ use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_muta
 use super::chain::network_filter;
 use super::headers::mutation;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
-use super::name::scope_key;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
@@ -103,7 +102,7 @@ pub(super) fn filter(
     };
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain => {
-            let scope = scope_key(frontend, &"%REQ(:AUTHORITY)%");
+            let scope = frontend.scope_key(&"%REQ(:AUTHORITY)%");
             (
                 scoped_routes(),
                 vec![early_headers([(SCOPE_HEADER, scope)])],
@@ -121,7 +120,7 @@ pub(super) fn filter(
         } => {
             let listener = listener.map_or_else(|| SNI.to_owned(), ToString::to_string);
             let headers = [
-                (SCOPE_HEADER, scope_key(frontend, &SCOPE_OF)),
+                (SCOPE_HEADER, frontend.scope_key(&SCOPE_OF)),
                 (LISTENER_HEADER, listener),
             ];
             (

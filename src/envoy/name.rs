@@ -83,18 +83,6 @@ pub(super) fn keyed(frontend: &FrontendId, rest: &dyn fmt::Display) -> String {
     format!("{frontend}|{rest}")
 }
 
-/// The key of a scope, `<frontend>|<rest>` without a colon in the frontend: Envoy cuts keys off at
-/// the first colon, so that the port of a request's host is not part of them.
-pub(super) fn scope_key(frontend: &FrontendId, rest: &dyn fmt::Display) -> String {
-    format!("{}|{rest}", frontend_key(frontend))
-}
-
-/// The part of a scope's key that says its frontend: unique among frontends, whose names have one
-/// colon each, and a slash where they have a namespace.
-pub(super) fn frontend_key(frontend: &FrontendId) -> String {
-    frontend.to_string().replace(':', "/")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

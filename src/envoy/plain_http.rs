@@ -35,7 +35,6 @@ use super::headers::mutation;
 use super::identity_headers;
 use super::internal_headers::SCOPE_HEADER;
 use super::listener_filters;
-use super::name::{frontend_key, scope_key};
 use super::proto::{any, extension, map_with};
 use super::virtual_host::{answer_host, begun, challenge, configured, scoped};
 use gatewright_core::model::{self, FrontendId, IdentityHeaders, Thumbprint, WideHosts};
@@ -56,7 +55,7 @@ const ONLY_CHALLENGES: &str = "only/challenges";
 
 /// The filter that looks for the scope again.
 pub(super) fn find(frontend: &FrontendId) -> FilterChainConfig {
-    let key = frontend_key(frontend);
+    let key = frontend.key();
     let header = |name: &str| format!("request.headers['{name}']");
     let scope = header(SCOPE_HEADER);
     // A virtual host, if only the request's host is one of its domains.
@@ -65,7 +64,7 @@ pub(super) fn find(frontend: &FrontendId) -> FilterChainConfig {
         "{has_found} && (xds.virtual_host_name != '{ONLY_CHALLENGES}' || has(xds.route_name))"
     );
     let is_listed = format!("{scope} == '{key}'");
-    let by_lower_case = scope_key(frontend, &format!("%FILTER_STATE({LOWER_CASE}:PLAIN)%"));
+    let by_lower_case = frontend.scope_key(&format!("%FILTER_STATE({LOWER_CASE}:PLAIN)%"));
     let by_list = format!("%CEL({serves} ? {scope} : '{key}')%");
     let by_wildcard = format!(
         "%CEL({is_listed} ? '{key}|' : {scope})%\
@@ -196,11 +195,7 @@ pub fn wide_hosts(wide: &WideHosts) -> ScopedRouteConfiguration {
         let hosts = std::slice::from_ref(hostname);
         answer_host(&hostname.to_string(), hosts, (NO_HOST, 404))
     });
-    scoped(
-        wide.resource_name(),
-        frontend_key(&wide.frontend),
-        listed.collect(),
-    )
+    scoped(wide.resource_name(), wide.frontend.key(), listed.collect())
 }
 
 #[cfg(test)]

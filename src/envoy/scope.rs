@@ -4,7 +4,6 @@ use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 
 use super::ResourceName;
 use super::misdirected;
-use super::name::scope_key;
 use super::plain_http;
 use super::virtual_host::{answer, scoped, virtual_host};
 use gatewright_core::model::{Requests, Scope};
@@ -30,7 +29,7 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
         Requests::Plain(account) => plain_http::virtual_host(&scope.virtual_host, account.as_ref()),
         Requests::Challenges(account) => plain_http::challenges(&scope.virtual_host, account),
     };
-    let key = scope_key(&scope.frontend, &scope.virtual_host.hostname);
+    let key = scope.frontend.scope_key(&scope.virtual_host.hostname);
     scoped(scope.resource_name(), key, vec![host])
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{ObjectName, Transport, TransportPort};
+use twox_hash::XxHash64;
+
+use super::{Hostname, ObjectName, Transport, TransportPort};
 
 /// A port of a Gateway, printed as `namespace/gateway:port`, with the suffix `/udp` for UDP; or a
 /// port that many Gateways share, `shared:port`.
@@ -38,6 +40,25 @@ impl FrontendId {
         }
     }
 
+    /// The key of a scope, `<frontend>|<rest>` without a colon in the frontend: Envoy cuts keys off
+    /// at the first colon, so that the port of a request's host is not part of them.
+    pub fn scope_key(&self, rest: &dyn fmt::Display) -> String {
+        format!("{}|{rest}", self.key())
+    }
+
+    /// The part of a scope's key that says its frontend: unique among frontends, whose names have
+    /// one colon each, and a slash where they have a namespace.
+    pub fn key(&self) -> String {
+        self.to_string().replace(':', "/")
+    }
+
+    /// The hash by which Envoy finds the scope of a hostname. Envoy hashes it once more, with 64
+    /// zero bits before it, which maps different hashes to different ones
+    /// (<https://github.com/envoyproxy/envoy/blob/v1.40.0/source/common/router/scoped_config_impl.h>).
+    pub fn scope_hash(&self, hostname: &Hostname) -> u64 {
+        XxHash64::oneshot(0, self.scope_key(hostname).as_bytes())
+    }
+
     /// A value that sorts before all ports of a Gateway.
     pub(crate) fn first(gateway: ObjectName) -> Self {
         Self::tcp(gateway, 0)
@@ -59,5 +80,19 @@ impl fmt::Display for FrontendId {
 impl fmt::Debug for FrontendId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_key_by_the_algorithm_of_envoy() {
+        let id = FrontendId::tcp(ObjectName::new("infra", "edge"), 443);
+        let host = Hostname::parse("a.example.org").expect("a hostname");
+        assert_eq!(id.scope_key(&host), "infra/edge/443|a.example.org");
+        // `xxhsum -H64` of the key.
+        assert_eq!(id.scope_hash(&host), 0x421b_a063_0410_14c9);
     }
 }

@@ -13,11 +13,12 @@ use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
 use super::frontend_state::{FrontendState, Owner};
 use super::frontends::Frontends;
-use super::key::ListenerId;
+use super::key::{ListenerId, ParentKey};
 use super::parent::ParentListener;
 use super::parents::Parents;
 use super::protocol::Protocol;
 use super::routes::{Port, Routing};
+use super::scope_keys::Seniority;
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
     AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
@@ -110,15 +111,24 @@ impl<'a> Units<'a> {
                 },
             };
         }
+        if let Some(frontend) = self.frontends.get(id).filter(|found| found.is_plain()) {
+            unit.scope = plain_scope(id, hostname, unit.plain.take(), frontend.account(hostname));
+        }
+        if !self.has_scope_key(
+            id,
+            hostname,
+            owner.as_ref().filter(|_| !is_of_another),
+            &unit,
+            dirty,
+        ) {
+            unit.scope = None;
+        }
         let is_https = owner
             .as_ref()
             .is_some_and(|owner| owner.protocol == Protocol::Https);
         let is_routed =
             is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
         if let Some(frontend) = self.frontends.get_mut(id) {
-            if frontend.is_plain() {
-                unit.scope = plain_scope(id, hostname, unit.plain, frontend.account(hostname));
-            }
             let is_in_plain_scope = frontend.is_plain() && unit.scope.is_some();
             frontend.place_plain(id, hostname, is_in_plain_scope, dirty);
             frontend.place_in_table(id, hostname, unit.table, dirty);
@@ -140,6 +150,32 @@ impl<'a> Units<'a> {
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.set_chain(id, hostname, unit.chain_class, dirty);
         }
+    }
+
+    /// Returns whether the scope of a unit may be published, where an owner serves it: the key of no
+    /// older unit has the same hash. Marks the status of the owner's listener if that changed.
+    fn has_scope_key(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: Option<&Owner>,
+        unit: &Unit,
+        dirty: &mut Dirty,
+    ) -> bool {
+        let parent = owner.map(|owner| &owner.listener.parent);
+        let created = parent.and_then(|parent| Some(self.parents().get(parent)?.created));
+        let seniority = match (created, parent) {
+            (Some(created), Some(parent)) => Seniority::Served(created, parent.clone()),
+            _ => Seniority::Kept,
+        };
+        let seniority = unit.scope.as_ref().map(|_| seniority);
+        let keys = &mut self.frontends.scope_keys;
+        let was_second = keys.is_second(id, hostname);
+        let has_key = keys.place(&(id.clone(), hostname.clone()), seniority, dirty);
+        if was_second != keys.is_second(id, hostname) {
+            dirty.statuses.extend(parent.map(ParentKey::object));
+        }
+        has_key
     }
 
     /// Places the certificate of a listener under the name that its chain requests.

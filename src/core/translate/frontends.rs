@@ -12,6 +12,7 @@ use super::key::{ListenerId, ParentKey};
 use super::ownership::{Ownable, shared_frontend};
 use super::protocol::Family;
 use super::register::Register;
+use super::scope_keys::ScopeKeys;
 use crate::model::{FrontendId, ObjectName, TransportPort};
 use crate::multimap::MultiMap;
 
@@ -30,6 +31,8 @@ pub(super) struct Frontends {
     sockets: MultiMap<(TransportPort, IpAddr), Bound>,
     /// Why listeners do not get their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,
+    /// The units with scopes, by the hashes of their keys.
+    pub(super) scope_keys: ScopeKeys,
 }
 
 impl Frontends {

@@ -93,6 +93,7 @@ mod routability;
 mod route_notes;
 mod routes;
 mod sans;
+mod scope_keys;
 mod secret_names;
 mod service_intent;
 mod settings;

@@ -7,7 +7,7 @@ pub use programmed::{BEING_ISSUED, NOT_ISSUED};
 
 use std::fmt::Write;
 
-use self::conflicts::holder;
+use self::conflicts::{holder, same_hash_text};
 use super::admission::Admission;
 use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
@@ -412,6 +412,9 @@ impl Report<'_> {
                     Reason::PortUnavailable,
                     format!("{holder} holds port {port} on the same address; {remedy}"),
                 ))
+            }
+            (None, Ok(()), None) if self.has_hash_of_another(&frontend, listener) => {
+                Err((Reason::HostnameConflict, same_hash_text(listener)))
             }
             (None, Ok(()), None) => {
                 let own = listener

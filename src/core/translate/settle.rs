@@ -423,6 +423,13 @@ mod tests {
             empty.map(|(name, _)| name.to_string()).collect()
         }
 
+        /// The hostnames with routes on port 80.
+        fn hosts(&self) -> Vec<String> {
+            let id = shared_frontend(TransportPort::tcp(80));
+            let scopes = self.published.scopes(&id).into_keys();
+            scopes.map(ToString::to_string).collect()
+        }
+
         /// The reason of `Accepted` of a Gateway's first listener.
         fn told(&self, namespace: &str) -> &'static str {
             let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
@@ -514,6 +521,36 @@ mod tests {
         assert!(site.engine.next_deadline().is_some_and(|at| at <= site.now));
         site.apply(Vec::new());
         assert_eq!(site.served(443, "x.org").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn of_hostnames_with_one_hash_the_older_listener_has_routes() {
+        let old = gateway("b", 1, &[("HTTP", 80, "old.org")]);
+        let new = gateway("a", 9, &[("HTTP", 80, "new.org")]);
+        for order in [[&old, &new], [&new, &old]] {
+            let mut site = Site::new(Recording::ThisProcess);
+            site.engine.hash_scopes_by(|_, _| 7);
+            order
+                .into_iter()
+                .for_each(|gateway| site.put(gateway.clone()));
+            assert_eq!(site.hosts(), ["old.org"], "it is older");
+            assert_eq!(site.told("b"), "Accepted", "the older one");
+            assert_eq!(site.told("a"), "HostnameConflict", "the younger one");
+            site.apply(vec![gone("b")]);
+            assert_eq!(site.hosts(), ["new.org"], "it is alone");
+            assert_eq!(site.told("a"), "Accepted", "the one that is left");
+            site.put(gateway("a", 9, &[("HTTP", 80, "other.org")]));
+            site.put(old.clone());
+            assert_eq!(site.hosts(), ["old.org"], "the older one is back");
+        }
+    }
+
+    #[test]
+    fn hostnames_with_hashes_of_their_own_are_all_served() {
+        let mut site = Site::new(Recording::ThisProcess);
+        site.put(gateway("b", 1, &[("HTTP", 80, "old.org")]));
+        site.put(gateway("a", 9, &[("HTTP", 80, "new.org")]));
+        assert_eq!(site.hosts(), ["new.org", "old.org"]);
     }
 
     #[test]

@@ -466,6 +466,14 @@ impl Engine {
         &self.frontends
     }
 
+    /// Takes another hash for that of Envoy.
+    pub(in super::super) fn hash_scopes_by(
+        &mut self,
+        hash: fn(&crate::model::FrontendId, &crate::model::Hostname) -> u64,
+    ) {
+        self.frontends.scope_keys = super::super::scope_keys::ScopeKeys::hashed_by(hash);
+    }
+
     pub(in super::super) fn service_endpoints(&self) -> &super::super::endpoints::ServiceEndpoints {
         &self.service_endpoints
     }

@@ -123,6 +123,27 @@ impl Report<'_> {
     }
 }
 
+impl Report<'_> {
+    /// True if a listener's hostname is not served because an older one has the hash of its scope.
+    pub(super) fn has_hash_of_another(
+        self,
+        frontend: &FrontendId,
+        listener: &ParentListener,
+    ) -> bool {
+        let keys = &self.frontends.scope_keys;
+        keys.is_second(frontend, &listener.hostname)
+    }
+}
+
+/// The message about a hostname whose scope has the hash of an older one.
+pub(super) fn same_hash_text(listener: &ParentListener) -> String {
+    format!(
+        "hostname {} is not served: Envoy finds routes by a hash of the hostname, and an older hostname has the same \
+         one; take another name",
+        listener.hostname
+    )
+}
+
 /// The Gateway that holds a port instead of another one: its name is told within its namespace
 /// alone.
 pub(super) fn holder(parent: &Parent, rival: &FrontendId) -> String {
