@@ -65,7 +65,7 @@ pub struct Configuration {
     #[garde(dive)]
     pub tenancy: Tenancy,
     /// ACME issuers by name. Listeners name one in the TLS option gatewright.io/issuer,
-    /// TenantGateways in the annotation gatewright.io/issuer (docs/issuers.md)
+    /// TenantGateways in the annotation gatewright.io/issuer (docs/certificates.md)
     pub issuers: BTreeMap<String, IssuerSettings>,
     /// Namespaces whose listeners may use an issuer without rules (allow). TenantGateways always
     /// may, for their granted hostnames. Without it: nobody; everybody if manifests of a directory

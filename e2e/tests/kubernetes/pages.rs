@@ -271,9 +271,11 @@ async fn clients_are_asked_for_certificates_as_the_page_says() -> Result<()> {
     server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))
         .await?;
-    server
-        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "infra"}}))
-        .await?;
+    for name in ["infra", "shop"] {
+        server
+            .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+            .await?;
+    }
     let ca = ClientCa::new("clients")?;
     let mut edge = tls_secret("infra", "edge", &[HOST])?;
     server.put(edge.clone()).await?;
