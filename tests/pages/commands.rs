@@ -51,6 +51,18 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "clients_are_asked_for_certificates_as_the_page_says",
     ),
     (
+        "hostnames.md",
+        "cluster",
+        "kubernetes/pages.rs",
+        "objects_of_a_cluster_are_linted_as_the_pages_say",
+    ),
+    (
+        "hostnames.md",
+        "teams",
+        "envoy/quickstart.rs",
+        "teams_attach_certificates_as_their_page_says",
+    ),
+    (
         "isolated.md",
         "",
         "kubernetes/isolated.rs",
@@ -105,22 +117,10 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "standalone_is_as_its_page_says",
     ),
     (
-        "self-service.md",
-        "",
-        "envoy/quickstart.rs",
-        "teams_attach_certificates_as_their_page_says",
-    ),
-    (
         "standalone.md",
         "",
         "envoy/pages.rs",
         "metrics_are_where_the_page_says",
-    ),
-    (
-        "tenancy.md",
-        "",
-        "kubernetes/pages.rs",
-        "objects_of_a_cluster_are_linted_as_the_pages_say",
     ),
     (
         "troubleshooting.md",
@@ -220,7 +220,7 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ),
     (
         "kubectl get gateways,listenersets,httproutes,services",
-        "migrate.md and tenancy.md run the same pipe",
+        "migrate.md and hostnames.md run the same pipe",
     ),
     (
         "kubectl label namespace legacy",

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use e2e::walkthrough::{Place, follow};
+use e2e::walkthrough::{Place, follow_part};
 
-/// Runs a page in an empty directory and a network of its own, with the program and one of the
-/// tools.
-fn followed(page: &str, tool: &str) -> Result<()> {
+/// Runs a part of a page in an empty directory and a network of its own, with the program and one of
+/// the tools.
+fn followed(page: &str, part: &str, tool: &str) -> Result<()> {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
         .canonicalize()?;
@@ -30,23 +30,23 @@ fn followed(page: &str, tool: &str) -> Result<()> {
         alone: true,
         ..Place::default()
     };
-    follow(&root.join("docs").join(page), &place)
+    follow_part(&root.join("docs").join(page), part, &place)
 }
 
 #[test]
 #[ignore = "needs Envoy, curl, and root or user namespaces: e2e/tools install envoy"]
 fn standalone_is_as_its_page_says() -> Result<()> {
-    followed("quickstart-standalone.md", "envoy")
+    followed("quickstart-standalone.md", "", "envoy")
 }
 
 #[test]
 #[ignore = "needs Envoy, curl, openssl, and root or user namespaces: e2e/tools install envoy"]
 fn teams_attach_certificates_as_their_page_says() -> Result<()> {
-    followed("self-service.md", "envoy")
+    followed("hostnames.md", "teams", "envoy")
 }
 
 #[test]
 #[ignore = "needs ingress2gateway, and root or user namespaces: e2e/tools install ingress2gateway"]
 fn the_output_of_ingress2gateway_becomes_what_the_page_says() -> Result<()> {
-    followed("migrate.md", "ingress2gateway")
+    followed("migrate.md", "", "ingress2gateway")
 }

@@ -333,7 +333,7 @@ async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
     server.install_gateway_api().await?;
     server.install_crds(&folder().join("crds")).await?;
     let dir = tempfile::Builder::new().prefix("page").tempdir()?;
-    for (page, part) in [("migrate.md", "cluster"), ("tenancy.md", "")] {
+    for (page, part) in [("migrate.md", "cluster"), ("hostnames.md", "cluster")] {
         followed(&server, page, part, place(dir.path())).await?;
     }
     // What is read is what is there.
@@ -344,7 +344,7 @@ async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
         .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "lost", "namespace": "default"},
             "spec": {"parentRefs": [{"name": "none"}], "rules": [{"backendRefs": [{"name": "none", "port": 80}]}]}}))
         .await?;
-    let refused = followed(&server, "tenancy.md", "", place(dir.path()))
+    let refused = followed(&server, "hostnames.md", "cluster", place(dir.path()))
         .await
         .expect_err("a route without a Gateway");
     ensure!(

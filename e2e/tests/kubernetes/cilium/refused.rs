@@ -1,5 +1,5 @@
 //! Routes that tenancy refuses are not served by Cilium: a route for each reason of the table in
-//! `docs/tenancy.md`, and the clusters of the CiliumEnvoyConfig, in every certificate mode.
+//! `docs/hostnames.md`, and the clusters of the CiliumEnvoyConfig, in every certificate mode.
 
 use super::*;
 
