@@ -36,7 +36,7 @@ fn pages() -> Vec<(String, String)> {
     let mut paths: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
         .map(|name| root().join(name))
         .into();
-    for folder in ["docs", "docs/reference"] {
+    for folder in ["docs", "docs/reference", "benches", "benches/certificates"] {
         let entries = fs::read_dir(root().join(folder))
             .expect("a folder")
             .map(|entry| entry.expect("an entry").path());

@@ -561,6 +561,8 @@ fn documents() -> Vec<(PathBuf, String)> {
         "",
         "docs",
         "docs/reference",
+        "benches",
+        "benches/certificates",
         "acme",
         "xds",
         "deploy",
