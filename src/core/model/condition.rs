@@ -241,7 +241,7 @@ reasons! {
     TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
         "Remove listeners, or take a second Gateway.";
     Unsupported: "Something in the object is not served; the message names the field.",
-        "Leave the field out; docs/conformance.md lists the supported features.";
+        "Leave the field out; docs/supported.md lists what is supported.";
     UnsupportedAddress: "The type of an address is not supported.", "Use the types `IPAddress` or `Hostname`.";
     UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS or TLS.";
     UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
