@@ -31,12 +31,6 @@ fn followed(page: &str) -> Result<()> {
 #[test]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 fn the_quick_start_is_as_its_page_says() -> Result<()> {
-    followed("quickstart-kind.md")
-}
-
-#[test]
-#[ignore = "needs a kind cluster: make kind-e2e"]
-fn the_output_of_commands_is_as_their_page_says() -> Result<()> {
     followed("kind.md")
 }
 
