@@ -1,5 +1,5 @@
-//! Links between pages lead to a page and to a heading of it, and texts of the program, of the chart
-//! and of comments name pages that are there.
+//! Links between pages lead to a page and to a heading of it, and texts of the program, of the
+//! chart and of comments name pages that are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use gatewright_core::channel::Channel;
+use gatewright_core::definitions::Definitions;
 use gatewright_core::inputs::{Kind, Object};
 use gatewright_core::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 use serde_json::json;
@@ -67,6 +68,7 @@ fn claimed(fleet: Fleet, channel: Channel) -> BTreeSet<String> {
         "metadata": {"name": "ours"}, "spec": {"controllerName": "ours"}});
     let changes = vec![
         Change::put(Object::parse(class).expect("a class")),
+        Change::Fact(Fact::Definitions(Definitions::default())),
         Change::Fact(Fact::TrustBundles(channel == Channel::Experimental)),
     ];
     let delta = engine.apply(changes, SystemTime::UNIX_EPOCH);

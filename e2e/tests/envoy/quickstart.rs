@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use e2e::walkthrough::{Place, follow_part};
 
-/// Runs a part of a page in an empty directory and a network of its own, with the program and one of
-/// the tools.
+/// Runs a part of a page in an empty directory and a network of its own, with the program and one
+/// of the tools.
 fn followed(page: &str, part: &str, tool: &str) -> Result<()> {
     let root: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("..")
