@@ -152,8 +152,8 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Returns whether the scope of a unit may be published, where an owner serves it: the key of no
-    /// older unit has the same hash. Marks the status of the owner's listener if that changed.
+    /// Returns whether the scope of a unit may be published: the key of no older unit has the same
+    /// hash. Marks the status of the owner's listener if that changed.
     fn has_scope_key(
         &mut self,
         id: &FrontendId,
