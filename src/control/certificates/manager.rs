@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use acme::failure::Class;
+use acme::failure::{Attempts, Class};
 use acme::fallback_issuer::FallbackIssuer;
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
@@ -335,12 +335,14 @@ impl CertificateManager {
             let by_clients = held
                 .as_ref()
                 .is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
-            let is_refused = by_clients
-                || self
-                    .keeper
-                    .last_failure(&id)
-                    .is_some_and(|last| last.refused.is_some());
+            let failed = self.keeper.last_failure(&id);
+            let is_refused =
+                by_clients || failed.as_ref().is_some_and(|last| last.refused.is_some());
+            let unrenewed = failed
+                .filter(|_| held.is_some())
+                .and_then(|last| unrenewed(&last));
             self.requests(|requests| {
+                requests.set_unrenewed(&id, unrenewed);
                 requests.take_in(&id, held, reason_of(&id, &pass), is_refused)
             });
         }
@@ -671,6 +673,18 @@ fn names(named: &Named) -> String {
         .chain(named.names())
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+/// The number of failures in a row from which on a renewal counts as failing that only has to wait
+/// for its CA. Limits of a CA are not counted.
+const FAILS: u32 = 5;
+
+/// Returns why the renewals of a held certificate fail: at once where somebody has to act, else
+/// from the fifth failure on.
+fn unrenewed(attempts: &Attempts) -> Option<String> {
+    let waits = matches!(attempts.last.class, Class::Transient | Class::RateLimited);
+    let fails = !attempts.is_over && (!waits || attempts.failures >= FAILS);
+    fails.then(|| attempts.last.to_string())
 }
 
 fn id_of(want: &CertificateRequest, names: &Names) -> CertificateId {

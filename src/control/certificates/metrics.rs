@@ -13,8 +13,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 #[derive(Clone, Debug, Default)]
 pub struct CertificateMetrics {
     /// The numbers of wanted certificates that are there and good, that are pending, that have a
-    /// reason for their absence, and that Envoys or TLS clients refuse.
-    pub wants: [(&'static str, usize); 4],
+    /// reason for their absence, that Envoys or TLS clients refuse, and whose renewals fail.
+    pub wants: [(&'static str, usize); 5],
     /// The number of requests to CAs by action and status; status 0 is no answer.
     pub requests: BTreeMap<(&'static str, u16), u64>,
 }
@@ -51,7 +51,13 @@ mod tests {
     #[test]
     fn figures_are_told_beside_the_programs() {
         let metrics = CertificateMetrics {
-            wants: [("held", 2), ("waiting", 1), ("failing", 0), ("refused", 0)],
+            wants: [
+                ("held", 2),
+                ("waiting", 1),
+                ("failing", 0),
+                ("refused", 0),
+                ("unrenewed", 0),
+            ],
             requests: BTreeMap::from([(("order", 201), 3), (("directory", 0), 1)]),
         };
         let text = text(

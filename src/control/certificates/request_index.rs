@@ -87,6 +87,8 @@ pub(super) struct RequestIndex {
     by_name: MultiMap<(String, String), ObjectName>,
     held_certificates: HeldCertificates,
     reasons: BTreeMap<CertificateId, String>,
+    /// Why the renewals of held certificates fail.
+    unrenewed: BTreeMap<CertificateId, String>,
     /// The certificates that Envoys or TLS clients refuse, or whose successor Envoys refused.
     refused: BTreeSet<CertificateId>,
     issued: IssuedCertificates,
@@ -146,6 +148,17 @@ impl RequestIndex {
             );
             set(&mut self.by_name, place, secret, there);
             self.ids.insert(id.clone());
+        }
+    }
+
+    /// Sets why the renewals of the held certificate of an id fail.
+    pub(super) fn set_unrenewed(&mut self, id: &CertificateId, why: Option<String>) {
+        let before = match &why {
+            Some(why) => self.unrenewed.insert(id.clone(), why.clone()),
+            None => self.unrenewed.remove(id),
+        };
+        if before != why {
+            self.touched.extend(self.by_id.of(id).cloned());
         }
     }
 
@@ -354,9 +367,11 @@ impl RequestIndex {
                         .held_certificates
                         .find(&secret.namespace, names)
                         .cloned();
-                    let trouble = resolved
-                        .err()
-                        .or_else(|| self.reasons.get(id).filter(|_| held.is_none()).cloned());
+                    let known = match held {
+                        Some(_) => &self.unrenewed,
+                        None => &self.reasons,
+                    };
+                    let trouble = resolved.err().or_else(|| known.get(id).cloned());
                     (held, trouble)
                 }
             };
@@ -513,21 +528,29 @@ impl RequestIndex {
         &self.held_certificates
     }
 
+    /// Returns the number of Secrets of these certificates that have one.
+    fn held_of<'a>(&self, ids: impl Iterator<Item = &'a CertificateId>) -> usize {
+        let secrets = ids.flat_map(|id| self.by_id.of(id));
+        secrets
+            .filter(|secret| self.issued.certificates.contains_key(*secret))
+            .count()
+    }
+
     /// Returns the numbers of wanted certificates that are there and good, that are pending, that
-    /// have a reason for their absence, and that Envoys or TLS clients refuse.
-    pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
+    /// have a reason for their absence, that Envoys or TLS clients refuse, and whose renewals fail.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 5] {
         let there = self.issued.certificates.len();
         let waiting = self.pending.len();
-        let secrets = self.refused.iter().flat_map(|id| self.by_id.of(id));
-        let refused = secrets
-            .filter(|secret| self.issued.certificates.contains_key(secret))
-            .count();
+        let refused = self.held_of(self.refused.iter());
+        let unrenewed = self.unrenewed.keys();
+        let unrenewed = self.held_of(unrenewed.filter(|id| !self.refused.contains(*id)));
         let failing = self.entries.len().saturating_sub(there + waiting);
         [
-            ("held", there.saturating_sub(refused)),
+            ("held", there.saturating_sub(refused + unrenewed)),
             ("waiting", waiting),
             ("failing", failing),
             ("refused", refused),
+            ("unrenewed", unrenewed),
         ]
     }
 

@@ -17,7 +17,8 @@ pub enum CertificateUpdate {
     Certificate(ObjectName, Option<Arc<Stored>>),
     /// The answer to the HTTP-01 challenges of a host in a namespace.
     Challenge(Asked, Option<ChallengeAnswer>),
-    /// The reason for which a Secret has no certificate yet.
+    /// The reason for which a Secret has no certificate yet, or for which the renewals of the one
+    /// that it has fail.
     Trouble(ObjectName, Option<String>),
 }
 

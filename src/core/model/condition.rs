@@ -157,6 +157,8 @@ reasons! {
         "Remove hosts, or ask the operator for a higher limit.";
     CertificateNotForHostname: "A certificate does not name a hostname that it is served for; a wildcard in it stands for one label.",
         "Give the hostname a listener and a certificate of its own, or put one that names it into the Secret.";
+    CertificateNotRenewed: "The renewals of a certificate fail; it is served while it is valid.",
+        "Do what the message says; `gatewright certs` shows the next attempt, `gatewright certs check HOST` what is in the way.";
     CertificateNotValid: "Clients refuse a certificate that is served.",
         "Put a certificate without the fault that the message names into the Secret.";
     CertificateUnused: "Of several `certificateRefs` of a listener one is served.",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::attachments::{Attachment, Way};
-use super::certificate::Served;
+use super::certificate::{Served, rfc3339};
 use super::certificate_warning::{CertificateWarning, named};
 use super::dirty::Dirty;
 use super::issuance::Issuance;
@@ -27,12 +27,31 @@ pub(super) fn of_listener(listener: &ParentListener, issuance: &Issuance) -> Opt
             .is_some_and(|by| **by != *CERT_MANAGER),
         _ => false,
     };
-    condition(
-        listener
-            .warnings
-            .iter()
-            .filter(|warning| !(is_renewed && warning.reason == Reason::CertificateExpiring)),
-    )
+    let unrenewed = unrenewed(&listener.served, issuance);
+    let warnings = listener
+        .warnings
+        .iter()
+        .filter(|warning| !(is_renewed && warning.reason == Reason::CertificateExpiring));
+    condition(warnings.chain(&unrenewed))
+}
+
+/// The warning about a certificate whose renewals fail.
+fn unrenewed(served: &Served, issuance: &Issuance) -> Option<CertificateWarning> {
+    let (secret, certificate) = match served {
+        Served::Certificate(secret, certificate) => (secret, certificate),
+        Served::Issued(want, Some(certificate)) => (&want.secret, certificate),
+        Served::Issued(_, None) | Served::NotAllowed(..) | Served::Missing(_) | Served::None => {
+            return None;
+        }
+    };
+    let trouble = issuance.trouble(secret)?;
+    let end = rfc3339(certificate.not_after);
+    Some(CertificateWarning {
+        reason: Reason::CertificateNotRenewed,
+        text: format!(
+            "the certificate in Secret {secret} ends at {end}, and its renewal fails: {trouble}"
+        ),
+    })
 }
 
 /// The condition of a Gateway, about its client certificate.
@@ -102,10 +121,10 @@ fn is_narrower(other: &Hostname, listener_hostname: &Hostname) -> bool {
     *other != *listener_hostname && listener_hostname.covers(other)
 }
 
-type Names = [(Hostname, Hostname)];
+pub(super) type Names = [(Hostname, Hostname)];
 
 /// The listeners of attachments, each with the hostnames that it takes.
-fn attached<'a>(
+pub(super) fn attached<'a>(
     attachments: &'a [(Way, ParentKey, Attachment)],
     parents: &'a Parents,
 ) -> impl Iterator<Item = (&'a Parent, &'a ParentListener, &'a Names)> {
@@ -170,7 +189,8 @@ pub(super) fn touch_awaiting(
     }
 }
 
-fn touch_routes_at(parent: &Parent, store: &Store, dirty: &mut Dirty) {
+/// Marks the statuses of the routes at a parent.
+pub(super) fn touch_routes_at(parent: &Parent, store: &Store, dirty: &mut Dirty) {
     let routes = store.routes_reaching(&parent.key, parent.is_default());
     dirty.statuses.extend(
         routes
@@ -206,5 +226,85 @@ fn warning(reason: Reason, message: String) -> Condition {
         status: Status::True,
         reason,
         message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::{Kind, Object, ObjectKey, Secret};
+    use crate::model::PrivateKey;
+    use crate::translate::{Change, Engine, Fact, Settings, StatusBody};
+
+    fn put(value: Value) -> Change {
+        Change::put(Object::parse(value).expect("an object"))
+    }
+
+    fn warnings(engine: &Engine) -> Vec<(Reason, String)> {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
+        let Some(StatusBody::Gateway(status)) = engine.status(&key).map(|status| status.body)
+        else {
+            panic!("a Gateway has a status")
+        };
+        let conditions = status.listeners[0].conditions.iter();
+        conditions
+            .filter(|condition| condition.kind == ConditionType::CertificateWarning)
+            .map(|condition| (condition.reason, condition.message.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn a_renewal_that_fails_is_told_until_it_succeeds() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let mut engine = Engine::new(Settings::new("c", vec![[127, 0, 0, 1].into()]));
+        let api = "gateway.networking.k8s.io/v1";
+        let certificate = crate::model::Certificate {
+            leaf: b"leaf".as_slice().into(),
+            issuers: Arc::from(""),
+            key: PrivateKey::new(b"key"),
+            names: vec![Hostname::of("a.example.org")],
+            not_before: SystemTime::UNIX_EPOCH,
+            not_after: now + Duration::from_secs(90 * 86_400),
+            issuer: Arc::from("test"),
+        };
+        let secret = ObjectName::new("a", "tls");
+        engine.apply(
+            vec![
+                put(
+                    json!({"apiVersion": api, "kind": "GatewayClass", "metadata": {"name": "g"},
+                    "spec": {"controllerName": "c"}}),
+                ),
+                put(
+                    json!({"apiVersion": api, "kind": "Gateway", "metadata": {"namespace": "a", "name": "edge"},
+                    "spec": {"gatewayClassName": "g", "listeners": [{"name": "s", "protocol": "HTTPS",
+                        "port": 443, "hostname": "a.example.org",
+                        "tls": {"certificateRefs": [{"name": "tls"}]}}]}}),
+                ),
+                Change::put(Object::Secret(Secret::with_certificate(
+                    secret.clone(),
+                    Arc::new(certificate),
+                ))),
+            ],
+            now,
+        );
+        assert_eq!(warnings(&engine), [], "all is well");
+        let mut tell = |text: Option<&str>| {
+            let problem = Fact::IssuanceProblem(secret.clone(), text.map(str::to_owned));
+            let delta = engine.apply(vec![Change::Fact(problem)], now);
+            assert_eq!(delta.statuses.len(), 1, "the status is told again");
+            warnings(&engine)
+        };
+        let told = tell(Some("CAA forbids it"));
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert_eq!(told[0].0, Reason::CertificateNotRenewed);
+        assert!(
+            told[0].1.ends_with("and its renewal fails: CAA forbids it"),
+            "{told:?}"
+        );
+        assert_eq!(tell(None), [], "it was renewed");
     }
 }

@@ -1,11 +1,11 @@
-//! Certificates that do not exist yet: their issuers, and the reasons.
+//! Certificates that do not exist yet, or are not renewed: their issuers, and the reasons.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::model::ObjectName;
 
-/// Why certificates do not exist yet, and which issuers are about to issue them, by Secret.
+/// Why certificates do not exist yet or are not renewed, and which issuers are about to issue them, by Secret.
 #[derive(Default)]
 pub(super) struct Issuance {
     troubles: BTreeMap<ObjectName, String>,
@@ -13,12 +13,12 @@ pub(super) struct Issuance {
 }
 
 impl Issuance {
-    /// Why a wanted certificate does not exist yet.
+    /// Why a wanted certificate does not exist yet, or is not renewed.
     pub(super) fn trouble(&self, secret: &ObjectName) -> Option<&str> {
         self.troubles.get(secret).map(String::as_str)
     }
 
-    /// Sets why a certificate does not exist yet.
+    /// Sets why a certificate does not exist yet, or is not renewed.
     pub(super) fn set_trouble(&mut self, secret: ObjectName, text: Option<String>) {
         match text {
             Some(text) => {

@@ -317,6 +317,15 @@ mod tests {
         let waits =
             |message: &str| listener(&[condition("Programmed", "False", "Pending", message)]);
         let good = listener(&[condition("Programmed", "True", "Programmed", "by 1 of 1")]);
+        let unrenewed = listener(&[
+            condition("Programmed", "True", "Programmed", "by 1 of 1"),
+            condition(
+                "gatewright.io/CertificateWarning",
+                "True",
+                "CertificateNotRenewed",
+                "the certificate in Secret a/b ends at 2026-12-01, and its renewal fails: no",
+            ),
+        ]);
         let ending = listener(&[
             condition("Programmed", "True", "Programmed", "by 1 of 1"),
             condition(
@@ -350,6 +359,13 @@ mod tests {
                 Some((true, "CertificateExpiring")),
             ),
             (ending, good.clone(), Some((false, "Healed"))),
+            (
+                good.clone(),
+                unrenewed.clone(),
+                Some((true, "CertificateNotRenewed")),
+            ),
+            (unrenewed.clone(), unrenewed.clone(), None),
+            (unrenewed, good.clone(), Some((false, "Healed"))),
             (good, waits("acknowledged by 1 of 2 Envoys"), None),
         ] {
             let expected: Vec<(bool, String)> = expected
