@@ -25,7 +25,7 @@ use self::settings::{addresses, check_issuers, tenancy_settings};
 use self::xds::Xds;
 use crate::configuration::MetricsAccess;
 use crate::tasks::Tasks;
-use crate::{cli, connection_pressure};
+use crate::{cli, connection_pressure, history_file};
 use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
@@ -257,6 +257,15 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 .edge(udp_sessions, &configuration.limits),
         );
     let live = live.admitting(accounts.access.clone());
+    let live = match &options.keeping.last_good {
+        None => live,
+        Some(file) => {
+            let path = file.with_file_name("history.jsonl");
+            let (live, keeping) = history_file::kept(path, live, stop.clone()).await;
+            tasks.spawn("history", keeping);
+            live
+        }
+    };
     let replica = Replica {
         namespace: options.namespace.clone(),
         identity: identity.clone(),

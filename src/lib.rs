@@ -13,6 +13,7 @@ pub mod controller;
 pub mod drain;
 pub mod envoy_identity;
 pub mod history_command;
+mod history_file;
 pub mod images;
 pub mod lint;
 pub mod logging;

@@ -27,6 +27,7 @@ use acme::storage::dir::Directory;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, HostnameClaims, Tenancy};
 use crate::connection_pressure;
+use crate::history_file;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
     Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
@@ -229,8 +230,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         suspects_file.carry_over(&cache, &view, stop.clone()),
     );
     let tenancy_http_port = tenancy.ports.http;
+    let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
+    let history = dir.path().join("history.jsonl");
+    let (live, keeping) = history_file::kept(history, live, stop.clone()).await;
+    tasks.spawn("history", keeping);
     let mut site = StandaloneRuntime {
-        live: ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge),
+        live,
         queue: FairQueue::default(),
         claim_log,
         known,

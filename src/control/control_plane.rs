@@ -10,13 +10,16 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
-use crate::history::{Author, HistoryAnswer, HistoryQuery, Outcome as HistoryOutcome};
+use crate::history::{
+    Author, History, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome as HistoryOutcome,
+};
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
@@ -200,6 +203,14 @@ impl ControlPlane {
     #[must_use]
     pub fn admitting(mut self, access: EnvoyAccess) -> Self {
         self.access = access;
+        self
+    }
+
+    /// Sets the history of earlier runs, and where entries go to be stored: each when it is new,
+    /// and when its outcome is known. An entry that finds no room there is not stored.
+    #[must_use]
+    pub fn remembering(mut self, history: History, store: mpsc::Sender<HistoryEntry>) -> Self {
+        self.recorder.keep(history, store);
         self
     }
 

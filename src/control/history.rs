@@ -1,5 +1,5 @@
 //! What changed, when, by whom, and how long Envoys took: the last changes, bounded in memory.
-//! Pure.
+//! Pure: whoever stores changes gives them back at the next start ([`History::restored`]).
 //!
 //! Each namespace has a share for each kind of change: no share grows beyond an eighth of the
 //! whole, and the newest changes of a share stay while another has more. So a tenant's changes
@@ -89,11 +89,30 @@ impl History {
         }
     }
 
+    /// Returns the history of changes that were stored by an earlier run. Of several entries with
+    /// one number the last counts. What waited for Envoys then is not known any more.
+    pub fn restored(
+        stored: impl IntoIterator<Item = HistoryEntry>,
+        forgotten: Option<Timestamp>,
+    ) -> Self {
+        let stored = stored.into_iter().map(|entry| (entry.number, entry));
+        let mut history = Self::default();
+        for mut entry in stored.collect::<BTreeMap<_, _>>().into_values() {
+            if entry.outcome == Outcome::Waiting {
+                entry.outcome = Outcome::Unknown;
+            }
+            history.next = entry.number;
+            history.push(entry);
+        }
+        history.forgotten = history.forgotten.max(forgotten);
+        history
+    }
+
     /// Adds a change. Its number is set.
     pub(crate) fn push(&mut self, mut entry: HistoryEntry) -> EntryId {
         let share = (entry.namespace.clone(), entry.kind);
         entry.number = self.next;
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         let id = EntryId {
             share: share.clone(),
             number: entry.number,
@@ -136,8 +155,20 @@ impl History {
         }
     }
 
+    /// Returns a change, if it is still remembered.
+    pub(crate) fn get(&self, id: &EntryId) -> Option<&HistoryEntry> {
+        let entries = &self.shares.get(&id.share)?.entries;
+        let found = entries.binary_search_by_key(&id.number, |entry| entry.number);
+        entries.get(found.ok()?)
+    }
+
+    /// Returns the time of the newest change that was pushed out by others.
+    pub fn forgotten(&self) -> Option<Timestamp> {
+        self.forgotten
+    }
+
     /// Returns all changes, the oldest first.
-    fn all(&self) -> Vec<&HistoryEntry> {
+    pub fn all(&self) -> Vec<&HistoryEntry> {
         let shares = self.shares.values();
         let mut all: Vec<&HistoryEntry> = shares.flat_map(|share| &share.entries).collect();
         all.sort_by_key(|entry| entry.number);
@@ -302,6 +333,22 @@ mod tests {
         assert!(history.bytes <= 16 << 10, "{} bytes", history.bytes);
         let counted: usize = history.all().iter().map(|entry| entry.bytes()).sum();
         assert_eq!(history.bytes, counted, "what is counted is there");
+    }
+
+    #[test]
+    fn a_history_is_restored_with_its_numbers_and_its_last_word() {
+        let mut before = small();
+        let ids = ["a", "b"].map(|namespace| before.push(entry(namespace, ChangeKind::Route)));
+        let mut stored: Vec<HistoryEntry> = before.all().into_iter().cloned().collect();
+        before.update(&ids[0], |entry| entry.outcome = Outcome::Acknowledged);
+        stored.extend(before.get(&ids[0]).cloned());
+        let mut history = History::restored(stored, Some(Timestamp::UNIX_EPOCH));
+        let outcomes: Vec<Outcome> = history.all().iter().map(|entry| entry.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Acknowledged, Outcome::Unknown]);
+        assert_eq!(history.forgotten(), Some(Timestamp::UNIX_EPOCH));
+        history.push(entry("c", ChangeKind::Route));
+        let numbers: Vec<u64> = history.all().iter().map(|entry| entry.number).collect();
+        assert_eq!(numbers, [0, 1, 2], "numbers go on");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
+use tokio::sync::mpsc;
 use xds::{NodeProgress, Progress};
 
 use super::change_subject::text;
@@ -33,6 +34,8 @@ const COMPARED: usize = 1 << 20;
 pub(super) struct Recorder {
     pub(super) history: History,
     pub(super) propagation: Propagation,
+    /// Where entries go to be stored. What it has no room for is not stored.
+    store: Option<mpsc::Sender<HistoryEntry>>,
     arrivals: BTreeMap<ObjectKey, Arrival>,
 }
 
@@ -72,6 +75,20 @@ pub(super) struct Recorded {
 }
 
 impl Recorder {
+    /// Goes on with the history of earlier runs, and stores each entry when it is new, and when its
+    /// outcome is known.
+    pub(super) fn keep(&mut self, history: History, store: mpsc::Sender<HistoryEntry>) {
+        self.history = history;
+        self.store = Some(store);
+    }
+
+    fn store(&self, id: &EntryId) {
+        if let (Some(store), Some(entry)) = (&self.store, self.history.get(id)) {
+            // Nothing waits for a disk: what finds no room is remembered in memory only.
+            let _ = store.try_send(entry.clone());
+        }
+    }
+
     /// Notes that an object has arrived. What is noted first counts until it is applied; what is
     /// not applied for long was dropped on its way.
     pub(super) fn arrived(&mut self, key: ObjectKey, author: Author, at: Duration) {
@@ -177,6 +194,7 @@ impl Recorder {
             entry.together = together;
             entry.outcome = outcome;
             let id = self.history.push(entry);
+            self.store(&id);
             recorded.entries.push((id, group.kind, group.arrived));
         }
         recorded
@@ -224,6 +242,7 @@ impl Recorder {
                 entry.outcome = Outcome::Acknowledged;
                 entry.milliseconds = Some(milliseconds(took));
             });
+            self.store(id);
         }
     }
 
@@ -232,6 +251,7 @@ impl Recorder {
         for (id, _, _) in &recorded.entries {
             self.history
                 .update(id, |entry| entry.outcome = Outcome::Unknown);
+            self.store(id);
         }
     }
 }
