@@ -158,6 +158,9 @@ fn hidden(pipeline: &Pipeline, found: &mut Findings) {
             );
         }
     }
+    for (route, text) in engine.served_in_clear() {
+        found.add(&route.object(), "ServedInClear", &text);
+    }
     // Objects of a cluster may have been given without EndpointSlices: there each Service with a
     // selector has one.
     if found

@@ -32,6 +32,9 @@ pub const BROKEN_RULE: &str = "broken-rule";
 /// The name of routes that answer requests with escaped slashes.
 pub const ESCAPED_SLASHES: &str = "escaped-slashes";
 
+/// The name of routes that redirect requests on plain HTTP to HTTPS.
+pub const TO_HTTPS: &str = "to-https";
+
 /// Why a request was not answered by a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestOutcome {

@@ -19,6 +19,7 @@ mod live;
 mod once;
 mod pages;
 mod plain_http;
+mod plain_redirect;
 mod ports;
 mod program;
 mod quickstart;

@@ -81,8 +81,8 @@ pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
 pub use object::Object;
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
-    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PortProtocol,
-    RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
+    PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};

@@ -39,6 +39,8 @@ pub struct Parameters {
     pub escaped_slashes: Option<EscapedSlashes>,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: Option<IdentityHeaders>,
+    /// What becomes of requests on plain HTTP for hosts that HTTPS serves too.
+    pub plain_http: Option<PlainHttp>,
     /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
     /// In a class's parameters: the hostnames that each namespace may have. Without it every
@@ -217,6 +219,17 @@ pub enum EscapedSlashes {
     /// Answers 400.
     Reject,
     /// Redirects the client to the path with plain slashes (307).
+    Redirect,
+}
+
+/// What becomes of requests on plain HTTP for a host that an HTTPS listener of the same Gateway
+/// serves too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+pub enum PlainHttp {
+    /// They are served as on HTTPS, in clear.
+    Serve,
+    /// They are redirected to HTTPS (301), except by routes that redirect themselves or answer
+    /// ACME challenges.
     Redirect,
 }
 
@@ -423,6 +436,7 @@ mod tests {
                 "identityHeaders",
                 "isolated",
                 "namedServices",
+                "plainHttp",
                 "ports",
                 "routeHostnames",
                 "service"
@@ -461,6 +475,10 @@ mod tests {
             .expect("values")
         {
             Object::parse(parse(json!({"identityHeaders": headers})))
+                .expect("what the definition lists is understood");
+        }
+        for plain in schema["plainHttp"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"plainHttp": plain})))
                 .expect("what the definition lists is understood");
         }
         for hostnames in schema["routeHostnames"]["enum"].as_array().expect("values") {

@@ -16,6 +16,7 @@ use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey};
 use super::parent::ParentListener;
 use super::parents::Parents;
+use super::plain_http::{Securing, https_port, redirected};
 use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
@@ -82,6 +83,10 @@ impl<'a> Units<'a> {
         });
         if let (Some(owner), Some(listener)) = (&owner, &listener) {
             unit = match owner.protocol {
+                // A ListenerSet of another namespace serves it on HTTPS.
+                Protocol::Http if is_of_another && self.https(id, hostname, owner).is_some() => {
+                    self.redirect_unit(id, hostname, owner)
+                }
                 // Names below another's wildcard are excluded by that wildcard's unit.
                 _ if is_of_another
                     && !self.routing.admission.is_owned(hostname, &owner.listener) =>
@@ -128,6 +133,11 @@ impl<'a> Units<'a> {
             .is_some_and(|owner| owner.protocol == Protocol::Https);
         let is_routed =
             is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
+        let mut securing = Securing {
+            routing: self.routing,
+            frontends: self.frontends,
+        };
+        securing.note(id, hostname, owner.as_ref(), is_of_another, dirty);
         if let Some(frontend) = self.frontends.get_mut(id) {
             let is_in_plain_scope = frontend.is_plain() && unit.scope.is_some();
             frontend.place_plain(id, hostname, is_in_plain_scope, dirty);
@@ -282,12 +292,31 @@ impl<'a> Units<'a> {
         if is_kept {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
+        if let Some(https) = self.https(id, hostname, owner) {
+            routes = redirected(routes, hostname, https);
+        }
         let plain = (owner.is_own || is_kept || !routes.is_empty())
             .then(|| self.virtual_host(id, hostname, owner, listener, routes));
         Unit {
             plain,
             ..Unit::default()
         }
+    }
+
+    /// The unit of a hostname on plain HTTP of which nothing is served there.
+    fn redirect_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
+        let https = self.https(id, hostname, owner);
+        let routes = https.map(|https| redirected(Vec::new(), hostname, https));
+        Unit {
+            plain: routes.map(|routes| VirtualHost::new(hostname.clone(), routes)),
+            ..Unit::default()
+        }
+    }
+
+    /// The port of HTTPS that requests for a hostname on plain HTTP are redirected to.
+    fn https(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Option<u16> {
+        let parents = self.parents();
+        https_port(self.frontends, parents, (id, hostname), &owner.listener)
     }
 
     fn https_unit(

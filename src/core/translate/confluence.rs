@@ -259,11 +259,13 @@ static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
 
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
-        "" => json!({"escapedSlashes": "Reject", "identityHeaders": "Keep",
+        "" => {
+            json!({"escapedSlashes": "Reject", "identityHeaders": "Keep", "plainHttp": "Redirect",
             "accessLog": {"mode": "Off"}, "clients": [
             {"ports": [80], "forwardedFor": {"hops": 1}},
-            {"ports": [443], "proxyProtocol": {"mode": "Required", "from": ["192.0.2.0/24"]}}]}),
-        "Shared, open" => json!({"fleet": "Shared", "ports": [
+            {"ports": [443], "proxyProtocol": {"mode": "Required", "from": ["192.0.2.0/24"]}}]})
+        }
+        "Shared, open" => json!({"fleet": "Shared", "plainHttp": "Redirect", "ports": [
             {"port": 25_225, "protocol": "TCP"}, {"port": 80, "protocol": "UDP"},
             {"port": 443, "protocol": "UDP", "namespaces": {"matchLabels": {"team": "blue"}}}],
             "clients": [{"ports": [80, 443], "forwardedFor": {"hops": 2}}]}),

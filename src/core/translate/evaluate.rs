@@ -135,7 +135,13 @@ impl Evaluation<'_> {
         self.attachments
             .touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
-        touch_hosts(self.attachments, old.as_ref(), new.as_ref(), dirty);
+        touch_hosts(
+            self.attachments,
+            old.as_ref(),
+            new.as_ref(),
+            self.store,
+            dirty,
+        );
         note_admitting(
             self.parents,
             self.register,

@@ -15,6 +15,7 @@ use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
 use super::key::RouteKey;
 use super::parent::{Parent, ParentListener};
+use super::plain_http::{https_port, is_kept};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
@@ -245,7 +246,13 @@ impl<'a> Explainer<'a> {
                 self.admission().is_of_another(id, host, listener)
                     || self.admission().is_of_another_admitted(host, listener)
             };
-            if hostname != host && is_of_another() {
+            let redirects = https_port(
+                self.frontends(),
+                self.admission().parents,
+                (id, host),
+                listener,
+            );
+            if hostname != host && is_of_another() && redirects.is_none() {
                 let text = format!(
                     "{host} belongs to another namespace than listener {:?} for {hostname} on port {}: it is kept from it",
                     listener.name, id.port
@@ -352,6 +359,24 @@ impl<'a> Explainer<'a> {
         explain_clients(parent, own, explanation);
     }
 
+    /// True if a route of a hostname answers a request on plain HTTP although HTTPS serves the host.
+    fn keeps(
+        &self,
+        question: &Question,
+        id: &FrontendId,
+        hostname: Option<&Hostname>,
+        listener: &super::ListenerId,
+    ) -> bool {
+        let at = Port {
+            number: id.port,
+            tls: false,
+        };
+        let routes = hostname.map(|name| self.routing.routes(at, name, listener, None));
+        let mut routes = routes.into_iter().flatten();
+        let found = routes.find(|route| matches(&route.matches, question));
+        found.is_some_and(|route| is_kept(&route))
+    }
+
     fn explain_route(
         &self,
         question: &Question,
@@ -375,6 +400,22 @@ impl<'a> Explainer<'a> {
             return;
         }
         let hostname = candidates.into_iter().find(is_served);
+        let https = https_port(
+            self.frontends(),
+            self.admission().parents,
+            (id, host),
+            listener,
+        )
+        .filter(|_| protocol == Protocol::Http);
+        if let Some(https) = https
+            && !self.keeps(question, id, hostname.as_ref(), listener)
+        {
+            let text = format!(
+                "answered 301 to HTTPS on port {https}, where a listener of the same Gateway serves {host} (plainHttp: Redirect)"
+            );
+            explanation.hold("route", text);
+            return;
+        }
         let Some(hostname) = hostname else {
             let text = format!(
                 "no route serves {host} through this listener: {}",

@@ -110,6 +110,7 @@ pub(super) fn gateway_exposure(
         .iter()
         .find_map(|parameters| parameters.identity_headers)
         .unwrap_or_default();
+    let plain_http = said.iter().find_map(|parameters| parameters.plain_http);
     let route_hostnames = said
         .iter()
         .find_map(|parameters| parameters.route_hostnames);
@@ -131,6 +132,7 @@ pub(super) fn gateway_exposure(
         access_log,
         escaped_slashes,
         identity_headers,
+        plain_http,
         route_hostnames,
         allowed_hostnames,
         ports,

@@ -12,6 +12,7 @@ use super::ownership::{Claimant, Ownable};
 use super::parent::ParentListener;
 use super::protocol::{Family, Protocol};
 use super::sans::Sans;
+use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
 use crate::model::{
     AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost,
@@ -42,6 +43,8 @@ pub(super) struct FrontendState {
     /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's
     /// hostname.
     beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// Hostnames of HTTPS listeners whose Gateways redirect plain HTTP to them.
+    secured: SecuredNames,
     /// The names in the certificates of winners.
     sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here, with the account.
@@ -440,6 +443,18 @@ impl FrontendState {
             .chain(&self.plain_wide)
             .chain(self.matcher.all().keys())
             .chain(self.beneath.values().flatten())
+            .chain(self.secured.names())
+    }
+
+    /// Sets what HTTPS does with a hostname of a Gateway that redirects plain HTTP. Returns whether
+    /// that is a change.
+    pub(super) fn set_secured(&mut self, hostname: &Hostname, secured: Option<Secured>) -> bool {
+        self.secured.set(hostname, secured)
+    }
+
+    /// The hostnames of HTTPS listeners whose Gateways redirect plain HTTP to them.
+    pub(super) fn secured(&self) -> &SecuredNames {
+        &self.secured
     }
 
     /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a

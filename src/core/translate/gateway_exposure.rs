@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use crate::inputs::{
-    AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PortProtocol,
-    RouteHostnames, ServiceParameters,
+    AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PlainHttp,
+    PortProtocol, RouteHostnames, ServiceParameters,
 };
 use crate::model::{AccessLog, IdentityHeaders, ObjectName};
 
@@ -52,6 +52,9 @@ pub struct GatewayExposure {
     pub escaped_slashes: EscapedSlashes,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: IdentityHeaders,
+    /// What becomes of requests on plain HTTP for hosts that HTTPS serves too; if `None`, they are
+    /// served, and statuses say so.
+    pub plain_http: Option<PlainHttp>,
     /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners
     /// for one exact hostname alone.
     pub route_hostnames: Option<RouteHostnames>,

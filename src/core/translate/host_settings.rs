@@ -1,15 +1,19 @@
 //! Settings of a Gateway that all of its hosts have.
 
 use super::attachments::Attachments;
+use super::certificate_condition::touch_routes_at;
 use super::dirty::Dirty;
 use super::gateway_exposure::GatewayExposure;
 use super::parent::Parent;
+use crate::store::Store;
 
-/// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed.
+/// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed, and the
+/// statuses of routes that say that they are served in clear.
 pub(super) fn touch_hosts(
     attachments: &Attachments,
     old: Option<&Parent>,
     new: Option<&Parent>,
+    store: &Store,
     dirty: &mut Dirty,
 ) {
     let (Some(old), Some(new)) = (old, new) else {
@@ -18,9 +22,15 @@ pub(super) fn touch_hosts(
     if of_hosts(&old.placement.exposure) == of_hosts(&new.placement.exposure) {
         return;
     }
+    if old.placement.exposure.plain_http != new.placement.exposure.plain_http {
+        touch_routes_at(new, store, dirty);
+    }
     for listener in &new.listeners {
         let frontend = new.frontend(listener.transport_port());
         let id = new.id(listener);
+        dirty
+            .units
+            .insert((frontend.clone(), listener.hostname.clone()));
         dirty.units.extend(
             attachments
                 .names_of(&id)
@@ -30,5 +40,9 @@ pub(super) fn touch_hosts(
 }
 
 fn of_hosts(exposure: &GatewayExposure) -> impl PartialEq + use<> {
-    (exposure.escaped_slashes, exposure.identity_headers)
+    (
+        exposure.escaped_slashes,
+        exposure.identity_headers,
+        exposure.plain_http,
+    )
 }

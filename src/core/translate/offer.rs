@@ -59,6 +59,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         access_log: default_log(settings),
         escaped_slashes: EscapedSlashes::default(),
         identity_headers: IdentityHeaders::default(),
+        plain_http: None,
         route_hostnames: None,
         allowed_hostnames: None,
         ports: None,

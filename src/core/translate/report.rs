@@ -36,7 +36,7 @@ use super::verdict::{any_programmed, condition, listeners_verdict, with_programm
 use super::wanted_index::ListenerOutcomes;
 use super::{
     bind, certificate_condition, client_addresses, default_gateways, exposure, features, fleet,
-    named_service,
+    named_service, plain_http,
 };
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
@@ -581,8 +581,10 @@ impl Report<'_> {
             if is_accepted {
                 let default =
                     (*way == Way::Default).then(|| default_gateways::note(route, attachments));
+                let in_clear = plain_http::note(route, reached, attachments, self.parents);
                 let notes = default
                     .into_iter()
+                    .chain(in_clear)
                     .chain(resolved.note.as_deref().map(str::to_owned));
                 conditions[0].message = notes.collect::<Vec<_>>().join("; ");
             }

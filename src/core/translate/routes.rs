@@ -190,7 +190,7 @@ fn is_among(key: &RouteKey, only: &Option<&Arc<str>>, listener_parent: &super::P
 /// Derives the port in a redirect (`HTTPRequestRedirectFilter.port`): the port of the filter; else
 /// the default port of the scheme if the filter has one; else the listener's. The default port is
 /// omitted, and if the hostname is known, so is the port of the request's `Host`.
-fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
+pub(super) fn derived(rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
     let Action::Redirect(redirect) = &rule.action else {
         return secured(rule, at);
     };

@@ -306,6 +306,16 @@ impl Admission<'_> {
         if !frontend.has_hostnames() {
             return;
         }
+        if frontend.is_plain() {
+            let secured = frontends
+                .of_gateway(&id.gateway)
+                .flat_map(|(_, frontend)| frontend.secured().names());
+            dirty.units.extend(
+                secured
+                    .filter(|name| wide.covers(name))
+                    .map(|name| (id.clone(), name.clone())),
+            );
+        }
         if let Some((listener, _)) = frontend.winner(wide) {
             dirty.units.extend(
                 self.kept_under(listener, wide)

@@ -42,6 +42,7 @@ pub(super) fn settle_solved(
     }
 }
 
-fn solves(key: &RouteKey, store: &Store) -> bool {
+/// True if a route answers challenges of cert-manager.
+pub(super) fn solves(key: &RouteKey, store: &Store) -> bool {
     store.route(key).is_some_and(|route| route.challenge)
 }

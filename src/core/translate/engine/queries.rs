@@ -19,6 +19,7 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
+use super::super::plain_http;
 use super::super::quotas::QuotaUse;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
@@ -160,6 +161,21 @@ impl Engine {
             let lost: BTreeSet<&Hostname> =
                 own.filter(|hostname| !taken.contains(hostname)).collect();
             (is_accepted && !is_granted && !lost.is_empty()).then_some((key, lost))
+        })
+    }
+
+    /// Accepted routes that are served in clear beside an HTTPS listener of the same Gateway, where
+    /// nobody said that this is meant, each with the note of its status.
+    pub fn served_in_clear(&self) -> impl Iterator<Item = (&RouteKey, String)> {
+        self.attachments.iter().filter_map(|(key, attachments)| {
+            let route = self.store.route(key)?;
+            let mut accepted = attachments
+                .iter()
+                .filter(|(.., attachment)| attachment.accepted.is_ok());
+            let note = accepted.find_map(|one| {
+                plain_http::note(route, std::slice::from_ref(one), attachments, &self.parents)
+            })?;
+            Some((key, note))
         })
     }
 

@@ -1,0 +1,239 @@
+//! Plain HTTP beside HTTPS (`plainHttp` of GatewayParameters).
+//!
+//! With `Redirect` each host that an HTTPS listener of the same Gateway serves is redirected there,
+//! also by ListenerSets, and also where no route of plain HTTP names it: HTTPS frontends note such
+//! hostnames ([`Secured`]), and each has a scope on the plain ports of the Gateway. A host that HTTPS
+//! has no route for is served on plain HTTP as before: a redirect would lead to 404.
+//!
+//! Where nothing is said, plain HTTP is served, and statuses of routes say so.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::attachments::{Attachment, Way};
+use super::certificate_condition::attached;
+use super::dirty::Dirty;
+use super::frontend_state::Owner;
+use super::frontends::Frontends;
+use super::key::{ListenerId, ParentKey};
+use super::parent::Parent;
+use super::parents::Parents;
+use super::protocol::Protocol;
+use super::resolve::respond;
+use super::routes::{Port, Routing, derived};
+use super::secured::Secured;
+use super::solver::solves;
+use crate::inputs::{PlainHttp, Route as InputRoute};
+use crate::model::{Action, FrontendId, Hostname, Match, PathMatch, Redirect, Route, Rule};
+use crate::request_outcome::TO_HTTPS;
+
+/// The status of redirects to HTTPS: that of the redirects of TenantGateways, Contour and Istio,
+/// which clients keep. A client that sends a body in clear has already done so, and 308 would have
+/// it sent once more.
+const MOVED_PERMANENTLY: u16 = 301;
+
+/// The path below which HTTP-01 challenges are answered (RFC 8555, 8.3).
+const CHALLENGES: &str = "/.well-known/acme-challenge/";
+
+/// The largest number of hostnames that a note has.
+const NAMED: usize = 4;
+
+/// The stage that notes what HTTPS does with hostnames.
+pub(super) struct Securing<'a> {
+    pub(super) routing: Routing<'a>,
+    pub(super) frontends: &'a mut Frontends,
+}
+
+impl Securing<'_> {
+    /// Notes what HTTPS does with a hostname, which `owner` serves unless it belongs to another
+    /// namespace; marks the units on plain HTTP that depend on it.
+    pub(super) fn note(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: Option<&Owner>,
+        is_of_another: bool,
+        dirty: &mut Dirty,
+    ) {
+        let secured = owner.and_then(|owner| self.secured(hostname, owner, is_of_another));
+        let Some(frontend) = self.frontends.get_mut(id) else {
+            return;
+        };
+        if !frontend.set_secured(hostname, secured) {
+            return;
+        }
+        let siblings = self.frontends.of_gateway(&id.gateway);
+        for (plain, _) in siblings
+            .filter(|(other, frontend)| other.isolated == id.isolated && frontend.is_plain())
+        {
+            dirty.units.insert((plain.clone(), hostname.clone()));
+            if !hostname.is_exact() {
+                self.routing
+                    .admission
+                    .touch_under(self.frontends, plain, hostname, dirty);
+            }
+        }
+    }
+
+    fn secured(&self, hostname: &Hostname, owner: &Owner, is_of_another: bool) -> Option<Secured> {
+        let admission = self.routing.admission;
+        let parent = admission.parents.get(&owner.listener.parent)?;
+        if owner.protocol != Protocol::Https || !redirects(parent) {
+            return None;
+        }
+        let is_routed = !is_of_another
+            && admission
+                .served(hostname, &owner.listener)
+                .any(|(route, _)| !solves(route, self.routing.store));
+        let is_noted = is_routed || is_of_another || owner.is_own;
+        is_noted.then(|| Secured {
+            gateway: parent.placement.gateway.clone(),
+            is_routed,
+        })
+    }
+}
+
+fn redirects(parent: &Parent) -> bool {
+    parent.placement.exposure.plain_http == Some(PlainHttp::Redirect)
+}
+
+/// The port of the HTTPS listener to which requests for a hostname on a plain-HTTP frontend are
+/// redirected; `None` if they are not. `listener` serves the hostname there. Of several ports 443
+/// counts, else the lowest.
+pub(super) fn https_port(
+    frontends: &Frontends,
+    parents: &Parents,
+    (id, hostname): (&FrontendId, &Hostname),
+    listener: &ListenerId,
+) -> Option<u16> {
+    let parent = parents
+        .get(&listener.parent)
+        .filter(|parent| redirects(parent))?;
+    let gateway = &parent.placement.gateway;
+    let siblings = frontends
+        .of_gateway(&id.gateway)
+        .filter(|(other, _)| other.isolated == id.isolated);
+    let serving = siblings.filter(|(_, frontend)| {
+        frontend
+            .secured()
+            .of(hostname)
+            .is_some_and(|secured| secured.is_routed && secured.gateway == *gateway)
+    });
+    serving
+        .map(|(other, _)| other.port)
+        .min_by_key(|port| (*port != 443, *port))
+}
+
+/// The routes of a hostname on plain HTTP, of which those that are not [kept](is_kept) redirect to
+/// a port of HTTPS; last comes one that redirects every other request.
+pub(super) fn redirected(routes: Vec<Route>, hostname: &Hostname, https: u16) -> Vec<Route> {
+    let rule = to_https(hostname, https);
+    let first = routes.iter().rposition(is_kept).map_or(0, |last| last + 1);
+    let mut all: Vec<Route> = routes
+        .into_iter()
+        .take(first)
+        .map(|route| {
+            if is_kept(&route) {
+                route
+            } else {
+                Route {
+                    rule: rule.clone(),
+                    ..route
+                }
+            }
+        })
+        .collect();
+    all.push(Route {
+        name: Arc::from(TO_HTTPS),
+        matches: Match {
+            path: PathMatch::Prefix("/".to_owned()),
+            call: None,
+            method: None,
+            headers: Vec::new(),
+            query: Vec::new(),
+        },
+        rule,
+    });
+    all
+}
+
+/// True if a route answers on plain HTTP although HTTPS serves its host: it redirects itself, or
+/// answers challenges.
+pub(super) fn is_kept(route: &Route) -> bool {
+    let path = match &route.matches.path {
+        PathMatch::Exact(path) | PathMatch::Prefix(path) => path.as_str(),
+        PathMatch::Regex(_) => "",
+    };
+    let of_challenges = path.starts_with(CHALLENGES) || path == CHALLENGES.trim_end_matches('/');
+    of_challenges || matches!(route.rule.action, Action::Redirect(_))
+}
+
+fn to_https(hostname: &Hostname, https: u16) -> Arc<Rule> {
+    let redirect = Redirect {
+        scheme: Some("https".to_owned()),
+        hostname: None,
+        port: Some(https),
+        default_port: 443,
+        path: None,
+        status: MOVED_PERMANENTLY,
+    };
+    let rule = Rule {
+        action: Action::Redirect(redirect),
+        ..respond(404)
+    };
+    let at = Port {
+        number: https,
+        tls: true,
+    };
+    derived(&Arc::new(rule), hostname, at)
+}
+
+/// The note on a route that is served in clear beside an HTTPS listener of the same Gateway, where
+/// nobody said that this is meant. `reached` are its attachments by one parentRef, `all` are all.
+pub(super) fn note(
+    route: &InputRoute,
+    reached: &[(Way, ParentKey, Attachment)],
+    all: &[(Way, ParentKey, Attachment)],
+    parents: &Parents,
+) -> Option<String> {
+    let forwards = route.rules.iter().any(|rule| !rule.backends.is_empty());
+    if !forwards || route.challenge {
+        return None;
+    }
+    let in_clear = attached(reached, parents).filter(|(parent, listener, _)| {
+        listener.protocol == Some(Protocol::Http) && parent.placement.exposure.plain_http.is_none()
+    });
+    let mut ports = BTreeSet::new();
+    let mut names = BTreeSet::new();
+    for (parent, listener, plain) in in_clear {
+        let secure = attached(all, parents).filter(|(other, at, _)| {
+            at.protocol == Some(Protocol::Https)
+                && other.placement.gateway == parent.placement.gateway
+        });
+        for (_, at, taken) in secure {
+            let both = plain
+                .iter()
+                .flat_map(|(a, _)| taken.iter().filter_map(move |(b, _)| a.intersection(b)));
+            for hostname in both.take(NAMED + 1) {
+                ports.insert((listener.port, at.port));
+                names.insert(hostname);
+            }
+            if names.len() > NAMED {
+                break;
+            }
+        }
+    }
+    let (plain, https) = ports.first()?;
+    let mut named: Vec<String> = names.iter().take(NAMED).map(ToString::to_string).collect();
+    if names.len() > NAMED {
+        named.push("more".to_owned());
+    }
+    Some(format!(
+        "served in clear on port {plain} beside HTTPS on port {https} ({}): set plainHttp of GatewayParameters to \
+         Redirect, or to Serve if it is meant; or name the HTTPS listener in the parentRef (sectionName)",
+        named.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The hostnames of a port that HTTPS listeners have whose Gateways redirect plain HTTP to them.
+
+use std::collections::BTreeMap;
+
+use crate::model::{Hostname, ObjectName};
+
+/// What HTTPS does with a hostname of a Gateway that redirects plain HTTP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Secured {
+    /// The Gateway.
+    pub(super) gateway: ObjectName,
+    /// True if a route serves it; if not, it is kept from a wider hostname.
+    pub(super) is_routed: bool,
+}
+
+/// The hostnames of one port.
+#[derive(Default)]
+pub(super) struct SecuredNames(BTreeMap<Hostname, Secured>);
+
+impl SecuredNames {
+    /// Sets or removes a hostname. Returns whether that is a change.
+    pub(super) fn set(&mut self, hostname: &Hostname, secured: Option<Secured>) -> bool {
+        if self.0.get(hostname) == secured.as_ref() {
+            return false;
+        }
+        match secured {
+            Some(secured) => self.0.insert(hostname.clone(), secured),
+            None => self.0.remove(hostname),
+        };
+        true
+    }
+
+    /// What HTTPS does with a hostname, by the most specific of these that covers it.
+    pub(super) fn of(&self, hostname: &Hostname) -> Option<&Secured> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let wider = hostname.covering().chain([Hostname::any()]);
+        let mut all = std::iter::once(hostname.clone()).chain(wider);
+        all.find_map(|name| self.0.get(&name))
+    }
+
+    /// The hostnames.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Hostname> {
+        self.0.keys()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_specific_hostname_decides() {
+        let mut names = SecuredNames::default();
+        let secured = |is_routed| {
+            Some(Secured {
+                gateway: ObjectName::new("a", "g"),
+                is_routed,
+            })
+        };
+        assert!(names.set(&Hostname::of("*.a.org"), secured(true)), "new");
+        assert!(!names.set(&Hostname::of("*.a.org"), secured(true)), "equal");
+        names.set(&Hostname::of("b.a.org"), secured(false));
+        let is_routed = |name| names.of(&Hostname::of(name)).map(|found| found.is_routed);
+        for (name, expected) in [
+            ("x.a.org", Some(true)),
+            ("x.y.a.org", Some(true)),
+            ("*.y.a.org", Some(true)),
+            ("b.a.org", Some(false)),
+            ("a.org", None),
+            ("", None),
+        ] {
+            assert_eq!(is_routed(name), expected, "{name}");
+        }
+    }
+}
