@@ -72,6 +72,8 @@ pub(crate) const OBJECT: Bytes = Bytes::of(0, 8_000);
 /// A hostname of a route at a listener, with its first match: a virtual host of a table, or a
 /// scope.
 const HOST: Bytes = Bytes::of(7_000, 8_000);
+/// A hostname of a route at an HTTPS listener, on a port of plain HTTP that redirects it.
+pub(crate) const REDIRECTED: Bytes = Bytes::of(11_500, 3_000);
 /// A match.
 const MATCH: Bytes = Bytes::of(4_500, 1_000);
 /// A byte of a text, beside what has the text.

@@ -10,6 +10,7 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
+use super::redirecting_ports;
 use super::shared_parts::SharedParts;
 use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
@@ -118,6 +119,7 @@ impl Charging<'_> {
             self.parents
                 .listener(listener)
                 .map_or(Bytes::default(), |l| l.guard.bytes)
+                + self.redirects(listener)
         };
         let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
         let mut own = Cost {
@@ -141,6 +143,18 @@ impl Charging<'_> {
             own,
             parts,
         }
+    }
+
+    /// What a hostname of a listener takes on ports of plain HTTP that redirect it.
+    fn redirects(self, listener: &ListenerId) -> Bytes {
+        let parent = self.parents.get(&listener.parent);
+        let https = parent.filter(|parent| {
+            let listener = parent.listener(&listener.name);
+            listener.is_some_and(|listener| listener.protocol == Some(Protocol::Https))
+        });
+        https.map_or(Bytes::default(), |parent| {
+            cost::REDIRECTED * redirecting_ports::count(parent, self.parents)
+        })
     }
 
     /// Adds the clusters of a route's backends, mirrors and authorization servers.

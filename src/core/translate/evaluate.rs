@@ -24,6 +24,7 @@ use super::parent::Parent;
 use super::parents::Parents;
 use super::policing::{touch_filtered, touch_units_of};
 use super::quotas::Quotas;
+use super::redirecting_ports::own_ports;
 use super::register::Register;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
@@ -132,6 +133,7 @@ impl Evaluation<'_> {
                 .attachments
                 .extend(self.store.routes_reaching(key, is_default).cloned());
         }
+        self.touch_redirected(key, old.as_ref(), new.as_ref(), dirty);
         self.attachments
             .touch_attached(key, old.as_ref(), new.as_ref(), self.store, dirty);
         touch_routes(old.as_ref(), new.as_ref(), self.store, dirty);
@@ -153,6 +155,31 @@ impl Evaluation<'_> {
             .set_ends(key, new.iter().flat_map(Parent::certificates));
         self.parents.set(key, new);
         dirty.wanting.insert(key.clone());
+    }
+
+    /// Marks the routes for whose hostnames more or fewer ports of plain HTTP have redirects, also
+    /// those of the ListenerSets of a Gateway: another amount is counted for them.
+    fn touch_redirected(
+        &self,
+        key: &ParentKey,
+        old: Option<&Parent>,
+        new: Option<&Parent>,
+        dirty: &mut Dirty,
+    ) {
+        let [before, after] = [old, new].map(|parent| parent.map(own_ports).unwrap_or_default());
+        if before == after {
+            return;
+        }
+        let sets = match key {
+            ParentKey::Gateway(gateway) => Some(self.store.sets_of(gateway)),
+            ParentKey::ListenerSet(_) => None,
+        };
+        let sets = sets.into_iter().flatten().cloned();
+        let is_default = [old, new].into_iter().flatten().any(Parent::is_default);
+        for parent in sets.map(ParentKey::ListenerSet).chain([key.clone()]) {
+            let routes = self.store.routes_reaching(&parent, is_default);
+            dirty.attachments.extend(routes.cloned());
+        }
     }
 
     fn watch_secrets(&mut self, key: &ParentKey, new: Option<&Parent>) {

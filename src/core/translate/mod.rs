@@ -86,6 +86,7 @@ mod protocol;
 #[cfg(test)]
 mod published;
 mod quotas;
+mod redirecting_ports;
 mod register;
 mod report;
 mod resolutions;

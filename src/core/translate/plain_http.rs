@@ -16,14 +16,14 @@ use super::dirty::Dirty;
 use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey};
-use super::parent::Parent;
 use super::parents::Parents;
 use super::protocol::Protocol;
+use super::redirecting_ports::redirects;
 use super::resolve::respond;
 use super::routes::{Port, Routing, derived};
 use super::secured::Secured;
 use super::solver::solves;
-use crate::inputs::{PlainHttp, Route as InputRoute};
+use crate::inputs::Route as InputRoute;
 use crate::model::{Action, FrontendId, Hostname, Match, PathMatch, Redirect, Route, Rule};
 use crate::request_outcome::TO_HTTPS;
 
@@ -88,18 +88,16 @@ impl Securing<'_> {
         let is_noted = is_routed || is_of_another || owner.is_own;
         is_noted.then(|| Secured {
             gateway: parent.placement.gateway.clone(),
+            parent: owner.listener.parent.clone(),
             is_routed,
         })
     }
 }
 
-fn redirects(parent: &Parent) -> bool {
-    parent.placement.exposure.plain_http == Some(PlainHttp::Redirect)
-}
-
 /// The port of the HTTPS listener to which requests for a hostname on a plain-HTTP frontend are
-/// redirected; `None` if they are not. `listener` serves the hostname there. Of several ports 443
-/// counts, else the lowest.
+/// redirected; `None` if they are not. `listener` serves the hostname there: it is the Gateway's,
+/// or of the same ListenerSet, since another one would multiply the hosts of others by its ports.
+/// Of several ports of HTTPS 443 counts, else the lowest.
 pub(super) fn https_port(
     frontends: &Frontends,
     parents: &Parents,
@@ -114,10 +112,11 @@ pub(super) fn https_port(
         .of_gateway(&id.gateway)
         .filter(|(other, _)| other.isolated == id.isolated);
     let serving = siblings.filter(|(_, frontend)| {
-        frontend
-            .secured()
-            .of(hostname)
-            .is_some_and(|secured| secured.is_routed && secured.gateway == *gateway)
+        frontend.secured().of(hostname).is_some_and(|secured| {
+            let is_near = listener.parent == ParentKey::Gateway(gateway.clone())
+                || listener.parent == secured.parent;
+            secured.is_routed && secured.gateway == *gateway && is_near
+        })
     });
     serving
         .map(|(other, _)| other.port)

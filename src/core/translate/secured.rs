@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::key::ParentKey;
 use crate::model::{Hostname, ObjectName};
 
 /// What HTTPS does with a hostname of a Gateway that redirects plain HTTP.
@@ -9,6 +10,8 @@ use crate::model::{Hostname, ObjectName};
 pub(super) struct Secured {
     /// The Gateway.
     pub(super) gateway: ObjectName,
+    /// The Gateway or ListenerSet of the listener.
+    pub(super) parent: ParentKey,
     /// True if a route serves it; if not, it is kept from a wider hostname.
     pub(super) is_routed: bool,
 }
@@ -56,6 +59,7 @@ mod tests {
         let secured = |is_routed| {
             Some(Secured {
                 gateway: ObjectName::new("a", "g"),
+                parent: ParentKey::Gateway(ObjectName::new("a", "g")),
                 is_routed,
             })
         };
