@@ -11,7 +11,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gatewright_control::ControlPlane;
@@ -193,7 +193,7 @@ impl HistoryFile {
 }
 
 /// Reads the file; an empty history where there is none.
-fn read(path: &PathBuf) -> io::Result<History> {
+fn read(path: &Path) -> io::Result<History> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(History::default()),
         file => file?,
@@ -214,7 +214,7 @@ fn read(path: &PathBuf) -> io::Result<History> {
     Ok(History::restored(entries, newest))
 }
 
-fn ends_within_a_line(path: &PathBuf) -> io::Result<bool> {
+fn ends_within_a_line(path: &Path) -> io::Result<bool> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         file => file?,

@@ -359,7 +359,8 @@ impl<'a> Explainer<'a> {
         explain_clients(parent, own, explanation);
     }
 
-    /// True if a route of a hostname answers a request on plain HTTP although HTTPS serves the host.
+    /// True if a route of a hostname answers a request on plain HTTP although HTTPS serves the
+    /// host.
     fn keeps(
         &self,
         question: &Question,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::model::ObjectName;
 
-/// Why certificates do not exist yet or are not renewed, and which issuers are about to issue them, by Secret.
+/// Why certificates do not exist yet or are not renewed, and which issuers are about to issue them,
+/// by Secret.
 #[derive(Default)]
 pub(super) struct Issuance {
     troubles: BTreeMap<ObjectName, String>,
