@@ -1,5 +1,5 @@
-//! Plain HTTP beside HTTPS on a real Envoy: the three ways of `docs/redirects.md`, with the examples
-//! of the page.
+//! Plain HTTP beside HTTPS on a real Envoy: the three ways of `docs/redirects.md`, with the
+//! examples of the page.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};

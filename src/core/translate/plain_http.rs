@@ -2,8 +2,8 @@
 //!
 //! With `Redirect` each host that an HTTPS listener of the same Gateway serves is redirected there,
 //! also by ListenerSets, and also where no route of plain HTTP names it: HTTPS frontends note such
-//! hostnames ([`Secured`]), and each has a scope on the plain ports of the Gateway. A host that HTTPS
-//! has no route for is served on plain HTTP as before: a redirect would lead to 404.
+//! hostnames ([`Secured`]), and each has a scope on the plain ports of the Gateway. A host that
+//! HTTPS has no route for is served on plain HTTP as before: a redirect would lead to 404.
 //!
 //! Where nothing is said, plain HTTP is served, and statuses of routes say so.
 
