@@ -244,7 +244,7 @@ reasons! {
         "Remove listeners, or take a second Gateway.";
     Unsupported: "Something in the object is not served; the message names the field.",
         "Leave the field out; docs/supported.md lists what is supported.";
-    UnsupportedAddress: "The type of an address is not supported.", "Use the types `IPAddress` or `Hostname`.";
+    UnsupportedAddress: "The type of an address is not supported.", "Use the type `IPAddress`.";
     UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS or TLS.";
     UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
     WildcardNotIssuable: "No certificate can be issued for a wildcard by HTTP-01.",

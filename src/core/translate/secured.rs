@@ -56,17 +56,16 @@ mod tests {
     #[test]
     fn the_most_specific_hostname_decides() {
         let mut names = SecuredNames::default();
-        let secured = |is_routed| {
+        fn secured(is_routed: bool) -> Option<Secured> {
             Some(Secured {
                 gateway: ObjectName::new("a", "g"),
                 parent: ParentKey::Gateway(ObjectName::new("a", "g")),
                 is_routed,
             })
-        };
+        }
         assert!(names.set(&Hostname::of("*.a.org"), secured(true)), "new");
         assert!(!names.set(&Hostname::of("*.a.org"), secured(true)), "equal");
         names.set(&Hostname::of("b.a.org"), secured(false));
-        let is_routed = |name| names.of(&Hostname::of(name)).map(|found| found.is_routed);
         for (name, expected) in [
             ("x.a.org", Some(true)),
             ("x.y.a.org", Some(true)),
@@ -75,7 +74,8 @@ mod tests {
             ("a.org", None),
             ("", None),
         ] {
-            assert_eq!(is_routed(name), expected, "{name}");
+            let found = names.of(&Hostname::of(name));
+            assert_eq!(found.map(|found| found.is_routed), expected, "{name}");
         }
     }
 }
