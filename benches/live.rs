@@ -418,6 +418,7 @@ impl Classic {
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
             session: None,
+            hash: None,
         };
         let rule = Rule {
             action: Action::Forward(vec![share]),

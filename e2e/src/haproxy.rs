@@ -64,34 +64,7 @@ impl HaProxy {
             )?;
             addresses.push(address);
         }
-        let file = dir.path().join("haproxy.cfg");
-        std::fs::write(&file, configuration)?;
-        let arguments = [
-            "-db".to_owned(),
-            "-f".to_owned(),
-            file.display().to_string(),
-        ];
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/haproxy");
-        ensure!(
-            program.exists(),
-            "no haproxy at {}; run: e2e/tools install haproxy",
-            program.display()
-        );
-        let mut process = Process::start(&program, &arguments, dir)?;
-        let deadline = Instant::now() + START_LIMIT;
-        for address in &addresses {
-            while TcpStream::connect(address).await.is_err() {
-                if let Some(status) = process.ended()? {
-                    bail!("HAProxy ended with {status}:\n{}", process.tail());
-                }
-                ensure!(
-                    Instant::now() < deadline,
-                    "HAProxy did not start:\n{}",
-                    process.tail()
-                );
-                sleep(Duration::from_millis(20)).await;
-            }
-        }
+        let process = listening(&configuration, dir, &addresses).await?;
         Ok(Self {
             _process: process,
             addresses,
@@ -101,5 +74,92 @@ impl HaProxy {
     /// The address that leads to a target, by its position.
     pub fn address(&self, target: usize) -> SocketAddr {
         self.addresses[target]
+    }
+}
+
+/// Starts HAProxy with a configuration, and waits until it listens.
+async fn listening(
+    configuration: &str,
+    dir: tempfile::TempDir,
+    addresses: &[SocketAddr],
+) -> Result<Process> {
+    let file = dir.path().join("haproxy.cfg");
+    std::fs::write(&file, configuration)?;
+    let arguments = [
+        "-db".to_owned(),
+        "-f".to_owned(),
+        file.display().to_string(),
+    ];
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/haproxy");
+    ensure!(
+        program.exists(),
+        "no haproxy at {}; run: e2e/tools install haproxy",
+        program.display()
+    );
+    let mut process = Process::start(&program, &arguments, dir)?;
+    let deadline = Instant::now() + START_LIMIT;
+    for address in addresses {
+        while TcpStream::connect(address).await.is_err() {
+            if let Some(status) = process.ended()? {
+                bail!("HAProxy ended with {status}:\n{}", process.tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "HAProxy did not start:\n{}",
+                process.tail()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(process)
+}
+
+/// A running HAProxy that answers requests with the address of the client, as the header of the
+/// PROXY protocol has it, and accepts no connection without one; killed on drop.
+#[derive(Debug)]
+pub struct Accepting {
+    _process: Process,
+    plain: SocketAddr,
+    tls: SocketAddr,
+}
+
+impl Accepting {
+    /// Starts it with an address for HTTP, and one for HTTPS with a certificate for this host.
+    pub async fn start(host: &str) -> Result<Self> {
+        let address = HaProxy::ADDRESS;
+        loopback::add(&address.to_string()).await?;
+        let dir = tempfile::Builder::new()
+            .prefix("haproxy")
+            .tempdir()
+            .context("making a directory")?;
+        let made = rcgen::generate_simple_self_signed([host.to_owned()])?;
+        let certificate = dir.path().join("tls.pem");
+        let pem = [made.cert.pem(), made.signing_key.serialize_pem()].concat();
+        std::fs::write(&certificate, pem)?;
+        let plain = SocketAddr::from((address, free_port()?));
+        let tls = SocketAddr::from((address, free_port()?));
+        let configuration = format!(
+            "global\n  maxconn 64\ndefaults\n  mode http\n  timeout connect 10s\n  timeout client 60s\n  \
+             timeout server 60s\nfrontend f\n  bind {plain} accept-proxy\n  \
+             bind {tls} accept-proxy ssl crt {}\n  \
+             http-request return status 200 content-type text/plain lf-string %[src]\n",
+            certificate.display()
+        );
+        let process = listening(&configuration, dir, &[plain, tls]).await?;
+        Ok(Self {
+            _process: process,
+            plain,
+            tls,
+        })
+    }
+
+    /// The address for HTTP.
+    pub fn plain(&self) -> SocketAddr {
+        self.plain
+    }
+
+    /// The address for HTTPS.
+    pub fn tls(&self) -> SocketAddr {
+        self.tls
     }
 }

@@ -40,6 +40,7 @@ pub mod resources;
 pub mod rig;
 pub mod served;
 pub mod simenvoy;
+pub mod switched;
 pub mod tenants;
 /// A test CA of ours, for behaviour that Pebble lacks.
 pub mod testca;

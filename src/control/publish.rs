@@ -344,6 +344,7 @@ mod tests {
             frontend: id.clone(),
             hostname: host.clone(),
             port: None,
+            settings: None,
         };
         let virtual_host = VirtualHost::new(host.clone(), Vec::new());
         let scope = Scope {

@@ -19,9 +19,9 @@ mod record;
 mod route;
 
 pub(crate) use certificate::{chain, served};
-pub(crate) use policy::tls;
+pub(crate) use policy::{settings, tls};
 pub(crate) use record::{of_claim, of_owner};
-pub(crate) use route::{hostname, of_auth};
+pub(crate) use route::{OfServices, hostname, of_auth};
 
 /// Bytes in the memory of an Envoy, and of this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,10 +104,19 @@ const RETRY_CODE: Bytes = Bytes::of(120, 10);
 const AUTH: Bytes = Bytes::of(10_000, 1_500);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
+/// The hash of a share's requests, for each match.
+const HASH: Bytes = Bytes::of(1_500, 200);
 /// A cluster: a Service port, or a hostname that is passed through.
 pub(crate) const CLUSTER: Bytes = Bytes::of(45_000, 8_000);
 /// TLS of a cluster, beside its CA certificates.
 const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
+/// The settings of a cluster by a policy, and the table of a consistent hash.
+const CLUSTER_SETTINGS: Bytes = Bytes::of(4_000, 1_000);
+const HASH_TABLE: Bytes = Bytes::of(80_000, 0);
+/// What checks of an endpoint add to it: a connection with its buffers and timers; and what its
+/// requests are counted in.
+const ACTIVE_CHECK: Bytes = Bytes::of(20_000, 0);
+const PASSIVE_CHECK: Bytes = Bytes::of(1_500, 0);
 /// A byte of CA certificates, of which each cluster has its own copy, and those of the system.
 const CA_BYTE: Bytes = Bytes::of(4, 1);
 const SYSTEM_ROOTS: Bytes = Bytes::of(320_000, 0);

@@ -329,7 +329,7 @@ impl Store {
                 self.trust_bundles.remove(name)?;
                 Replaced::default()
             }
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let old = self.policies.remove(key)?;
                 self.index_policy(Some(&old), None);
                 Replaced {

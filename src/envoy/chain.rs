@@ -19,12 +19,14 @@ use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
     downstream_tls_context::SessionTicketKeysType,
 };
+use envoy_types::pb::envoy::r#type::v3::HashPolicy;
 use envoy_types::pb::google::protobuf::BoolValue;
 use prost::{Message, Name};
 
 use super::connection_manager::{self, Http, Routes};
 use super::name::keyed;
 use super::proto::{ads, any, extension, seconds};
+use super::request_hash;
 use super::secret::tls_parameters;
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
@@ -50,7 +52,7 @@ pub(super) fn plain(frontend: &FrontendId, http: Http<'_>, edge: &Edge) -> Filte
 pub(super) fn tcp(frontend: &FrontendId, shares: &[WeightedTarget], edge: &Edge) -> FilterChain {
     FilterChain {
         name: "tcp".to_owned(),
-        filters: vec![tcp_proxy(frontend, weighted(shares), edge)],
+        filters: vec![hashed(frontend, shares, edge)],
         ..Default::default()
     }
 }
@@ -83,9 +85,9 @@ pub(super) fn tls(
         )],
         Handler::TcpBySni => vec![
             cluster_by_sni(frontend),
-            tcp_proxy(frontend, to(REFUSED), edge),
+            tcp_proxy(frontend, to(REFUSED), Vec::new(), edge),
         ],
-        Handler::Tcp(targets) => vec![tcp_proxy(frontend, weighted(targets), edge)],
+        Handler::Tcp(targets) => vec![hashed(frontend, targets, edge)],
     };
     FilterChain {
         name: name.to_string(),
@@ -234,11 +236,23 @@ fn cluster_by_sni(frontend: &FrontendId) -> Filter {
     )
 }
 
-fn tcp_proxy(frontend: &FrontendId, cluster: ClusterSpecifier, edge: &Edge) -> Filter {
+/// A filter that forwards connections to targets, by the hash that these have.
+fn hashed(frontend: &FrontendId, targets: &[WeightedTarget], edge: &Edge) -> Filter {
+    let hash = request_hash::of_connections(targets);
+    tcp_proxy(frontend, weighted(targets), hash, edge)
+}
+
+fn tcp_proxy(
+    frontend: &FrontendId,
+    cluster: ClusterSpecifier,
+    hash_policy: Vec<HashPolicy>,
+    edge: &Edge,
+) -> Filter {
     let proxy = TcpProxy {
         stat_prefix: frontend.to_string(),
         idle_timeout: seconds(edge.tcp_idle_seconds),
         cluster_specifier: Some(cluster),
+        hash_policy,
         ..Default::default()
     };
     network_filter("envoy.filters.network.tcp_proxy", &proxy)

@@ -20,10 +20,12 @@ use envoy_types::pb::envoy::extensions::upstreams::http::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::Percent;
 
+use super::backend_settings::with_settings;
 use super::proto::{ads, any, duration, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
 use gatewright_core::model::{
-    self, Addresses, AppProtocol, BackendTransport, RetryBudget, Transport,
+    self, Addresses, AppProtocol, BackendSettings, BackendTransport, ObjectName, RetryBudget,
+    Transport,
 };
 
 /// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an
@@ -45,17 +47,46 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
             id,
             transport,
             retries,
-        }) => match transport {
-            BackendTransport::Plain => reached(name, id.protocol, *retries, edge),
-            BackendTransport::Tls(tls) => Cluster {
-                transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
-                ..reached(name, id.protocol, *retries, edge)
-            },
-            BackendTransport::Refused => refused(name),
-        },
-        model::Cluster::Sni { port: Some(_), .. } => reached(name, AppProtocol::Tcp, None, edge),
+            settings,
+        }) => {
+            let service = (&id.port.service, id.protocol);
+            let plain = || reached(name.clone(), id.protocol, *retries, edge);
+            match transport {
+                BackendTransport::Plain => set(plain(), settings.as_deref(), service, edge),
+                BackendTransport::Tls(tls) => {
+                    let encrypted = Cluster {
+                        transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
+                        ..plain()
+                    };
+                    set(encrypted, settings.as_deref(), service, edge)
+                }
+                BackendTransport::Refused => refused(name),
+            }
+        }
+        model::Cluster::Sni {
+            port: Some(port),
+            settings,
+            ..
+        } => {
+            let plain = reached(name, AppProtocol::Tcp, None, edge);
+            let service = (&port.service, AppProtocol::Tcp);
+            set(plain, settings.as_deref(), service, edge)
+        }
         model::Cluster::Sni { port: None, .. } => refused(name),
         model::Cluster::Udp(_) => udp::cluster(name, edge),
+    }
+}
+
+/// A cluster with the settings of its Service, if a policy has some.
+fn set(
+    cluster: Cluster,
+    settings: Option<&BackendSettings>,
+    service: (&ObjectName, AppProtocol),
+    edge: &Edge,
+) -> Cluster {
+    match settings {
+        Some(settings) => with_settings(cluster, settings, service, edge),
+        None => cluster,
     }
 }
 
@@ -217,6 +248,7 @@ mod tests {
                 frontend: frontend(443),
                 hostname: host("a.example.org"),
                 port: Some(port),
+                settings: None,
             },
         ]
         .map(|c| cluster(&c));
@@ -294,6 +326,7 @@ mod tests {
             frontend: frontend(443),
             hostname: host("a.org"),
             port: None,
+            settings: None,
         });
         assert!(refused.eds_cluster_config.is_none());
         assert!(

@@ -51,6 +51,8 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.matching.common_inputs.network.v3.DirectSourceIPInput",
     "envoy.extensions.matching.common_inputs.network.v3.ServerNameInput",
     "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+    "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+    "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     "envoy.extensions.transport_sockets.tls.cert_mappers.sni.v3.SNI",
     "envoy.extensions.transport_sockets.tls.cert_selectors.on_demand_secret.v3.Config",
     "envoy.extensions.transport_sockets.tls.v3.DownstreamTlsContext",

@@ -13,6 +13,7 @@
 
 mod access_log;
 mod admin_listener;
+mod backend_settings;
 mod bind_error;
 mod bootstrap;
 mod chain;
@@ -42,6 +43,7 @@ mod plain_http;
 mod preflight;
 mod proto;
 mod render;
+mod request_hash;
 mod request_match;
 mod retry;
 mod route;

@@ -18,6 +18,7 @@ use super::headers::{Headers, headers};
 use super::location;
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, map, uint};
+use super::request_hash;
 use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use super::route_filters;
@@ -31,8 +32,8 @@ const MILLION: u64 = 1_000_000;
 
 /// The routes of one match, in order, without those for preflights.
 ///
-/// Usually one. A rule with an invalid share, or with shares that rewrite the path, which Envoy's
-/// weighted clusters cannot express, becomes one route per share; these get their parts of the
+/// Usually one. A rule with an invalid share, or with shares that rewrite the path or have different
+/// hashes, which Envoy's weighted clusters cannot express, becomes one route per share; these get their parts of the
 /// requests by cumulative fractions of the one random number of a request.
 pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
@@ -41,9 +42,10 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
         Action::Respond(status) => return vec![made(route, &[], respond(*status))],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
-    let together = shares
-        .iter()
-        .all(|share| share.target != Target::Invalid && share.rewrite.path.is_none());
+    let hash = shares.first().map(|share| &share.hash);
+    let together = shares.iter().all(|share| {
+        share.target != Target::Invalid && share.rewrite.path.is_none() && Some(&share.hash) == hash
+    });
     match shares.as_slice() {
         [] => vec![made(route, &[], nobody(route))],
         [only] => vec![made(route, &[only], forward(route, &[only]))],
@@ -185,6 +187,7 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
         idle_timeout: times.idle.and_then(duration),
         retry_policy: times.retry,
         request_mirror_policies: rule.mirrors.iter().map(mirror).collect(),
+        hash_policy: request_hash::of_requests(shares),
         host_rewrite_specifier: hostname
             .cloned()
             .map(HostRewriteSpecifier::HostRewriteLiteral),

@@ -37,6 +37,7 @@ pub(super) fn share(target: Target, weight: u32) -> WeightedTarget {
         response_headers: HeaderEdits::default(),
         rewrite: Rewrite::default(),
         session: None,
+        hash: None,
     }
 }
 

@@ -56,7 +56,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 24] = [
+pub(crate) const KINDS: [Kind; 25] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -72,6 +72,7 @@ pub(crate) const KINDS: [Kind; 24] = [
     Kind::ReferenceGrant,
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
+    Kind::TrafficPolicy,
     Kind::Service,
     Kind::Node,
     // Endpoints are checked against pods.

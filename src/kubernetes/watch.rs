@@ -618,6 +618,7 @@ fn writes(kind: Kind) -> bool {
             | Kind::UDPRoute
             | Kind::BackendTLSPolicy
             | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy
             | Kind::TenantGateway
     )
 }

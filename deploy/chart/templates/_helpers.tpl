@@ -203,7 +203,7 @@ authorization:
   resources: [issuers, certificates]
   verbs: [list, watch]
 - apiGroups: [gatewright.io]
-  resources: [gatewayparameters]
+  resources: [gatewayparameters, trafficpolicies]
   verbs: [list, watch]
 # Each Gateway of the dedicated fleet has a Service that leads to the Envoys.
 - apiGroups: [""]
@@ -218,6 +218,9 @@ authorization:
   verbs: [patch]
 - apiGroups: [gateway.cozystack.io]
   resources: [tenantgateways/status]
+  verbs: [patch]
+- apiGroups: [gatewright.io]
+  resources: [trafficpolicies/status]
   verbs: [patch]
 # Derived objects of TenantGateways. An apply creates missing objects; the controller gets an object first if others wrote into it.
 - apiGroups: [gateway.networking.k8s.io]

@@ -3,6 +3,7 @@
 mod access_log;
 mod answers;
 mod backend_tls;
+mod backends;
 mod certificates;
 mod client_certificates;
 mod cors;

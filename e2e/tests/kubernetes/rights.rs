@@ -243,7 +243,23 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     server
         .put(
             json!({"apiVersion": GATEWAY, "kind": "BackendTLSPolicy", "metadata": {"name": "p", "namespace": "default"},
-            "spec": {"targetRefs": targets, "validation": validation}}),
+            "spec": {"targetRefs": &targets, "validation": validation}}),
+        )
+        .await?;
+    server
+        .put(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
+            "metadata": {"name": "p", "namespace": "default"},
+            "spec": {"targetRefs": targets, "loadBalancer": {"type": "RoundRobin"}}}),
+        )
+        .await?;
+    cluster
+        .until(
+            "gatewright.io/v1alpha1",
+            "TrafficPolicy",
+            "default",
+            "p",
+            |o| o["status"]["ancestors"][0]["conditions"].is_array(),
         )
         .await?;
     cluster

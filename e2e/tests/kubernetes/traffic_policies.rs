@@ -1,4 +1,5 @@
-//! The experimental channel on a real API server, with its definitions and the rights that the
+//! Policies of traffic on a real API server: TrafficPolicies, as the definition checks them and as
+//! their status tells; and the experimental channel, with its definitions and the rights that the
 //! chart gives for it: the status of an XBackendTrafficPolicy, and what default Gateways and routes
 //! that want them are told.
 
@@ -192,6 +193,148 @@ async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()
             },
         )
         .await?;
+    assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+const OURS: &str = "gatewright.io/v1alpha1";
+
+fn backend_policy(name: &str, spec: Value) -> Value {
+    let mut spec = spec;
+    if spec.get("targetRefs").is_none() {
+        spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "web"}]);
+    }
+    json!({"apiVersion": OURS, "kind": "TrafficPolicy", "metadata": {"name": name, "namespace": "default"},
+        "spec": spec})
+}
+
+/// What the API server refuses by the definition, and the words of its answer.
+fn refused() -> Vec<(Value, &'static str)> {
+    let hash =
+        |hash: Value| json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}});
+    let active = |active: Value| json!({"healthCheck": {"active": active}});
+    let twice = json!({"group": "", "kind": "Service", "name": "web"});
+    vec![
+        (
+            json!({"loadBalancer": {"type": "ConsistentHash"}}),
+            "consistentHash belongs to type ConsistentHash",
+        ),
+        (
+            hash(json!({"type": "Header"})),
+            "header belongs to type Header",
+        ),
+        (
+            hash(json!({"type": "Cookie", "cookie": {"name": "a b"}})),
+            "should match",
+        ),
+        (
+            hash(json!({"type": "Cookie", "cookie": {"name": "a", "ttl": "9000h"}})),
+            "0s to 8760h is expected",
+        ),
+        (
+            json!({"timeout": {"tcp": {"connectTimeout": "2m"}}}),
+            "10ms to 1m is expected",
+        ),
+        (active(json!({"type": "HTTP"})), "http belongs to type HTTP"),
+        (
+            active(json!({"type": "TCP", "interval": "1s"})),
+            "2s to 10m is expected",
+        ),
+        (
+            active(json!({"type": "TCP", "timeout": "3s"})),
+            "100ms to 2s is expected",
+        ),
+        (
+            json!({"circuitBreaker": {"maxConnections": 0}}),
+            "greater than or equal to 1",
+        ),
+        (
+            json!({"healthCheck": {"passive": {"consecutive5XxErrors": 0}}}),
+            "must not be 0",
+        ),
+        (
+            json!({"targetRefs": [&twice, &twice]}),
+            "a target is named once",
+        ),
+        (
+            json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"}]}),
+            "Unsupported value",
+        ),
+    ]
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
+    let server = ApiServer::start().await?;
+    server.install_gateway_api().await?;
+    let cluster = Cluster::over(server).await?;
+    let server = &cluster.server;
+    server.install_crds(&folder().join("crds")).await?;
+    let class = json!({"controllerName": "gatewright.io/gateway-controller"});
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "gatewright"}, "spec": class}))
+        .await?;
+    for object in service("default", "web", 8080) {
+        server.put(object).await?;
+    }
+    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": 80}]);
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": listeners}}))
+        .await?;
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "app", "namespace": "default"},
+            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["app.example.org"],
+                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
+        .await?;
+    for (spec, expected) in refused() {
+        let text = match server.dry_run(backend_policy("wrong", spec.clone())).await {
+            Ok(_) => String::new(),
+            Err(error) => format!("{error:#}"),
+        };
+        assert!(text.contains(expected), "{spec}: {text}");
+    }
+    let balanced = |kind: &str| json!({"loadBalancer": {"type": kind}});
+    server
+        .put(backend_policy("first", balanced("RoundRobin")))
+        .await?;
+    let mut controller = cluster.controller_with("one", &[])?;
+    controller.line("xDS at").await?;
+    let policy_is = async |name: &str, status: &str, reason: &str| {
+        let wanted = (json!("edge"), json!(status), json!(reason));
+        cluster
+            .until(OURS, "TrafficPolicy", "default", name, |policy| {
+                told(policy) == wanted
+            })
+            .await
+    };
+    policy_is("first", "True", "Accepted").await?;
+    // A second policy for the Service, while the first is there.
+    server
+        .put(backend_policy("second", balanced("Random")))
+        .await?;
+    let second = policy_is("second", "False", "Conflicted").await?;
+    let ancestor = &second["status"]["ancestors"][0];
+    let message = condition(ancestor, "Accepted").map(|told| told["message"].to_string());
+    assert!(
+        message
+            .as_ref()
+            .is_some_and(|text| text.contains("has TrafficPolicy first")),
+        "{message:?}"
+    );
+    server
+        .api(OURS, "TrafficPolicy", "default")
+        .await?
+        .delete("first", &Default::default())
+        .await?;
+    policy_is("second", "True", "Accepted").await?;
+    // One for a port that the Service does not have.
+    let mut spec = balanced("Random");
+    spec["targetRefs"] =
+        json!([{"group": "", "kind": "Service", "name": "web", "sectionName": "none"}]);
+    server.put(backend_policy("third", spec)).await?;
+    policy_is("third", "False", "TargetNotFound").await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

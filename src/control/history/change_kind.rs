@@ -89,9 +89,10 @@ impl ChangeKind {
             | Kind::TLSRoute
             | Kind::TCPRoute
             | Kind::UDPRoute => Self::Route,
-            Kind::ReferenceGrant | Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
-                Self::Policy
-            }
+            Kind::ReferenceGrant
+            | Kind::BackendTLSPolicy
+            | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy => Self::Policy,
             Kind::Service => Self::Service,
             Kind::EndpointSlice | Kind::Pod | Kind::Node => Self::Endpoints,
             Kind::Secret

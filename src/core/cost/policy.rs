@@ -1,7 +1,10 @@
-//! What TLS to a backend costs.
+//! What policies on Services cost.
 
-use super::{Bytes, CA_BYTE, CLUSTER_TLS, SYSTEM_ROOTS};
-use crate::model::{BackendTls, TrustedRoots};
+use super::{
+    ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE, PASSIVE_CHECK,
+    SYSTEM_ROOTS,
+};
+use crate::model::{BackendSettings, BackendTls, TrustedRoots};
 
 /// TLS of each cluster that verifies backends like this.
 pub(crate) fn tls(tls: &BackendTls) -> Bytes {
@@ -10,4 +13,12 @@ pub(crate) fn tls(tls: &BackendTls) -> Bytes {
         TrustedRoots::File(_) => SYSTEM_ROOTS,
     };
     CLUSTER_TLS + roots
+}
+
+/// The settings of each cluster with so many endpoints.
+pub(crate) fn settings(settings: &BackendSettings, endpoints: u64) -> Bytes {
+    let active = ACTIVE_CHECK * u64::from(settings.active.is_some());
+    let passive = PASSIVE_CHECK * u64::from(settings.passive.is_some());
+    let table = HASH_TABLE * u64::from(settings.hash().is_some());
+    CLUSTER_SETTINGS + table + (active + passive) * endpoints
 }

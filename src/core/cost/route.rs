@@ -1,27 +1,29 @@
 //! What a route costs.
 
 use super::{
-    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HOST, INSTRUCTION, LOCATION, MATCH, MIRROR,
-    ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
+    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION, MATCH,
+    MIRROR, ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
 use crate::model::{
     AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
 };
 
-/// A hostname of a route at a listener: its matches, each with the filters and backends of its
-/// rule. `sessions` has the session persistence of Services by policies. Clusters are not included.
-pub(crate) fn hostname<'s>(
-    route: &Route,
-    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
-) -> Bytes {
-    HOST + route.rules.iter().map(|rule| of_rule(rule, sessions)).sum()
+/// What policies of Services add to the routes that lead there.
+pub(crate) struct OfServices<'a, 's> {
+    /// The session persistence of a Service.
+    pub(crate) session: &'a dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+    /// True if endpoints of a port of a Service are chosen by a hash.
+    pub(crate) hashes: &'a dyn Fn(&ObjectName, u16) -> bool,
 }
 
-fn of_rule<'s>(
-    rule: &RouteRule,
-    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
-) -> Bytes {
+/// A hostname of a route at a listener: its matches, each with the filters and backends of its
+/// rule. Clusters are not included.
+pub(crate) fn hostname(route: &Route, services: &OfServices<'_, '_>) -> Bytes {
+    HOST + route.rules.iter().map(|rule| of_rule(rule, services)).sum()
+}
+
+fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
     let matches = rule.matches.len() as u64;
     let regexes = REGEX * rule.regexes.count as u64 + INSTRUCTION * rule.regexes.instructions;
     let own = rule
@@ -31,7 +33,11 @@ fn of_rule<'s>(
         .map(|filters| of_filters(filters))
         .sum::<Bytes>();
     let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
-    let each = own + retry + of_shares(rule) + of_sessions(rule, sessions);
+    let each = own
+        + retry
+        + of_shares(rule)
+        + of_sessions(rule, services.session)
+        + of_hashes(rule, services);
     rule.matches.iter().map(of_match).sum::<Bytes>() + regexes + each * matches
 }
 
@@ -157,6 +163,15 @@ fn of_sessions<'s>(
         .iter()
         .filter_map(|backend| sessions(&backend.target.name));
     stay.map(|session| of_session(session) + auth).sum()
+}
+
+fn of_hashes(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
+    let hashed = rule.backends.iter().filter(|backend| {
+        backend
+            .port
+            .is_some_and(|port| (services.hashes)(&backend.target.name, port))
+    });
+    HASH * hashed.count() as u64
 }
 
 fn of_session(session: &SessionPersistence) -> Bytes {

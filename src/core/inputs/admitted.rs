@@ -30,6 +30,9 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         Some("XBackendTrafficPolicy") => {
             Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy)
         }
+        Some("TrafficPolicy") => {
+            Policy::salvage(Kind::TrafficPolicy, value, &why).map(Object::Policy)
+        }
         Some(kind) => {
             let kind = RouteKind::ALL
                 .into_iter()

@@ -134,7 +134,7 @@ mod tests {
     fn validation(policy: Policy) -> Result<Validation, String> {
         match policy.rules {
             PolicyRules::Tls(validation) => validation,
-            other @ PolicyRules::Traffic(_) => panic!("{other:?}"),
+            other @ (PolicyRules::Traffic(_) | PolicyRules::Backend(_)) => panic!("{other:?}"),
         }
     }
 

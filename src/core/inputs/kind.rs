@@ -22,6 +22,7 @@ pub enum Kind {
     ReferenceGrant,
     BackendTLSPolicy,
     XBackendTrafficPolicy,
+    TrafficPolicy,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -41,7 +42,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 20] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -55,6 +56,7 @@ impl Kind {
         Kind::ReferenceGrant,
         Kind::BackendTLSPolicy,
         Kind::XBackendTrafficPolicy,
+        Kind::TrafficPolicy,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -80,6 +82,7 @@ impl Kind {
             Kind::ReferenceGrant => "ReferenceGrant",
             Kind::BackendTLSPolicy => "BackendTLSPolicy",
             Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
+            Kind::TrafficPolicy => "TrafficPolicy",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -107,7 +110,7 @@ impl Kind {
             Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
-            Kind::GatewayParameters => super::OWN_GROUP,
+            Kind::GatewayParameters | Kind::TrafficPolicy => super::OWN_GROUP,
             Kind::XBackendTrafficPolicy | Kind::XListenerSet => EXPERIMENTAL_GROUP,
             _ => GATEWAY_GROUP,
         }
@@ -136,6 +139,7 @@ impl Kind {
             Kind::TenantGateway
             | Kind::GatewayParameters
             | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy
             | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
         }

@@ -8,6 +8,7 @@
 mod access_log;
 mod address;
 mod admitted;
+mod backend_health;
 mod backendtlspolicy;
 mod backendtrafficpolicy;
 mod chain_judgement;
@@ -46,6 +47,8 @@ mod tcproute;
 mod tenantgateway;
 mod text;
 mod tlsroute;
+mod trafficpolicy;
+mod trafficpolicy_value;
 mod trust_bundle;
 mod xlistenerset;
 
@@ -101,4 +104,5 @@ pub use tenantgateway::{
     Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,
 };
 pub use text::{Unsupported, kept_headers};
+pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;

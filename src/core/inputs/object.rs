@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::admitted::salvage;
 use super::configmap;
 use super::document::{Fields, read, text};
+use super::trafficpolicy::TrafficPolicySpec;
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
@@ -199,6 +200,11 @@ impl Object {
                     read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(TrafficRules::policy(meta, object.spec)?)
+            }
+            Kind::TrafficPolicy => {
+                let object: Manifest<TrafficPolicySpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::Policy(object.spec.policy(meta)?)
             }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;

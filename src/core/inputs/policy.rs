@@ -1,5 +1,5 @@
-//! Policies on Services (GEP-713): BackendTLSPolicy and XBackendTrafficPolicy. What one is about is
-//! read in the same way, whatever it asks for.
+//! Policies on Services (GEP-713): BackendTLSPolicy, XBackendTrafficPolicy and TrafficPolicy. What
+//! one is about is read in the same way, whatever it asks for.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::document::{Fields, read, text};
 use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::ObjectName;
+use crate::model::{BackendSettings, ObjectName};
 
 /// A policy on Services of its namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +31,8 @@ pub enum PolicyRules {
     Tls(Result<Validation, String>),
     /// XBackendTrafficPolicy: how they are retried, and which sessions stay with them.
     Traffic(Result<TrafficRules, String>),
+    /// TrafficPolicy: how their endpoints are chosen, checked and limited.
+    Backend(Result<Arc<BackendSettings>, String>),
 }
 
 /// A Service, or one of its ports.
@@ -63,6 +65,7 @@ impl Policy {
         let rules = match kind {
             Kind::BackendTLSPolicy => PolicyRules::Tls(Err(why)),
             Kind::XBackendTrafficPolicy => PolicyRules::Traffic(Err(why)),
+            Kind::TrafficPolicy => PolicyRules::Backend(Err(why)),
             _ => return None,
         };
         let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
@@ -111,12 +114,18 @@ impl Policy {
         match self.rules {
             PolicyRules::Tls(_) => Kind::BackendTLSPolicy,
             PolicyRules::Traffic(_) => Kind::XBackendTrafficPolicy,
+            PolicyRules::Backend(_) => Kind::TrafficPolicy,
         }
     }
 
     /// Kind and name.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.kind(), self.meta.name.clone())
+    }
+
+    /// True if it asks for checks of the endpoints of its Services.
+    pub fn checks_health(&self) -> bool {
+        matches!(&self.rules, PolicyRules::Backend(Ok(settings)) if settings.active.is_some())
     }
 
     /// The objects in which its roots are.
@@ -126,7 +135,7 @@ impl Policy {
                 roots: Roots::References(references),
                 ..
             })) => references,
-            PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
+            PolicyRules::Tls(_) | PolicyRules::Traffic(_) | PolicyRules::Backend(_) => &[],
         }
     }
 }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport};
+use super::{
+    BackendSettings, BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport,
+};
 
 /// The application protocol of a backend, from `appProtocol` of the Service port (GEP-1911).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -112,6 +114,8 @@ pub struct Backend {
     pub transport: BackendTransport,
     /// How many retries it is sent, where a policy says so.
     pub retries: Option<RetryBudget>,
+    /// How its endpoints are chosen, checked and limited, where a policy says so.
+    pub settings: Option<Arc<BackendSettings>>,
 }
 
 impl From<BackendId> for Backend {
@@ -121,6 +125,7 @@ impl From<BackendId> for Backend {
             id,
             transport: BackendTransport::Plain,
             retries: None,
+            settings: None,
         }
     }
 }
@@ -160,6 +165,8 @@ pub enum Cluster {
         hostname: Hostname,
         /// The Service port; `None` refuses the connection (a cluster without endpoints).
         port: Option<ServicePort>,
+        /// How its endpoints are chosen, checked and limited, where a policy says so.
+        settings: Option<Arc<BackendSettings>>,
     },
     /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of
     /// several Service ports with their weights, since Envoy's UDP proxy has a single cluster.

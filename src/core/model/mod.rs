@@ -6,6 +6,7 @@
 
 mod access_log;
 mod backend;
+mod backend_settings;
 mod backend_tls;
 mod certificate;
 mod client_address;
@@ -31,6 +32,10 @@ pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
     WeightedEndpoints,
+};
+pub use backend_settings::{
+    BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing, OutlierDetection, Probe,
+    ProxyHeader, RequestHash,
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin, Session,
+    BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
+    RequestHash, Session,
 };
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
@@ -295,6 +296,8 @@ pub struct WeightedTarget {
     /// How clients stay with one endpoint of it, where a policy on its Service says so and not the
     /// rule.
     pub session: Option<Box<Session>>,
+    /// The hash by which endpoints of it are chosen, where a policy on its Service says so.
+    pub hash: Option<Box<RequestHash>>,
 }
 
 /// The target of a share.

@@ -129,7 +129,7 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// The kinds whose statuses we report.
-const WITH_STATUS: [Kind; 12] = [
+const WITH_STATUS: [Kind; 13] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -141,6 +141,7 @@ const WITH_STATUS: [Kind; 12] = [
     Kind::UDPRoute,
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
+    Kind::TrafficPolicy,
     Kind::TenantGateway,
 ];
 

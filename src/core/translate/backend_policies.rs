@@ -13,8 +13,9 @@ use super::experimental;
 use super::judged_policy::{Effect, Judged};
 use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
-    Action, AppProtocol, Backend, BackendId, BackendTls, BackendTransport, Cluster, ExternalAuth,
-    ListenerFilters, ObjectName, RetryBudget, Rule, SecretName, ServicePort, Target,
+    Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
+    Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
+    SecretName, ServicePort, Target, Transport,
 };
 use crate::multimap::MultiMap;
 
@@ -45,6 +46,8 @@ struct Targeted {
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
+    /// By which TrafficPolicy each of its TCP ports goes, and what that asks for.
+    settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
     /// The Gateways with routes or filters that refer to the Service, each with the number of
     /// these.
     gateways: BTreeMap<ObjectName, usize>,
@@ -57,6 +60,8 @@ pub(super) struct Ranked {
     pub(super) begins_or_ends: bool,
     /// True if what routes to it become is another.
     pub(super) changes_routes: bool,
+    /// True if what clusters of its ports have is another.
+    pub(super) changes_settings: bool,
 }
 
 /// The Services with policies that a route, or filters of listeners, refer to, and the Gateways of
@@ -113,8 +118,25 @@ impl BackendPolicies {
         };
         match self.traffic(&id.port.service)? {
             Effect::Traffic { retries, .. } => *retries,
-            Effect::Tls(_) => None,
+            Effect::Tls(_) | Effect::Backend(_) => None,
         }
+    }
+
+    /// The TrafficPolicy that a Service port goes by, and what it asks for. Datagrams have none.
+    pub(super) fn settings(
+        &self,
+        port: &ServicePort,
+    ) -> Option<&(ObjectKey, Arc<BackendSettings>)> {
+        match port.transport {
+            Transport::Tcp => self.services.get(&port.service)?.settings.get(&port.port),
+            Transport::Udp => None,
+        }
+    }
+
+    /// The key of the hash by which endpoints of a Service port are chosen.
+    pub(super) fn hash(&self, port: &ServicePort) -> Option<&HashKey> {
+        let (_, settings) = self.settings(port)?;
+        settings.hash()
     }
 
     /// The effect of the first XBackendTrafficPolicy of a Service.
@@ -199,29 +221,42 @@ impl BackendPolicies {
         self.accepted.of(service)
     }
 
-    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy each of its
-    /// ports goes.
+    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy and which
+    /// TrafficPolicy each of its ports goes.
     pub(super) fn set_ranking(
         &mut self,
         service: &ObjectName,
         is_known: bool,
         ports: BTreeMap<u16, ObjectKey>,
+        backends: BTreeMap<u16, ObjectKey>,
     ) -> Ranked {
+        let settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)> = backends
+            .into_iter()
+            .filter_map(|(port, policy)| {
+                let settings = self.judged(&policy)?.effect.settings()?.clone();
+                Some((port, (policy, settings)))
+            })
+            .collect();
         let session = self.traffic(service).and_then(Effect::session).cloned();
         let before = self.services.remove(service);
         let was_known = before.is_some();
         let Targeted {
             ports: had,
             session: stayed,
+            settings: set,
             gateways,
         } = before.unwrap_or_default();
-        let changes_routes = !had.keys().eq(ports.keys()) || stayed != session;
+        let changes_routes = !had.keys().eq(ports.keys())
+            || stayed != session
+            || !hashes(&set).eq(hashes(&settings));
+        let changes_settings = set != settings;
         if is_known {
             self.services.insert(
                 service.clone(),
                 Targeted {
                     ports,
                     session,
+                    settings,
                     gateways,
                 },
             );
@@ -229,6 +264,7 @@ impl BackendPolicies {
         Ranked {
             begins_or_ends: was_known != is_known,
             changes_routes,
+            changes_settings,
         }
     }
 
@@ -331,6 +367,46 @@ impl BackendPolicies {
         Arc::new(rule)
     }
 
+    /// A rule with the hashes of its backends. `secure` where cookies are for TLS alone.
+    pub(super) fn with_hashes(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
+        let Action::Forward(shares) = &rule.action else {
+            return rule;
+        };
+        let hash = |target: &Target| {
+            let Target::Backend(id) = target else {
+                return None;
+            };
+            let key = self.hash(&id.port)?.clone();
+            Some(Box::new(RequestHash { key, secure }))
+        };
+        let hashes: Vec<_> = shares.iter().map(|share| hash(&share.target)).collect();
+        if hashes.iter().all(Option::is_none) {
+            return rule;
+        }
+        let mut rule = Rule::clone(&rule);
+        if let Action::Forward(shares) = &mut rule.action {
+            shares
+                .iter_mut()
+                .zip(hashes)
+                .for_each(|(share, hash)| share.hash = hash);
+        }
+        Arc::new(rule)
+    }
+
+    /// The hash of whole connections to a target: those have an address and nothing else.
+    pub(super) fn hash_of_connections(&self, target: &Target) -> Option<Box<RequestHash>> {
+        let Target::Backend(id) = target else {
+            return None;
+        };
+        let key = self.hash(&id.port)?;
+        (*key == HashKey::SourceIp).then(|| {
+            Box::new(RequestHash {
+                key: HashKey::SourceIp,
+                secure: false,
+            })
+        })
+    }
+
     /// Adapts a rule to a Gateway with a client certificate: backends with policies get that
     /// certificate.
     pub(super) fn with_client(&self, rule: Arc<Rule>, client: Option<&ObjectName>) -> Arc<Rule> {
@@ -403,6 +479,15 @@ impl BackendPolicies {
     }
 }
 
+/// The keys of hashes of ports.
+fn hashes(
+    settings: &BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
+) -> impl Iterator<Item = (u16, &HashKey)> {
+    settings
+        .iter()
+        .filter_map(|(port, (_, settings))| Some((*port, settings.hash()?)))
+}
+
 /// The places where a policy competes with others of its kind.
 fn places_of(policy: &Policy) -> impl Iterator<Item = Place> {
     let kind = policy.kind();
@@ -424,6 +509,9 @@ pub(super) fn compile_backend(
         .then(|| Backend {
             transport: policies.transport(&id),
             retries: policies.retries(&id),
+            settings: policies
+                .settings(&id.port)
+                .map(|(_, settings)| settings.clone()),
             id: id.clone(),
         })
         .map(|backend| Resource::Cluster(Cluster::Backend(backend)));

@@ -124,6 +124,7 @@ impl ChallengeAnswers {
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
             session: None,
+            hash: None,
         }]);
         Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
     }

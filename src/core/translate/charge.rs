@@ -15,7 +15,7 @@ use super::shared_parts::SharedParts;
 use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
 use crate::model::{
-    AppProtocol, BackendId, FrontendId, Hostname, ObjectName, ServicePort, Transport,
+    AppProtocol, BackendId, FrontendId, HashKey, Hostname, ObjectName, ServicePort, Transport,
 };
 
 /// The cost of an object, apart from parts that it may share.
@@ -114,7 +114,16 @@ impl Charging<'_> {
             .map(|(_, parent, _)| parent);
         let defaults: BTreeSet<&ParentKey> = defaults.collect();
         let all = handed_out(key, attachments);
-        let hostname = cost::hostname(route, &|service| self.policies.session(service));
+        let hostname = cost::hostname(
+            route,
+            &cost::OfServices {
+                session: &|service| self.policies.session(service),
+                hashes: &|service, port| {
+                    let port = ServicePort::tcp(service.clone(), port);
+                    self.policies.hash(&port).is_some()
+                },
+            },
+        );
         let guard = |(listener, ..): &Contribution| {
             self.parents
                 .listener(listener)
@@ -212,7 +221,12 @@ impl Charging<'_> {
             && ports
                 .iter()
                 .any(|port| self.policies.tls_policy(port).is_some());
-        let is_weighted = shares.len() > 1 || is_encrypted || !name.is_exact();
+        let hashes = shares.iter().any(|share| {
+            service_port(&share.target, share.port, transport)
+                .and_then(|port| self.policies.hash(&port))
+                == Some(&HashKey::SourceIp)
+        });
+        let is_weighted = shares.len() > 1 || is_encrypted || hashes || !name.is_exact();
         if route.kind == RouteKind::Tcp || route.kind == RouteKind::Tls && is_weighted {
             if route.kind == RouteKind::Tls && !shares.is_empty() {
                 *own = *own
@@ -233,7 +247,8 @@ impl Charging<'_> {
                 .for_each(|port| self.backend(port, protocol, &clients, parts));
         } else if !ports.is_empty() {
             let endpoints: u64 = ports.iter().map(|port| self.endpoints(&port.service)).sum();
-            let bytes = cost::CLUSTER + cost::ENDPOINT * endpoints;
+            let set = ports.iter().map(|port| self.settings(port)).sum();
+            let bytes = cost::CLUSTER + cost::ENDPOINT * endpoints + set;
             let cluster = ChargedCluster::Hostname(listener.clone(), name.clone());
             parts.insert(
                 cluster,
@@ -260,7 +275,10 @@ impl Charging<'_> {
         let encrypted = tls
             .and_then(|policy| self.policies.tls(policy))
             .map_or(Bytes::default(), cost::tls);
-        let bytes = cost::CLUSTER + encrypted + cost::ENDPOINT * self.endpoints(&port.service);
+        let bytes = cost::CLUSTER
+            + encrypted
+            + cost::ENDPOINT * self.endpoints(&port.service)
+            + self.settings(&port);
         for client in clients {
             let client = client.filter(|_| tls.is_some());
             let shown = client.map_or(Bytes::default(), |gateway| self.parents.chain_of(gateway));
@@ -278,6 +296,14 @@ impl Charging<'_> {
                 },
             );
         }
+    }
+
+    /// What the policy of a Service port adds to a cluster.
+    fn settings(self, port: &ServicePort) -> Bytes {
+        let settings = self.policies.settings(port);
+        settings.map_or(Bytes::default(), |(_, settings)| {
+            cost::settings(settings, self.endpoints(&port.service))
+        })
     }
 
     fn endpoints(self, service: &ObjectName) -> u64 {

@@ -440,8 +440,9 @@ impl<'a> Units<'a> {
         // name from a wider listener.
         let by_sni = hostname.is_exact()
             && shares.len() <= 1
+            // The filter that all these hostnames share has no hash.
             && shares.iter().all(|share| match &share.target {
-                Target::Backend(id) => id.protocol == AppProtocol::Tcp,
+                Target::Backend(id) => id.protocol == AppProtocol::Tcp && share.hash.is_none(),
                 Target::Invalid => true,
             })
             || shares.is_empty();
@@ -455,6 +456,13 @@ impl<'a> Units<'a> {
                         hostname: hostname.clone(),
                         port: match &share.target {
                             Target::Backend(backend) => Some(backend.port.clone()),
+                            Target::Invalid => None,
+                        },
+                        settings: match &share.target {
+                            Target::Backend(backend) => {
+                                let settings = self.routing.policies.settings(&backend.port);
+                                settings.map(|(_, settings)| settings.clone())
+                            }
                             Target::Invalid => None,
                         },
                     });

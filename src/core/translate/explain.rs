@@ -635,6 +635,7 @@ fn addresses(all: &[IpAddr]) -> String {
 }
 
 mod authorization;
+mod backend_settings;
 mod backends;
 mod causes;
 mod hosts;

@@ -2,7 +2,7 @@
 //!
 //! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them,
 //! least of all in plain text. An XBackendTrafficPolicy guards nothing: without it its Services are
-//! served as those of others.
+//! served as those of others. Neither does a TrafficPolicy.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::channel::Channel;
 use crate::inputs::{
     LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation,
 };
-use crate::model::{BackendTls, Reason, RetryBudget, TrustedRoots};
+use crate::model::{BackendSettings, BackendTls, Reason, RetryBudget, TrustedRoots};
 
 /// A policy by itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,8 @@ pub(super) enum Effect {
         retries: Option<RetryBudget>,
         session: Option<SessionPersistence>,
     },
+    /// How endpoints are chosen, checked and limited; `None` where it cannot be carried out.
+    Backend(Option<Arc<BackendSettings>>),
 }
 
 impl Effect {
@@ -46,7 +48,7 @@ impl Effect {
     pub(super) fn tls(&self) -> Option<&Arc<BackendTls>> {
         match self {
             Effect::Tls(tls) => tls.as_ref(),
-            Effect::Traffic { .. } => None,
+            Effect::Traffic { .. } | Effect::Backend(_) => None,
         }
     }
 
@@ -54,7 +56,15 @@ impl Effect {
     pub(super) fn session(&self) -> Option<&SessionPersistence> {
         match self {
             Effect::Traffic { session, .. } => session.as_ref(),
-            Effect::Tls(_) => None,
+            Effect::Tls(_) | Effect::Backend(_) => None,
+        }
+    }
+
+    /// How endpoints are chosen, checked and limited.
+    pub(super) fn settings(&self) -> Option<&Arc<BackendSettings>> {
+        match self {
+            Effect::Backend(settings) => settings.as_ref(),
+            Effect::Tls(_) | Effect::Traffic { .. } => None,
         }
     }
 }
@@ -70,7 +80,7 @@ impl Judged {
     pub(super) fn competes(&self) -> bool {
         match self.effect {
             Effect::Tls(_) => true,
-            Effect::Traffic { .. } => self.is_accepted(),
+            Effect::Traffic { .. } | Effect::Backend(_) => self.is_accepted(),
         }
     }
 
@@ -79,7 +89,15 @@ impl Judged {
         match &policy.rules {
             PolicyRules::Tls(Ok(validation)) => tls(validation, around),
             PolicyRules::Traffic(Ok(rules)) => traffic(rules, around.settings.channel),
-            PolicyRules::Tls(Err(text)) | PolicyRules::Traffic(Err(text)) => {
+            PolicyRules::Backend(Ok(settings)) => Self {
+                accepted: Ok(()),
+                resolved: None,
+                note: None,
+                effect: Effect::Backend(Some(settings.clone())),
+            },
+            PolicyRules::Tls(Err(text))
+            | PolicyRules::Traffic(Err(text))
+            | PolicyRules::Backend(Err(text)) => {
                 Self::refused(policy, (Reason::Invalid, text.clone()))
             }
         }
@@ -90,6 +108,12 @@ impl Judged {
         match policy.rules {
             PolicyRules::Tls(_) => unverified(reason, &text),
             PolicyRules::Traffic(_) => without_effect(reason, text),
+            PolicyRules::Backend(_) => Self {
+                accepted: Err((reason, text)),
+                resolved: None,
+                note: None,
+                effect: Effect::Backend(None),
+            },
         }
     }
 }

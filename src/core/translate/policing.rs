@@ -18,9 +18,9 @@ use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
 use crate::inputs::{
-    Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, Validation,
+    Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, RouteKind, Validation,
 };
-use crate::model::ObjectName;
+use crate::model::{ObjectName, Transport};
 use crate::store::{Store, targets};
 
 /// The stage that judges and ranks policies.
@@ -70,37 +70,29 @@ impl Policing<'_> {
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
-        let ports = self
-            .store
-            .service(service)
-            .map(|service| service.ports.as_slice())
-            .unwrap_or_default();
-        let ports: BTreeMap<u16, ObjectKey> = ports
-            .iter()
-            .filter_map(|port| {
-                Some((
-                    port.port,
-                    of_port(&port.name, service, self.policies)?.clone(),
-                ))
-            })
-            .collect();
+        let tls = self.of_ports(Kind::BackendTLSPolicy, service);
+        let backends = self.of_ports(Kind::TrafficPolicy, service);
         let is_targeted = self
             .store
             .indexes()
             .policies_by_service(service)
             .next()
             .is_some();
-        let ranked = self.policies.set_ranking(service, is_targeted, ports);
+        let ranked = self
+            .policies
+            .set_ranking(service, is_targeted, tls, backends);
         // Sessions, and the CA certificates of clusters, are part of what routes take.
         dirty
             .charged
             .extend(self.store.indexes().routes_by_service(service).cloned());
-        if !ranked.begins_or_ends && !ranked.changes_routes {
+        if !ranked.begins_or_ends && !ranked.changes_routes && !ranked.changes_settings {
             return;
         }
         for route in self.store.indexes().routes_by_service(service) {
             dirty.uses.insert(route.object());
-            if ranked.changes_routes {
+            // The cluster of a hostname that is passed through belongs to its unit.
+            let has_clusters = route.kind == RouteKind::Tls && ranked.changes_settings;
+            if ranked.changes_routes || has_clusters {
                 touch_units_of(self.admission, route, dirty);
             }
         }
@@ -110,6 +102,22 @@ impl Policing<'_> {
                 touch_filtered(self.admission, parent, dirty);
             }
         }
+    }
+
+    /// The policies of a kind that the TCP ports of a Service go by.
+    fn of_ports(&self, kind: Kind, service: &ObjectName) -> BTreeMap<u16, ObjectKey> {
+        let ports = self
+            .store
+            .service(service)
+            .map(|service| service.ports.as_slice())
+            .unwrap_or_default();
+        let ports = ports.iter().filter(|port| port.transport == Transport::Tcp);
+        ports
+            .filter_map(|port| {
+                let policy = of_port(kind, &port.name, service, self.policies)?;
+                Some((port.port, policy.clone()))
+            })
+            .collect()
     }
 
     /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to
@@ -203,11 +211,12 @@ impl Policing<'_> {
 }
 
 fn of_port<'a>(
+    kind: Kind,
     name: &Arc<str>,
     service: &ObjectName,
     policies: &'a BackendPolicies,
 ) -> Option<&'a ObjectKey> {
-    let place = (service.clone(), Kind::BackendTLSPolicy, Some(name.clone()));
+    let place = (service.clone(), kind, Some(name.clone()));
     let of_section = policies.first(&place);
     of_section.or_else(|| policies.first(&(place.0, place.1, None)))
 }
@@ -219,7 +228,7 @@ fn roots_of(policy: &Policy) -> &[LocalRef] {
             roots: Roots::References(references),
             ..
         })) => references,
-        PolicyRules::Tls(_) | PolicyRules::Traffic(_) => &[],
+        PolicyRules::Tls(_) | PolicyRules::Traffic(_) | PolicyRules::Backend(_) => &[],
     }
 }
 

@@ -72,6 +72,10 @@ pub(super) struct Quotas {
     tls_policies: Quota<Arc<str>, ObjectKey>,
     /// XBackendTrafficPolicies.
     traffic_policies: Quota<Arc<str>, ObjectKey>,
+    /// TrafficPolicies.
+    backend_policies: Quota<Arc<str>, ObjectKey>,
+    /// Targets of TrafficPolicies with active health checks.
+    health_checks: Quota<Arc<str>, ObjectKey>,
 }
 
 impl Quotas {
@@ -98,6 +102,8 @@ impl Quotas {
             of_namespace: Quota::new(limits.namespace.endpoints),
             tls_policies: Quota::new(limits.namespace.policies),
             traffic_policies: Quota::new(limits.namespace.policies),
+            backend_policies: Quota::new(limits.namespace.policies),
+            health_checks: Quota::new(limits.namespace.health_checks),
         }
     }
 
@@ -143,16 +149,24 @@ impl Quotas {
                 self.note_namespace(&key.name.name, store, service_endpoints, dirty);
             }
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
-                let group = key.name.namespace.clone();
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let there = store.policy(key);
                 let member = there.map(|policy| Member {
-                    group,
+                    group: key.name.namespace.clone(),
                     created: policy.meta.created,
                     weight: 1,
                 });
+                let checking = there
+                    .filter(|policy| policy.checks_health())
+                    .map(|policy| Member {
+                        group: key.name.namespace.clone(),
+                        created: policy.meta.created,
+                        weight: policy.targets.len() as u64,
+                    });
+                dirty.policies.extend(self.health_checks.set(key, checking));
                 let quota = match key.kind {
                     Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
+                    Kind::TrafficPolicy => &mut self.backend_policies,
                     _ => &mut self.tls_policies,
                 };
                 dirty.policies.extend(quota.set(key, member));
@@ -277,7 +291,11 @@ impl Quotas {
             },
             parent.key.clone(),
         );
-        let hostname = cost::hostname(route, &|_| None).envoy;
+        let services = cost::OfServices {
+            session: &|_| None,
+            hashes: &|_, _| false,
+        };
+        let hostname = cost::hostname(route, &services).envoy;
         let filters = |at: &Attached| {
             parent
                 .listener(&at.listener)
@@ -401,17 +419,24 @@ impl Quotas {
     pub(super) fn policy_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
         let quota = match key.kind {
             Kind::XBackendTrafficPolicy => &self.traffic_policies,
+            Kind::TrafficPolicy => &self.backend_policies,
             _ => &self.tls_policies,
         };
-        (!quota.has(key)).then(|| {
-            let namespace = &key.name.namespace;
-            let most = self.limits_of(namespace).policies;
-            let text = format!(
-                "the policies of namespace {namespace} up to this one, the oldest first, exceed \
-                 limits.namespace.policies {most}"
-            );
-            (Reason::LimitReached, text)
-        })
+        let namespace = &key.name.namespace;
+        let limits = self.limits_of(namespace);
+        let (what, limit) = if !quota.has(key) {
+            ("policies", format!("policies {}", limits.policies))
+        } else if !self.health_checks.has(key) {
+            let limit = format!("healthChecks {}", limits.health_checks);
+            ("targets with healthCheck.active", limit)
+        } else {
+            return None;
+        };
+        let text = format!(
+            "the {what} of namespace {namespace} up to this one, the oldest first, exceed \
+             limits.namespace.{limit}"
+        );
+        Some((Reason::LimitReached, text))
     }
 
     /// True if all endpoints of a Service are within the quotas.

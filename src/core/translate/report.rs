@@ -71,7 +71,9 @@ impl Report<'_> {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => self.policy_status(key),
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
+                self.policy_status(key)
+            }
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }

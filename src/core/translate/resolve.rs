@@ -300,6 +300,7 @@ impl Resolver<'_> {
             response_headers: filters.response_headers,
             rewrite: filters.rewrite,
             session: None,
+            hash: None,
         }
     }
 

@@ -85,8 +85,10 @@ impl<'a> Routing<'a> {
 
     /// A rule as a port serves it.
     fn served(self, rule: &Arc<Rule>, hostname: &Hostname, at: Port) -> Arc<Rule> {
-        self.policies
-            .with_sessions(derived(rule, hostname, at), at.tls)
+        let rule = self
+            .policies
+            .with_sessions(derived(rule, hostname, at), at.tls);
+        self.policies.with_hashes(rule, at.tls)
     }
 
     /// The routes of the next wider hostname, for a hostname without routes of its own: all of
@@ -146,7 +148,10 @@ impl<'a> Routing<'a> {
             Some(Action::Forward(shares)) => shares
                 .iter()
                 .filter(|share| share.weight > 0)
-                .cloned()
+                .map(|share| WeightedTarget {
+                    hash: self.policies.hash_of_connections(&share.target),
+                    ..share.clone()
+                })
                 .collect(),
             _ => Vec::new(),
         }

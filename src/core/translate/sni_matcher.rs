@@ -254,6 +254,7 @@ mod tests {
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
             session: None,
+            hash: None,
         }
     }
 

@@ -49,6 +49,7 @@ async fn bytes_reach_the_backend_that_the_sni_names() -> Result<()> {
             frontend: site.tls.id.clone(),
             hostname: hostname.clone(),
             port,
+            settings: None,
         };
         site.cluster(&cluster);
         site.endpoints(cluster.id(), address);

@@ -291,6 +291,7 @@ pub(crate) fn share(target: Target, weight: u32) -> WeightedTarget {
         response_headers: HeaderEdits::default(),
         rewrite: Rewrite::default(),
         session: None,
+        hash: None,
     }
 }
 

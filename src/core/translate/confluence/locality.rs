@@ -451,6 +451,55 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
     assert_eq!(two, 2, "{small:?}");
 }
 
+/// The work that changing the policy of a Service takes when `count` hosts have routes to another
+/// one.
+fn work_of_a_backend_policy(count: usize) -> Vec<Work> {
+    let mut engine = hosting(count);
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
+        "spec": {"ports": [{"port": 80}]}});
+    let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": ["api.example.org"],
+        "rules": [{"backendRefs": [{"name": "api", "port": 80}]}]});
+    fn policy(service: &str, balancer: Value) -> Vec<Change> {
+        let targets = json!([{"group": "", "kind": "Service", "name": service}]);
+        vec![Change::put(object(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
+            "metadata": {"namespace": "a", "name": service},
+            "spec": {"targetRefs": targets, "loadBalancer": balancer}}),
+        ))]
+    }
+    engine.apply(
+        vec![
+            Change::put(object(service)),
+            Change::put(gateway_object("HTTPRoute", "a", "api", 0, spec)),
+        ],
+        now(),
+    );
+    engine.apply(policy("web", json!({"type": "Random"})), now());
+    let hash = json!({"type": "ConsistentHash", "consistentHash": {"type": "SourceIP"}});
+    let steps = [
+        policy("web", json!({"type": "RoundRobin"})),
+        policy("api", json!({"type": "RoundRobin"})),
+        policy("api", hash),
+    ];
+    measured(&mut engine, steps)
+}
+
+#[test]
+fn the_work_for_a_backend_policy_does_not_grow_with_the_number_of_hosts() {
+    let small = work_of_a_backend_policy(100);
+    assert_eq!(small, work_of_a_backend_policy(1_000));
+    let [(of_all, all, _), (begins, one, _), (hashes, two, _)] = small[..] else {
+        panic!("three steps: {small:?}")
+    };
+    // Settings are in the cluster, a hash in the routes to the Service as well.
+    assert_eq!(of_all.units, 0, "{small:?}");
+    assert_eq!(all, 1, "{small:?}");
+    assert_eq!(begins.units, 0, "{small:?}");
+    assert_eq!(one, 1, "{small:?}");
+    assert_eq!(hashes.units, 1, "{small:?}");
+    assert_eq!(two, 2, "{small:?}");
+}
+
 /// The work around `count` policies of a kind beyond the limit, all of them for one Service: to
 /// change one of them, to change the one that is first, and to add an older one.
 fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> {
@@ -478,6 +527,10 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
                 spec["validation"] =
                     json!({"hostname": hostname, "wellKnownCACertificates": "System"});
                 "gateway.networking.k8s.io/v1"
+            }
+            "TrafficPolicy" => {
+                spec["timeout"] = json!({"tcp": {"connectTimeout": format!("{variant}s")}});
+                "gatewright.io/v1alpha1"
             }
             _ => {
                 spec["sessionPersistence"] =
@@ -511,7 +564,7 @@ fn work_beside_policies_beyond_the_limit(kind: &str, count: usize) -> Vec<Work> 
 
 #[test]
 fn the_work_for_a_policy_does_not_grow_with_those_beyond_the_limit() {
-    for kind in ["BackendTLSPolicy", "XBackendTrafficPolicy"] {
+    for kind in ["BackendTLSPolicy", "XBackendTrafficPolicy", "TrafficPolicy"] {
         let few = work_beside_policies_beyond_the_limit(kind, 10);
         assert_eq!(
             few,

@@ -70,7 +70,7 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
         let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
         gateway_object("BackendTLSPolicy", namespace, name, created, spec)
     });
-    prop_oneof![1 => bundle, 1 => shared, 2 => policy, 2 => traffic_policy()]
+    prop_oneof![1 => bundle, 1 => shared, 2 => policy, 2 => traffic_policy(), 2 => backend_policy()]
 }
 
 /// Policies of retries and sessions.
@@ -96,6 +96,44 @@ fn traffic_policy() -> impl Strategy<Value = Object> {
         }
         session.into_iter().for_each(|session| spec["sessionPersistence"] = session);
         object(json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+            "metadata": {"namespace": namespace, "name": name,
+                "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")}, "spec": spec}))
+    })
+}
+
+/// Policies of load balancing and checks.
+fn backend_policy() -> impl Strategy<Value = Object> {
+    let targets =
+        proptest::collection::btree_set((pick(&["web", "api"]), pick(&["", "p", "q"])), 1..3);
+    let balancing = pick(&["RoundRobin", "SourceIP", "Header", "wrong"]);
+    let policy = (
+        pick(NAMESPACES),
+        pick(&["p", "o"]),
+        0u32..3,
+        targets,
+        balancing,
+        any::<bool>(),
+    );
+    policy.prop_map(|(namespace, name, created, targets, balancing, is_checked)| {
+        let targets = targets.into_iter().map(|(service, section)| {
+            let mut target = json!({"group": "", "kind": "Service", "name": service});
+            if !section.is_empty() {
+                target["sectionName"] = json!(section);
+            }
+            target
+        });
+        let balancer = match balancing {
+            "SourceIP" => json!({"type": "ConsistentHash", "consistentHash": {"type": "SourceIP"}}),
+            "Header" => json!({"type": "ConsistentHash", "consistentHash": {"type": "Header", "header": {"name": "x-user"}}}),
+            // It has a hash without a key.
+            "wrong" => json!({"type": "ConsistentHash"}),
+            other => json!({"type": other}),
+        };
+        let mut spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "loadBalancer": balancer});
+        if is_checked {
+            spec["healthCheck"] = json!({"active": {"type": "TCP"}});
+        }
+        object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
             "metadata": {"namespace": namespace, "name": name,
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")}, "spec": spec}))
     })

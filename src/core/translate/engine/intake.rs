@@ -211,7 +211,7 @@ impl Engine {
             Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy => {
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let policies = [replaced.policy.as_ref(), self.store.policy(&key)]
                     .into_iter()
                     .flatten();

@@ -78,6 +78,7 @@ impl Explainer<'_> {
         if !explanation.ok() {
             return;
         }
+        self.explain_settings(backend, explanation);
         self.explain_endpoints(&backend.port, answered(protocol, 503), explanation);
     }
 

@@ -61,8 +61,13 @@ impl Quotas {
             self.regexes.allow(namespace, limits.regexes),
         ];
         dirty.routes.extend(routes.into_iter().flatten());
-        for quota in [&mut self.tls_policies, &mut self.traffic_policies] {
-            quota.allow(namespace, limits.policies);
+        for (quota, most) in [
+            (&mut self.tls_policies, limits.policies),
+            (&mut self.traffic_policies, limits.policies),
+            (&mut self.backend_policies, limits.policies),
+            (&mut self.health_checks, limits.health_checks),
+        ] {
+            quota.allow(namespace, most);
             // Messages name what is allowed.
             dirty.policies.extend(quota.of_group(namespace).cloned());
         }
