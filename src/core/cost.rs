@@ -112,11 +112,10 @@ pub(crate) const CLUSTER: Bytes = Bytes::of(45_000, 8_000);
 const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
 /// The settings of a cluster by a policy, and the table of a consistent hash.
 const CLUSTER_SETTINGS: Bytes = Bytes::of(4_000, 1_000);
-const HASH_TABLE: Bytes = Bytes::of(80_000, 0);
-/// What checks of an endpoint add to it: a connection with its buffers and timers; and what its
-/// requests are counted in.
-const ACTIVE_CHECK: Bytes = Bytes::of(20_000, 0);
-const PASSIVE_CHECK: Bytes = Bytes::of(1_500, 0);
+const HASH_TABLE: Bytes = Bytes::of(30_000, 0);
+/// The active checks of an endpoint, with a connection and its buffers, and the passive ones.
+const ACTIVE_CHECK: Bytes = Bytes::of(24_000, 0);
+const PASSIVE_CHECK: Bytes = Bytes::of(2_500, 0);
 /// A byte of CA certificates, of which each cluster has its own copy, and those of the system.
 const CA_BYTE: Bytes = Bytes::of(4, 1);
 const SYSTEM_ROOTS: Bytes = Bytes::of(320_000, 0);

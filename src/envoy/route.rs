@@ -32,9 +32,10 @@ const MILLION: u64 = 1_000_000;
 
 /// The routes of one match, in order, without those for preflights.
 ///
-/// Usually one. A rule with an invalid share, or with shares that rewrite the path or have different
-/// hashes, which Envoy's weighted clusters cannot express, becomes one route per share; these get their parts of the
-/// requests by cumulative fractions of the one random number of a request.
+/// Usually one. A rule with an invalid share, or with shares that rewrite the path or have
+/// different hashes, which Envoy's weighted clusters cannot express, becomes one route per share;
+/// these get their parts of the requests by cumulative fractions of the one random number of a
+/// request.
 pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,

@@ -207,6 +207,52 @@ async fn round_robin_takes_one_after_the_other_and_least_request_does_not() -> R
     until_alternating(&web, false).await
 }
 
+/// Changes of a policy send nothing that belongs to another host, and close no connection of it.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn another_host_pays_nothing_for_a_policy() -> Result<()> {
+    let pair = Pair::start("198.18.60.11", "198.18.60.12").await?;
+    let host = "stranger.example.org";
+    let rules = json!([{"backendRefs": [{"name": "stranger", "port": 80}]}]);
+    let parents = json!([{"name": "edge", "sectionName": "http"}]);
+    let mut changes = service("stranger", pair.one.address());
+    let spec = json!({"parentRefs": parents, "hostnames": [host], "rules": rules});
+    changes.push(api("HTTPRoute", "stranger", spec));
+    pair.world.settle(changes).await?;
+    let stranger = Probe::http((Ipv4Addr::LOCALHOST, pair.http).into(), host);
+    let mut connection = stranger.connect().await?;
+    let deadline = Instant::now() + PATIENCE;
+    while connection.ask(&stranger).await?.status != 200 {
+        ensure!(Instant::now() < deadline, "{}", pair.world.envoy.log());
+        connection = stranger.connect().await?;
+    }
+    let active = json!({"active": {"type": "TCP"}, "panicThreshold": 0});
+    let header = json!({"type": "Header", "header": {"name": "x-user"}});
+    for (change, expected) in [
+        (policy(json!({"loadBalancer": {"type": "RoundRobin"}})), 2),
+        (policy(json!({"healthCheck": active})), 2),
+        (hashed(header), 3),
+        (no_policy(), 3),
+    ] {
+        let (delta, generation) = pair.world.apply(vec![change]);
+        let sent: Vec<String> = delta
+            .resources
+            .keys()
+            .map(|key| format!("{key:?}"))
+            .collect();
+        // Two clusters, for requests and for connections; a hash is in the routes of the host.
+        ensure!(sent.len() == expected, "{sent:?}");
+        for key in &sent {
+            ensure!(!key.contains("stranger") && !key.contains("other"), "{key}");
+        }
+        pair.world.acknowledged(generation).await?;
+        let answer = connection.ask(&stranger).await?;
+        ensure!(answer.status == 200, "answered {}", answer.status);
+    }
+    ensure!(!connection.is_closed(), "the stranger's connection stays");
+    Ok(())
+}
+
 fn hashed(hash: Value) -> Change {
     policy(json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}}))
 }
