@@ -105,6 +105,6 @@ mod tests {
 
     #[test]
     fn the_key_of_a_scope_has_no_colon() {
-        assert_eq!(scope_key(&frontend(80), &"a.org"), "infra/edge/80|a.org");
+        assert_eq!(frontend(80).scope_key(&"a.org"), "infra/edge/80|a.org");
     }
 }

@@ -138,6 +138,41 @@ fn ask(engine: &Engine, port: u16, host: &str) -> Explanation {
     })
 }
 
+fn traffic_policy(name: &str, mut spec: Value) -> Change {
+    spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "web"}]);
+    object(
+        "gatewright.io/v1alpha1",
+        "TrafficPolicy",
+        name,
+        json!({"spec": spec}),
+    )
+}
+
+#[test]
+fn the_policy_of_a_backend_is_told_with_those_that_have_no_effect() {
+    let hash = json!({"type": "ConsistentHash", "consistentHash": {"type": "SourceIP"}});
+    let checked = json!({"active": {"type": "HTTP", "http": {"path": "/healthz"}}});
+    let good = traffic_policy(
+        "good",
+        json!({"loadBalancer": hash, "healthCheck": checked}),
+    );
+    let bad = json!({"circuitBreaker": {"maxConnections": 0}});
+    let engine = engine(vec![good, traffic_policy("bad", bad)]);
+    let explained = ask(&engine, 80, HOST);
+    assert!(explained.ok(), "{explained:?}");
+    let link = explained
+        .links
+        .iter()
+        .find(|link| link.what == "backend policy")
+        .expect("the policy is told");
+    for expected in [
+        "trafficpolicy a/good: hash of the client's address, checked by GET /healthz every 3s",
+        "trafficpolicy a/bad cannot be carried out: Invalid: circuitBreaker.maxConnections: ",
+    ] {
+        assert!(link.text.contains(expected), "{}", link.text);
+    }
+}
+
 #[test]
 fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());
