@@ -145,6 +145,14 @@ impl Kind {
         }
     }
 
+    /// True for policies on Services.
+    pub fn is_policy(self) -> bool {
+        matches!(
+            self,
+            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy
+        )
+    }
+
     /// True if objects of this kind live in a namespace.
     pub fn namespaced(self) -> bool {
         !matches!(

@@ -71,9 +71,7 @@ impl Report<'_> {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
-                self.policy_status(key)
-            }
+            kind if kind.is_policy() => self.policy_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }
