@@ -133,6 +133,15 @@ impl BackendPolicies {
         }
     }
 
+    /// What a TrafficPolicy asks for of a target.
+    pub(super) fn settings_of(&self, target: &Target) -> Option<Arc<BackendSettings>> {
+        let Target::Backend(id) = target else {
+            return None;
+        };
+        self.settings(&id.port)
+            .map(|(_, settings)| settings.clone())
+    }
+
     /// The key of the hash by which endpoints of a Service port are chosen.
     pub(super) fn hash(&self, port: &ServicePort) -> Option<&HashKey> {
         let (_, settings) = self.settings(port)?;

@@ -458,13 +458,7 @@ impl<'a> Units<'a> {
                             Target::Backend(backend) => Some(backend.port.clone()),
                             Target::Invalid => None,
                         },
-                        settings: match &share.target {
-                            Target::Backend(backend) => {
-                                let settings = self.routing.policies.settings(&backend.port);
-                                settings.map(|(_, settings)| settings.clone())
-                            }
-                            Target::Invalid => None,
-                        },
+                        settings: self.routing.policies.settings_of(&share.target),
                     });
             let chain_class = Some(ChainClass {
                 purpose: Purpose::TcpBySni,
