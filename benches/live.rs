@@ -477,6 +477,7 @@ impl Classic {
             cdn_id: "bench".into(),
             clients: Default::default(),
             access_log: None,
+            tracing: None,
             kind,
         }
     }
@@ -489,6 +490,7 @@ impl Classic {
             cdn_id: "bench".into(),
             clients: Default::default(),
             access_log: None,
+            tracing: None,
             kind: FrontendKind::Http,
         });
         let hostname = Hostname::any();

@@ -128,11 +128,11 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
 }
 
 /// Returns whether a condition is an error of the object's author. Of `Programmed` only what the
-/// author wrote is known offline.
+/// author wrote is known offline, and endpoints are not.
 fn is_wrong(condition: &Condition) -> bool {
     let is_known =
         condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
-    is_known && !condition.is_healthy()
+    is_known && condition.reason != Reason::NoEndpoints && !condition.is_healthy()
 }
 
 /// Returns whether a condition of a derived object is an error of its TenantGateway's author.

@@ -588,13 +588,22 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
             let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
             let links = links
                 .iter()
-                .map(|link| [mark(link), text(&link["what"]), text(&link["text"])]);
+                .map(|link| [mark(link), text(&link["what"]), finding(link)]);
             let rows: Vec<_> = notes.chain(links).collect();
             io::stdout().write_all(table(&rows).as_bytes())?;
             true
         }
     };
     Ok(good)
+}
+
+/// The finding of a link of an explanation, with the reason that requests have in the access log.
+fn finding(link: &Value) -> String {
+    let text = link["text"].as_str().unwrap_or_default();
+    match link["reason"].as_str() {
+        Some(reason) => format!("{text} (reason {reason})"),
+        None => text.to_owned(),
+    }
 }
 
 /// Percent-encodes the value of a query parameter.

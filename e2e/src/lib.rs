@@ -12,6 +12,7 @@ pub mod cilium;
 pub mod client_ca;
 pub mod clock;
 pub mod cluster;
+pub mod collector;
 pub mod conformance;
 pub mod deploy;
 pub mod dimensions;

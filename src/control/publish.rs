@@ -363,6 +363,7 @@ mod tests {
             cdn_id: "".into(),
             clients: ClientAddress::default(),
             access_log: None,
+            tracing: None,
             kind: FrontendKind::Http,
         };
         let endpoints = Endpoints {

@@ -1,5 +1,5 @@
-//! Why a request was not answered by a backend: one table for access logs, `gatewright logs` and
-//! the documentation.
+//! Why a request was not answered by a backend: one table for access logs, `gatewright logs`,
+//! `gatewright explain` and the documentation.
 
 /// The prefix of the code details of Envoy for a request that lost its connection to a backend
 /// before the response began. The cause follows in braces.
@@ -25,6 +25,15 @@ pub const SEVERAL_HOSTS: &str = "several-hosts";
 
 /// The name of routes that answer for a listener whose filters cannot be carried out.
 pub const BROKEN_FILTERS: &str = "broken-filters";
+
+/// The code details of Envoy for a backend without an endpoint.
+pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
+
+/// The code details of Envoy for a refused upgrade.
+pub const UPGRADE_REFUSED: &str = "upgrade_failed";
+
+/// The code details of Envoy for a request about which the authorization server said nothing.
+pub const AUTHORIZATION_FAILED: &str = "ext_authz_error";
 
 /// The cause of a response of status 500 and more that a rule makes.
 pub const BROKEN_RULE: &str = "broken-rule";
@@ -82,6 +91,11 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
         RESET_BEFORE_RESPONSE => rest.split(['|', '}']).next()?,
         main => main,
     };
+    by_cause(cause)
+}
+
+/// The outcome with a cause; `None` if the table does not have it.
+pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
     OUTCOMES
         .iter()
         .find(|outcome| outcome.causes.contains(&cause))
@@ -144,7 +158,7 @@ pub const OUTCOMES: [RequestOutcome; 21] = [
         reason: "UpgradeRefused",
         statuses: "403",
         words: "the protocol of the upgrade is not WebSocket",
-        causes: &["upgrade_failed"],
+        causes: &[UPGRADE_REFUSED],
     },
     RequestOutcome {
         reason: "Denied",
@@ -156,7 +170,7 @@ pub const OUTCOMES: [RequestOutcome; 21] = [
         reason: "AuthorizationFailed",
         statuses: "403",
         words: "the authorization server gave no answer",
-        causes: &["ext_authz_error"],
+        causes: &[AUTHORIZATION_FAILED],
     },
     RequestOutcome {
         reason: "Loop",
@@ -174,7 +188,7 @@ pub const OUTCOMES: [RequestOutcome; 21] = [
         reason: "NoEndpoints",
         statuses: "503",
         words: "the backend has no ready endpoint",
-        causes: &["no_healthy_upstream", "cluster_not_found"],
+        causes: &[NO_ENDPOINTS, "cluster_not_found"],
     },
     RequestOutcome {
         reason: "BackendRefused",

@@ -7,6 +7,7 @@ mod indexes;
 mod indexing;
 mod policies;
 mod reserved;
+mod telemetry;
 mod trust_bundles;
 mod withheld;
 
@@ -19,13 +20,14 @@ use crate::definitions::Definitions;
 use crate::inputs::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
     ListenerSet, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
-    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind,
+    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind, TelemetryPolicy,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
 use crate::namespaces::Namespaces;
 
 use self::indexes::Indexes;
+use self::telemetry::traced;
 
 pub use self::granted::RouteGrants;
 pub(crate) use self::reserved::{Holder, Reserved};
@@ -52,6 +54,7 @@ pub struct Store {
     /// True if the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
+    telemetry: BTreeMap<ObjectName, Arc<TelemetryPolicy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
@@ -204,8 +207,17 @@ impl Store {
                     ..Replaced::default()
                 }
             }
+            Object::TelemetryPolicy(o) => {
+                let (old, new) = replace!(self.telemetry, o.meta.name.clone(), o);
+                self.index_telemetry(old.as_deref(), Some(&new));
+                Replaced {
+                    traced: traced(old.as_deref()),
+                    ..Replaced::default()
+                }
+            }
             Object::GatewayParameters(o) => {
-                replace!(self.parameters, o.meta.name.clone(), o);
+                let (old, new) = replace!(self.parameters, o.meta.name.clone(), o);
+                self.index_parameters(old.as_deref(), Some(&new));
                 Replaced::default()
             }
             Object::Pod(o) => {
@@ -249,6 +261,7 @@ impl Store {
             }
             Object::ReferenceGrant(o) => is(self.grants.get(&o.meta.name), o),
             Object::Policy(o) => is(self.policies.get(&o.key()), o),
+            Object::TelemetryPolicy(o) => is(self.telemetry.get(&o.meta.name), o),
             Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
             Object::Service(o) => is(self.services.get(&o.meta.name), o),
             Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
@@ -337,8 +350,17 @@ impl Store {
                     ..Replaced::default()
                 }
             }
+            Kind::XTelemetryPolicy => {
+                let old = self.telemetry.remove(name)?;
+                self.index_telemetry(Some(&old), None);
+                Replaced {
+                    traced: traced(Some(&old)),
+                    ..Replaced::default()
+                }
+            }
             Kind::GatewayParameters => {
-                self.parameters.remove(name)?;
+                let old = self.parameters.remove(name)?;
+                self.index_parameters(Some(&old), None);
                 Replaced::default()
             }
             Kind::Pod => {
@@ -540,6 +562,8 @@ pub(crate) struct Replaced {
     pub(crate) addresses: Vec<IpAddr>,
     /// A policy.
     pub(crate) policy: Option<Arc<Policy>>,
+    /// The Gateways that an XTelemetryPolicy was about.
+    pub(crate) traced: BTreeSet<ObjectName>,
 }
 
 /// The addresses that a pod gained or lost.

@@ -21,6 +21,7 @@ use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::Expres
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
 use super::log_format::{self, Fields, Value};
+use super::otlp;
 use super::proto::any;
 use gatewright_core::model::{
     AccessLog, FrontendId, HostOwner, Hostname, LogSink, LoggedQuery, LoggedRequests,
@@ -75,6 +76,9 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
                 LogSink::Stdout => ("envoy.access_loggers.stdout", log_format::stdout(&fields)),
                 LogSink::File(path) => {
                     ("envoy.access_loggers.file", log_format::file(path, &fields))
+                }
+                LogSink::OpenTelemetry(collector) => {
+                    (otlp::LOGGER, otlp::logger(collector, frontend, &fields))
                 }
             };
             pb::AccessLog {

@@ -103,6 +103,7 @@ mod tests {
             cdn_id: "test".into(),
             clients,
             access_log: None,
+            tracing: None,
             kind,
         })
     }

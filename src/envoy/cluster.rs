@@ -8,7 +8,9 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     circuit_breakers::{Thresholds, thresholds::RetryBudget as PbRetryBudget},
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
-use envoy_types::pb::envoy::config::core::v3::{Http2ProtocolOptions, TcpKeepalive};
+use envoy_types::pb::envoy::config::core::v3::{
+    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
+};
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
 };
@@ -110,6 +112,10 @@ fn reached(
     retries: Option<RetryBudget>,
     edge: &Edge,
 ) -> Cluster {
+    let most_requests = match protocol {
+        AppProtocol::Otlp => edge.backend_connections.min(limits::EXPORT_BATCHES),
+        _ => edge.backend_connections,
+    };
     Cluster {
         name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
@@ -128,7 +134,7 @@ fn reached(
                 // 503, for this backend alone.
                 max_connections: uint(edge.backend_connections),
                 max_pending_requests: uint(edge.backend_connections),
-                max_requests: uint(edge.backend_connections),
+                max_requests: uint(most_requests),
                 max_retries: uint(limits::UPSTREAM_RETRIES),
                 // In place of the number before it. No backend has more retries than requests.
                 retry_budget: retries.map(retry_budget),
@@ -175,7 +181,13 @@ fn protocol_options(
         AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => {
             HashMap::new()
         }
-        AppProtocol::H2c => {
+        AppProtocol::H2c | AppProtocol::Otlp => {
+            // What a collector does not answer would be kept for ever: Envoy's loggers have no
+            // timeout of their own.
+            let batches = (protocol == AppProtocol::Otlp).then(|| CommonOptions {
+                max_stream_duration: seconds(limits::EXPORT_SECONDS),
+                ..Default::default()
+            });
             let http2 = Http2ProtocolOptions {
                 max_concurrent_streams: uint(limits::STREAMS),
                 initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
@@ -183,6 +195,7 @@ fn protocol_options(
                 ..Default::default()
             };
             let options = HttpProtocolOptions {
+                common_http_protocol_options: batches,
                 upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
                     ExplicitHttpConfig {
                         protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
@@ -282,6 +295,7 @@ mod tests {
         };
         assert!(of(AppProtocol::Http1).is_empty() && of(AppProtocol::Tcp).is_empty());
         assert_eq!(of(AppProtocol::H2c).len(), 1);
+        assert_eq!(of(AppProtocol::Otlp).len(), 1);
     }
 
     #[test]

@@ -34,9 +34,9 @@ use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
     Edge, ResourceName, access_log, cors, identity_headers, limits, listener_filters, location,
-    misdirected, plain_http, route_filters, websocket,
+    misdirected, plain_http, route_filters, traces, websocket,
 };
-use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId};
+use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId, Tracing};
 
 /// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI,
 /// whose virtual host matches both spellings if they are of the same host (RFC 9110, 4.2.3).
@@ -86,6 +86,8 @@ pub(super) struct Http<'a> {
     pub(super) hops: u8,
     /// The access log.
     pub(super) log: Option<&'a AccessLog>,
+    /// The tracing.
+    pub(super) tracing: Option<&'a Tracing>,
 }
 
 /// The HTTP connection manager. It is the same for all chains of a frontend except for the routes
@@ -133,6 +135,9 @@ pub(super) fn filter(
     let manager = HttpConnectionManager {
         stat_prefix: frontend.to_string(),
         access_log: access_log::access_logs(frontend, http.log),
+        tracing: http
+            .tracing
+            .map(|tracing| traces::tracing(frontend, tracing)),
         route_specifier: Some(route_specifier),
         early_header_mutation_extensions: early,
         local_reply_config: local_replies,
@@ -339,6 +344,7 @@ mod tests {
             cdn_id: "test",
             hops,
             log: None,
+            tracing: None,
         }
     }
 

@@ -16,6 +16,7 @@ mod admin_listener;
 mod backend_settings;
 mod bind_error;
 mod bootstrap;
+mod cel;
 mod chain;
 mod client_address;
 mod cluster;
@@ -38,6 +39,7 @@ mod location;
 mod log_format;
 mod misdirected;
 mod name;
+mod otlp;
 mod path;
 mod plain_http;
 mod preflight;
@@ -61,6 +63,7 @@ mod websocket;
 
 #[cfg(test)]
 mod testdata;
+mod traces;
 
 pub use bind_error::{BindError, is_bind_error};
 pub use bootstrap::{

@@ -39,6 +39,12 @@ pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
 pub const AUTH_SECONDS: u64 = 5;
 /// The largest response of an authorization server; Envoy's default is 32 MiB for each request.
 pub(super) const AUTH_ANSWER_BYTES: u32 = 1024 * 1024;
+/// Timeout of a batch that goes to a collector; its lines or spans are lost then.
+pub(super) const EXPORT_SECONDS: u64 = 5;
+/// The most batches on their way to a collector; lines and spans beyond are lost.
+pub(super) const EXPORT_BATCHES: u32 = 256;
+/// The size of a batch of lines that goes to a collector.
+pub(super) const EXPORT_BYTES: u32 = 16 * 1024;
 /// The most concurrent retries to one cluster; Envoy's default is 3, which disables a user's retry
 /// policy under load.
 pub(super) const UPSTREAM_RETRIES: u32 = 1024;

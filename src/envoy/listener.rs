@@ -28,12 +28,14 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         cdn_id,
         clients,
         access_log,
+        tracing,
         kind,
     } = frontend;
     let http = Http {
         cdn_id,
         hops: clients.hops,
         log: access_log.as_deref(),
+        tracing: tracing.as_deref(),
     };
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
     let (filter_chains, mut filter_chain_matcher, mut listener_filters) = match kind {
@@ -133,6 +135,7 @@ mod tests {
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
             access_log: None,
+            tracing: None,
             kind: FrontendKind::Tls {
                 chains,
                 sni_matcher,
@@ -176,6 +179,7 @@ mod tests {
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
             access_log: None,
+            tracing: None,
             kind,
         });
         assert_eq!(made.filter_chains.len(), 1);
@@ -192,6 +196,7 @@ mod tests {
             cdn_id: "test".into(),
             clients: ClientAddress::default(),
             access_log: None,
+            tracing: None,
             kind: FrontendKind::Http,
         });
         assert_eq!(made.filter_chains.len(), 1);

@@ -11,6 +11,9 @@ use envoy_types::pb::envoy::extensions::access_loggers::file::v3::FileAccessLog;
 use envoy_types::pb::envoy::extensions::access_loggers::stream::v3::StdoutAccessLog;
 use envoy_types::pb::envoy::extensions::formatter::cel::v3::Cel;
 use envoy_types::pb::google::protobuf::Any;
+use envoy_types::pb::opentelemetry::proto::common::v1::{
+    AnyValue, KeyValue, KeyValueList, any_value,
+};
 use prost::{Message, Name, Oneof};
 
 use super::proto::extension;
@@ -53,6 +56,33 @@ impl Value {
         Self {
             kind: Some(Kind::Object(Object { fields })),
         }
+    }
+}
+
+/// The fields as attributes of OTLP, by name.
+pub(super) fn attributes(fields: &Fields) -> KeyValueList {
+    let values = fields
+        .iter()
+        .map(|(name, value)| attribute(name, any_value(value)));
+    KeyValueList {
+        values: values.collect(),
+    }
+}
+
+/// An attribute of OTLP.
+pub(super) fn attribute(name: &str, value: any_value::Value) -> KeyValue {
+    KeyValue {
+        key: name.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+        ..Default::default()
+    }
+}
+
+fn any_value(value: &Value) -> any_value::Value {
+    match &value.kind {
+        Some(Kind::Object(object)) => any_value::Value::KvlistValue(attributes(&object.fields)),
+        Some(Kind::Text(format)) => any_value::Value::StringValue(format.clone()),
+        None => any_value::Value::StringValue(String::new()),
     }
 }
 
@@ -106,8 +136,8 @@ pub(super) fn file(path: &str, fields: &Fields) -> Any {
     }
 }
 
-/// Each line is a JSON object without the fields that have no value. Envoy escapes the values.
-fn format(fields: &Fields) -> LogFormat {
+/// The formatters of the expressions among the fields.
+pub(super) fn formatters() -> Vec<TypedExtensionConfig> {
     let cel = Cel {
         cel_config: Some(CelExpressionConfig {
             // `split`, of texts whose length is limited.
@@ -115,12 +145,17 @@ fn format(fields: &Fields) -> LogFormat {
             ..Default::default()
         }),
     };
+    vec![extension("envoy.formatter.cel", &cel)]
+}
+
+/// Each line is a JSON object without the fields that have no value. Envoy escapes the values.
+fn format(fields: &Fields) -> LogFormat {
     LogFormat {
         json_format: Some(Object {
             fields: fields.clone(),
         }),
         omit_empty_values: true,
-        formatters: vec![extension("envoy.formatter.cel", &cel)],
+        formatters: formatters(),
     }
 }
 

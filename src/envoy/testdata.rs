@@ -108,6 +108,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
         cdn_id: "test".into(),
         clients: ClientAddress::default(),
         access_log: None,
+        tracing: None,
         addresses: vec!["127.0.0.1".parse().expect("an address")],
         kind: FrontendKind::Tls {
             chains: [("https".into(), https)].into(),

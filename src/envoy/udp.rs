@@ -43,6 +43,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
         cdn_id: _,
         clients: _,
         access_log: _,
+        tracing: _,
         kind: _,
     } = frontend;
     let mut addresses = addresses
@@ -195,6 +196,7 @@ mod tests {
                 cdn_id: "test".into(),
                 clients: ClientAddress::default(),
                 access_log: None,
+                tracing: None,
                 kind,
             })
         }

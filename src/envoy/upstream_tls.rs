@@ -67,7 +67,7 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
 fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     match protocol {
         AppProtocol::Http1 => Some("http/1.1"),
-        AppProtocol::H2c => Some("h2"),
+        AppProtocol::H2c | AppProtocol::Otlp => Some("h2"),
         AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => None,
     }
 }

@@ -56,7 +56,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 25] = [
+pub(crate) const KINDS: [Kind; 26] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -73,6 +73,7 @@ pub(crate) const KINDS: [Kind; 25] = [
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
+    Kind::XTelemetryPolicy,
     Kind::Service,
     Kind::Node,
     // Endpoints are checked against pods.
@@ -92,9 +93,10 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
         .into_iter()
         .filter(|kind| match kind {
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-            Kind::ClusterTrustBundle | Kind::XBackendTrafficPolicy | Kind::XListenerSet => {
-                channel == Channel::Experimental
-            }
+            Kind::ClusterTrustBundle
+            | Kind::XBackendTrafficPolicy
+            | Kind::XTelemetryPolicy
+            | Kind::XListenerSet => channel == Channel::Experimental,
             _ => true,
         })
         .collect()

@@ -92,7 +92,8 @@ impl ChangeKind {
             Kind::ReferenceGrant
             | Kind::BackendTLSPolicy
             | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy => Self::Policy,
+            | Kind::TrafficPolicy
+            | Kind::XTelemetryPolicy => Self::Policy,
             Kind::Service => Self::Service,
             Kind::EndpointSlice | Kind::Pod | Kind::Node => Self::Endpoints,
             Kind::Secret

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::names::is_label;
 use crate::model::{LoggedQuery, LoggedRequests};
 
 /// The most header names of one list.
@@ -29,7 +30,7 @@ pub struct AccessLogParameters {
     /// The requests that have a line; `None` for no log at all.
     pub requests: Option<LoggedRequests>,
     /// Where lines go; the default of the installation if `None`.
-    pub sinks: Option<Vec<SinkType>>,
+    pub sinks: Option<Vec<SinkParameters>>,
     /// Lower-case names of request headers whose values are in the line.
     pub request_headers: Vec<Arc<str>>,
     /// Lower-case names of response headers whose values are in the line.
@@ -50,13 +51,32 @@ impl Default for AccessLogParameters {
     }
 }
 
-/// The type of a sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub enum SinkType {
+/// A sink that parameters ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SinkParameters {
     /// The standard output of Envoy.
     Stdout,
     /// The file that a standalone program keeps.
     File,
+    /// A collector that speaks OTLP over gRPC.
+    OpenTelemetry(CollectorRef),
+}
+
+/// A collector: a Service of the namespace of the parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectorRef {
+    /// The name of the Service.
+    pub service: Arc<str>,
+    /// The port of the Service.
+    pub port: u16,
+}
+
+/// `type` of a sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+enum SinkType {
+    Stdout,
+    File,
+    OpenTelemetry,
 }
 
 /// `mode` of the access log.
@@ -88,9 +108,17 @@ struct Written {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenSink {
     r#type: SinkType,
+    open_telemetry: Option<WrittenCollector>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCollector {
+    service: String,
+    port: u16,
 }
 
 impl TryFrom<Written> for AccessLogParameters {
@@ -132,10 +160,9 @@ impl TryFrom<Written> for AccessLogParameters {
     }
 }
 
-fn checked_sinks(written: Vec<WrittenSink>) -> Result<Vec<SinkType>, String> {
-    let sinks: Vec<SinkType> = written.into_iter().map(|sink| sink.r#type).collect();
-    let distinct: BTreeSet<SinkType> = sinks.iter().copied().collect();
-    match sinks.len() {
+fn checked_sinks(written: Vec<WrittenSink>) -> Result<Vec<SinkParameters>, String> {
+    let distinct: BTreeSet<SinkType> = written.iter().map(|sink| sink.r#type).collect();
+    match written.len() {
         0 => Err("accessLog.sinks is empty: leave it out, or use mode Off".to_owned()),
         count if count > MOST_SINKS => Err(format!(
             "accessLog.sinks: {count} sinks, the limit is {MOST_SINKS}"
@@ -143,8 +170,43 @@ fn checked_sinks(written: Vec<WrittenSink>) -> Result<Vec<SinkType>, String> {
         count if distinct.len() < count => {
             Err("accessLog.sinks: a type is there twice: remove one".to_owned())
         }
-        _ => Ok(sinks),
+        _ => written.into_iter().map(sink).collect(),
     }
+}
+
+fn sink(written: WrittenSink) -> Result<SinkParameters, String> {
+    match (written.r#type, written.open_telemetry) {
+        (SinkType::Stdout, None) => Ok(SinkParameters::Stdout),
+        (SinkType::File, None) => Ok(SinkParameters::File),
+        (SinkType::OpenTelemetry, Some(written)) => {
+            Ok(SinkParameters::OpenTelemetry(collector(written)?))
+        }
+        (SinkType::OpenTelemetry, None) => Err(
+            "accessLog.sinks: type OpenTelemetry needs openTelemetry with service and port"
+                .to_owned(),
+        ),
+        (SinkType::Stdout | SinkType::File, Some(_)) => Err(
+            "accessLog.sinks: openTelemetry belongs to type OpenTelemetry: leave it out, or use \
+             that type"
+                .to_owned(),
+        ),
+    }
+}
+
+fn collector(written: WrittenCollector) -> Result<CollectorRef, String> {
+    let WrittenCollector { service, port } = written;
+    if !is_label(&service) {
+        return Err(format!(
+            "accessLog.sinks: openTelemetry.service: {service:?} is not the name of a Service"
+        ));
+    }
+    if port == 0 {
+        return Err("accessLog.sinks: openTelemetry.port: expected 1 to 65535, found 0".to_owned());
+    }
+    Ok(CollectorRef {
+        service: service.into(),
+        port,
+    })
 }
 
 /// Checks names of headers, and returns them in lower case. The characters are those that stand for
@@ -223,6 +285,43 @@ mod tests {
         ] {
             let found = read(written.clone()).expect("it is valid").requests;
             assert_eq!(found, expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn a_collector_is_a_service_with_a_port() {
+        fn collector(written: Value) -> Result<AccessLogParameters, String> {
+            read(json!({"sinks": [{"type": "OpenTelemetry", "openTelemetry": written}]}))
+        }
+        let found = collector(json!({"service": "collector", "port": 4317})).expect("it is valid");
+        let expected = CollectorRef {
+            service: "collector".into(),
+            port: 4317,
+        };
+        assert_eq!(
+            found.sinks,
+            Some(vec![SinkParameters::OpenTelemetry(expected)])
+        );
+        for (written, expected) in [
+            (json!({"service": "a.b", "port": 1}), "not the name"),
+            (json!({"service": "a", "port": 0}), "expected 1 to 65535"),
+            (
+                json!({"service": "a", "port": 1, "tls": {}}),
+                "unknown field",
+            ),
+        ] {
+            let error = collector(written.clone()).expect_err("it is not valid");
+            assert!(error.contains(expected), "{written}: {error}");
+        }
+        for (sink, expected) in [
+            (json!({"type": "OpenTelemetry"}), "needs openTelemetry"),
+            (
+                json!({"type": "Stdout", "openTelemetry": {"service": "a", "port": 1}}),
+                "belongs to type OpenTelemetry",
+            ),
+        ] {
+            let error = read(json!({"sinks": [sink]})).expect_err("it is not valid");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -11,7 +11,7 @@ use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
     AllowedRoutes, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta, NamespaceRule,
-    Object, ParseError, Policy, Route, RouteKind, Unsupported,
+    Object, ParseError, Policy, Route, RouteKind, TelemetryPolicy, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -32,6 +32,9 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         }
         Some("TrafficPolicy") => {
             Policy::salvage(Kind::TrafficPolicy, value, &why).map(Object::Policy)
+        }
+        Some("XTelemetryPolicy") => {
+            TelemetryPolicy::salvage(value, &why).map(Object::TelemetryPolicy)
         }
         Some(kind) => {
             let kind = RouteKind::ALL

@@ -23,6 +23,7 @@ pub enum Kind {
     BackendTLSPolicy,
     XBackendTrafficPolicy,
     TrafficPolicy,
+    XTelemetryPolicy,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -42,7 +43,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 22] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -57,6 +58,7 @@ impl Kind {
         Kind::BackendTLSPolicy,
         Kind::XBackendTrafficPolicy,
         Kind::TrafficPolicy,
+        Kind::XTelemetryPolicy,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -83,6 +85,7 @@ impl Kind {
             Kind::BackendTLSPolicy => "BackendTLSPolicy",
             Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Kind::TrafficPolicy => "TrafficPolicy",
+            Kind::XTelemetryPolicy => "XTelemetryPolicy",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -111,7 +114,9 @@ impl Kind {
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
             Kind::GatewayParameters | Kind::TrafficPolicy => super::OWN_GROUP,
-            Kind::XBackendTrafficPolicy | Kind::XListenerSet => EXPERIMENTAL_GROUP,
+            Kind::XBackendTrafficPolicy | Kind::XTelemetryPolicy | Kind::XListenerSet => {
+                EXPERIMENTAL_GROUP
+            }
             _ => GATEWAY_GROUP,
         }
     }
@@ -140,6 +145,7 @@ impl Kind {
             | Kind::GatewayParameters
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
+            | Kind::XTelemetryPolicy
             | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
         }

@@ -44,6 +44,7 @@ mod service;
 mod session;
 mod slice_endpoint;
 mod tcproute;
+mod telemetry_policy;
 mod tenantgateway;
 mod text;
 mod tlsroute;
@@ -52,7 +53,7 @@ mod trafficpolicy_value;
 mod trust_bundle;
 mod xlistenerset;
 
-pub use access_log::{AccessLogParameters, SinkType};
+pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
 pub use address::{Address, AddressRequest};
 pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;
@@ -99,6 +100,7 @@ pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
 pub use slice_endpoint::SliceEndpoint;
+pub use telemetry_policy::{TelemetryPolicy, TracingParameters, TracingRules};
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode,
     Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,

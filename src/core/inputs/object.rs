@@ -15,7 +15,7 @@ use super::xlistenerset::xlistenerset;
 use super::{
     ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
     ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route,
-    Secret, Service, SetKind, TenantGateway, TrafficRules, Validation,
+    Secret, Service, SetKind, TelemetryPolicy, TenantGateway, TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
 use crate::limits::ObjectLimits;
@@ -36,6 +36,7 @@ pub enum Object {
     Route(Route),
     ReferenceGrant(ReferenceGrant),
     Policy(Policy),
+    TelemetryPolicy(TelemetryPolicy),
     TenantGateway(Box<TenantGateway>),
     GatewayParameters(GatewayParameters),
     Service(Service),
@@ -206,6 +207,12 @@ impl Object {
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(object.spec.policy(meta)?)
             }
+            Kind::XTelemetryPolicy => {
+                let object: Manifest<gw::xtelemetrypolicies::XTelemetryPolicySpec> =
+                    read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::TelemetryPolicy(TelemetryPolicy::read(meta, object.spec)?)
+            }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
                 Object::Service(Service::read(Meta::read(known, &object.metadata)?, object)?)
@@ -245,6 +252,7 @@ impl Object {
             Object::ListenerSet(o) => Some(&mut o.meta.created),
             Object::Route(o) => Some(&mut o.meta.created),
             Object::Policy(o) => Some(&mut o.meta.created),
+            Object::TelemetryPolicy(o) => Some(&mut o.meta.created),
             Object::TenantGateway(o) => Some(&mut o.created),
             Object::Namespace(_)
             | Object::GatewayClass(_)
@@ -270,6 +278,7 @@ impl Object {
             Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
             Object::Policy(o) => (o.kind(), o.meta.name.clone()),
+            Object::TelemetryPolicy(o) => (Kind::XTelemetryPolicy, o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),

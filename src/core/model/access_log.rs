@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::BackendId;
+
 /// The access log of a frontend: which requests have a line, what is in it, and where it goes. A
 /// frontend without a log has none of these.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -18,6 +20,16 @@ pub struct AccessLog {
     pub response_headers: Vec<Arc<str>>,
     /// The treatment of the query string.
     pub query: LoggedQuery,
+}
+
+impl AccessLog {
+    /// The collectors among the sinks.
+    pub fn collectors(&self) -> impl Iterator<Item = &BackendId> {
+        self.sinks.iter().filter_map(|sink| match sink {
+            LogSink::OpenTelemetry(collector) => Some(collector),
+            LogSink::Stdout | LogSink::File(_) => None,
+        })
+    }
 }
 
 /// The requests that have a line in the access log. An error is a response of status 500 and more,
@@ -40,6 +52,8 @@ pub enum LogSink {
     Stdout,
     /// A file on Envoy's machine, by its path.
     File(Arc<str>),
+    /// A collector, by OTLP over gRPC. Lines that it does not take are lost.
+    OpenTelemetry(BackendId),
 }
 
 /// The treatment of the query string of a request in the access log.

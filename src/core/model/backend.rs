@@ -16,6 +16,8 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
+    /// OTLP over gRPC, to a collector, whose batches have a time limit; never what a Service says.
+    Otlp,
     /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or
     /// TCPRoute.
     Tcp,
@@ -95,6 +97,7 @@ impl fmt::Display for BackendId {
         match self.protocol {
             AppProtocol::Http1 | AppProtocol::Udp => write!(f, "{}", self.port)?,
             AppProtocol::H2c => write!(f, "{}/h2c", self.port)?,
+            AppProtocol::Otlp => write!(f, "{}/otlp", self.port)?,
             AppProtocol::Tcp => write!(f, "{}/tcp", self.port)?,
             AppProtocol::Terminated => write!(f, "{}/terminated", self.port)?,
         }

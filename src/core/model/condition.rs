@@ -44,6 +44,7 @@ condition_types! {
     DefaultGateway: "DefaultGateway",
     AddressesAssigned: "AddressesAssigned",
     CertificateWarning: "gatewright.io/CertificateWarning",
+    AccessLogWarning: "gatewright.io/AccessLogWarning",
 }
 
 impl fmt::Display for ConditionType {
@@ -83,7 +84,8 @@ impl Condition {
             | ConditionType::AddressesAssigned => is_true,
             ConditionType::Conflicted
             | ConditionType::PartiallyInvalid
-            | ConditionType::CertificateWarning => !is_true,
+            | ConditionType::CertificateWarning
+            | ConditionType::AccessLogWarning => !is_true,
             ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => {
                 true
             }
@@ -114,7 +116,8 @@ macro_rules! reasons {
         /// Reasons, named as in the specification (Gateway API v1.7.0, `apis/v1/*_types.go`), and
         /// those of tenancy, which it leaves to implementations: EndpointNotPermitted,
         /// ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname, LimitReached,
-        /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable.
+        /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable;
+        /// and NoEndpoints of collectors.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $(#[doc = $meaning] $name),* }
 
@@ -208,6 +211,8 @@ reasons! {
     ListenersNotValid: "Some listeners are not valid; the others are served.",
         "See the conditions of the listeners that the message names.";
     NameCollision: "Two hostnames lead to one name of a derived object.", "Rename one of them.";
+    NoEndpoints: "The Service to which an access log or traces go has no ready endpoint: they are lost.",
+        "See the pods of the Service that the message names.";
     NoMatchingListenerHostname: "No hostname of the route matches a listener.",
         "Compare `spec.hostnames` with the listeners' `hostname`.";
     NoMatchingParent: "The parent has no listener of that name and port.",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{
     AccessLog, ClientAddress, ClientValidation, FrontendId, Hostname, OtherListeners, SecretName,
-    TableId, TlsParams, WeightedTarget,
+    TableId, TlsParams, Tracing, WeightedTarget,
 };
 
 /// One Envoy Listener.
@@ -26,6 +26,8 @@ pub struct Frontend {
     pub clients: ClientAddress,
     /// The access log of its requests, if it has one.
     pub access_log: Option<Arc<AccessLog>>,
+    /// The tracing of its requests, if it has one.
+    pub tracing: Option<Arc<Tracing>>,
     /// The protocol, with its routing.
     pub kind: FrontendKind,
 }

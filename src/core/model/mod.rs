@@ -26,6 +26,7 @@ mod retry_budget;
 mod route;
 mod session;
 mod tls;
+mod traces;
 mod transport;
 
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
@@ -64,4 +65,5 @@ pub use route::{
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
+pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};

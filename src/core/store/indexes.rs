@@ -13,6 +13,8 @@ pub(crate) struct Indexes {
     pub(super) gateways_by_class: MultiMap<String, ObjectName>,
     /// Gateways and GatewayClasses by the GatewayParameters that they refer to.
     pub(super) users_of_parameters: MultiMap<ObjectName, ObjectKey>,
+    /// GatewayParameters by the Services of collectors that they refer to.
+    pub(super) parameters_by_collector: MultiMap<ObjectName, ObjectName>,
     /// Gateways by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(super) gateways_by_roots: MultiMap<ObjectName, ObjectName>,
     /// ListenerSets by the Gateway that they extend.
@@ -31,6 +33,12 @@ pub(crate) struct Indexes {
     pub(super) policies_by_service: MultiMap<ObjectName, ObjectKey>,
     /// Policies by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(super) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
+    /// XTelemetryPolicies by the Gateways that they target, in order of precedence.
+    pub(super) telemetry_by_gateway: MultiMap<ObjectName, (i64, ObjectName)>,
+    /// XTelemetryPolicies by the Services that spans go to.
+    pub(super) telemetry_by_collector: MultiMap<ObjectName, ObjectName>,
+    /// XTelemetryPolicies with a collector in another namespace, by that namespace.
+    pub(super) telemetry_across: MultiMap<Arc<str>, ObjectName>,
     /// Routes that refer into another namespace, by that namespace.
     pub(super) routes_across: MultiMap<Arc<str>, RouteKey>,
     /// Parents that refer into another namespace, by that namespace.
@@ -52,6 +60,14 @@ impl Indexes {
         parameters: &ObjectName,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
         self.users_of_parameters.of(parameters)
+    }
+
+    /// The GatewayParameters with a log sink that is a Service.
+    pub(crate) fn parameters_by_collector<'a>(
+        &'a self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.parameters_by_collector.of(service)
     }
 
     /// The Gateways that refer to a ConfigMap or ClusterTrustBundle.
@@ -108,6 +124,23 @@ impl Indexes {
         roots: &ObjectName,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
         self.policies_by_roots.of(roots)
+    }
+
+    /// The XTelemetryPolicies whose spans go to a Service.
+    pub(crate) fn telemetry_by_collector<'a>(
+        &'a self,
+        service: &ObjectName,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.telemetry_by_collector.of(service)
+    }
+
+    /// The XTelemetryPolicies of other namespaces with a collector in a namespace: a ReferenceGrant
+    /// there affects them.
+    pub(crate) fn telemetry_across<'a>(
+        &'a self,
+        namespace: &Arc<str>,
+    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
+        self.telemetry_across.of(namespace)
     }
 
     /// The routes of other namespaces that refer into a namespace: a ReferenceGrant there affects

@@ -4,9 +4,23 @@ use std::sync::Arc;
 
 use super::{Store, parent_key, reached, targets};
 use crate::inputs::{
-    EndpointSlice, Gateway, GatewayClass, Kind, ListenerFilter, ListenerSet, LocalRef, ObjectKey,
-    ParentKey, Route, RouteKey,
+    EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter, ListenerSet,
+    LocalRef, ObjectKey, ParentKey, Route, RouteKey, SinkParameters,
 };
+use crate::model::ObjectName;
+
+/// The names of the Services of collectors that parameters refer to.
+fn collectors(parameters: &GatewayParameters) -> impl Iterator<Item = &Arc<str>> {
+    let log = parameters
+        .spec
+        .iter()
+        .filter_map(|spec| spec.access_log.as_ref());
+    let sinks = log.flat_map(|log| log.sinks.iter().flatten());
+    sinks.filter_map(|sink| match sink {
+        SinkParameters::OpenTelemetry(collector) => Some(&collector.service),
+        SinkParameters::Stdout | SinkParameters::File => None,
+    })
+}
 
 impl Store {
     pub(super) fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
@@ -16,6 +30,25 @@ impl Store {
             if let Some((class, target)) = target {
                 let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
                 self.indexes.users_of_parameters.set(&target, &key, there);
+            }
+        }
+    }
+
+    pub(super) fn index_parameters(
+        &mut self,
+        old: Option<&GatewayParameters>,
+        new: Option<&GatewayParameters>,
+    ) {
+        for (parameters, there) in [(old, false), (new, true)] {
+            let Some(parameters) = parameters else {
+                continue;
+            };
+            let name = &parameters.meta.name;
+            for service in collectors(parameters) {
+                let service = ObjectName::new(name.namespace.clone(), service.clone());
+                self.indexes
+                    .parameters_by_collector
+                    .set(&service, name, there);
             }
         }
     }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::settings::Settings;
-use crate::inputs::{AccessLogParameters, SinkType};
-use crate::model::{AccessLog, LogSink};
+use crate::inputs::{AccessLogParameters, CollectorRef, SinkParameters};
+use crate::model::{
+    AccessLog, AppProtocol, BackendId, LogSink, ObjectName, ServicePort, Transport,
+};
 
 /// The sinks of access logs that the Envoys of an installation have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +19,14 @@ pub enum EnvoyLogs {
     Either(Arc<str>),
 }
 
-/// The access log that parameters ask for, of Envoys with these sinks; `Ok(None)` for none.
+/// The access log that parameters of a namespace ask for, of Envoys with these sinks; `Ok(None)`
+/// for none. Whether its collector is there does not matter: without one, lines are lost.
 ///
 /// # Errors
 /// When there is no such sink.
 pub(super) fn access_log(
     asked: &AccessLogParameters,
+    namespace: &Arc<str>,
     logs: &EnvoyLogs,
 ) -> Result<Option<Arc<AccessLog>>, String> {
     let AccessLogParameters {
@@ -36,7 +40,7 @@ pub(super) fn access_log(
         None => vec![default_sink(logs)],
         Some(sinks) => sinks
             .iter()
-            .map(|sink| resolved(*sink, logs))
+            .map(|sink| resolved(sink, namespace, logs))
             .collect::<Result<_, _>>()?,
     };
     Ok(requests.map(|requests| {
@@ -57,18 +61,25 @@ fn default_sink(logs: &EnvoyLogs) -> LogSink {
     }
 }
 
-fn resolved(sink: SinkType, logs: &EnvoyLogs) -> Result<LogSink, String> {
+fn resolved(
+    sink: &SinkParameters,
+    namespace: &Arc<str>,
+    logs: &EnvoyLogs,
+) -> Result<LogSink, String> {
     match (sink, logs) {
-        (SinkType::Stdout, EnvoyLogs::Stdout | EnvoyLogs::Either(_)) => Ok(LogSink::Stdout),
-        (SinkType::File, EnvoyLogs::File(path) | EnvoyLogs::Either(path)) => {
+        (SinkParameters::OpenTelemetry(reference), _) => {
+            Ok(LogSink::OpenTelemetry(collector(reference, namespace)))
+        }
+        (SinkParameters::Stdout, EnvoyLogs::Stdout | EnvoyLogs::Either(_)) => Ok(LogSink::Stdout),
+        (SinkParameters::File, EnvoyLogs::File(path) | EnvoyLogs::Either(path)) => {
             Ok(LogSink::File(path.clone()))
         }
-        (SinkType::Stdout, EnvoyLogs::File(_)) => Err(
+        (SinkParameters::Stdout, EnvoyLogs::File(_)) => Err(
             "spec.accessLog.sinks: nobody reads the standard output of the Envoy that standalone \
              starts: use type File, or leave sinks out"
                 .to_owned(),
         ),
-        (SinkType::File, EnvoyLogs::Stdout) => Err(
+        (SinkParameters::File, EnvoyLogs::Stdout) => Err(
             "spec.accessLog.sinks: type File is for the Envoy that standalone starts: use type \
              Stdout, or leave sinks out"
                 .to_owned(),
@@ -76,36 +87,67 @@ fn resolved(sink: SinkType, logs: &EnvoyLogs) -> Result<LogSink, String> {
     }
 }
 
+/// The backend of a collector: OTLP is gRPC, whatever the Service says of its port.
+fn collector(reference: &CollectorRef, namespace: &Arc<str>) -> BackendId {
+    let CollectorRef { service, port } = reference;
+    let at = ServicePort {
+        service: ObjectName::new(namespace.clone(), service.clone()),
+        port: *port,
+        transport: Transport::Tcp,
+    };
+    BackendId::new(at, AppProtocol::Otlp)
+}
+
 /// The default access log of an installation.
 pub(super) fn default_log(settings: &Settings) -> Option<Arc<AccessLog>> {
-    access_log(&AccessLogParameters::default(), &settings.envoy_logs)
-        .expect("the default asks for no particular sink")
+    access_log(
+        &AccessLogParameters::default(),
+        &Arc::default(),
+        &settings.envoy_logs,
+    )
+    .expect("the default asks for no particular sink")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn resolve(sink: SinkParameters, logs: &EnvoyLogs) -> Result<Vec<LogSink>, String> {
+        let asked = AccessLogParameters {
+            sinks: Some(vec![sink]),
+            ..AccessLogParameters::default()
+        };
+        let found = access_log(&asked, &"infra".into(), logs)?;
+        Ok(found.expect("it is on").sinks.clone())
+    }
+
     #[test]
     fn a_sink_that_envoys_do_not_have_is_refused() {
-        let file = AccessLogParameters {
-            sinks: Some(vec![SinkType::File]),
-            ..AccessLogParameters::default()
-        };
-        let error = access_log(&file, &EnvoyLogs::Stdout).expect_err("a cluster has no file");
+        let error = resolve(SinkParameters::File, &EnvoyLogs::Stdout);
+        let error = error.expect_err("a cluster has no file");
         assert!(error.contains("use type Stdout"), "{error}");
         let path: Arc<str> = "/log".into();
-        let found = access_log(&file, &EnvoyLogs::File(path.clone())).expect("it is there");
         assert_eq!(
-            found.expect("it is on").sinks,
-            [LogSink::File(path.clone())],
+            resolve(SinkParameters::File, &EnvoyLogs::File(path.clone())),
+            Ok(vec![LogSink::File(path.clone())]),
             "the file of the program"
         );
-        let stdout = AccessLogParameters {
-            sinks: Some(vec![SinkType::Stdout]),
-            ..AccessLogParameters::default()
-        };
-        let error = access_log(&stdout, &EnvoyLogs::File(path)).expect_err("nobody reads it");
+        let error = resolve(SinkParameters::Stdout, &EnvoyLogs::File(path));
+        let error = error.expect_err("nobody reads it");
         assert!(error.contains("use type File"), "{error}");
+    }
+
+    #[test]
+    fn a_collector_is_a_service_of_the_namespace_of_the_parameters() {
+        let reference = CollectorRef {
+            service: "collector".into(),
+            port: 4317,
+        };
+        let found = resolve(SinkParameters::OpenTelemetry(reference), &EnvoyLogs::Stdout);
+        let found = found.expect("every Envoy can send to one");
+        let [LogSink::OpenTelemetry(collector)] = found.as_slice() else {
+            panic!("a collector: {found:?}")
+        };
+        assert_eq!(collector.to_string(), "infra/collector:4317/otlp");
     }
 }

@@ -88,6 +88,7 @@ impl Assembly<'_> {
             cdn_id,
             clients: frontend.clients().clone(),
             access_log: frontend.access_log().cloned(),
+            tracing: frontend.tracing().cloned(),
             kind,
         })
     }

@@ -88,7 +88,7 @@ impl BackendPolicies {
         let policy = match id.protocol {
             // Forwarded bytes may be TLS already, and datagrams cannot be TLS.
             AppProtocol::Tcp | AppProtocol::Udp => None,
-            AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Terminated => {
+            AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Otlp | AppProtocol::Terminated => {
                 self.tls_policy(&id.port)
             }
         };

@@ -22,6 +22,7 @@ use super::protocol::Family;
 use super::quotas::Quotas;
 use super::register::Register;
 use super::settings::Settings;
+use super::telemetry;
 use crate::inputs::{Address, Gateway};
 use crate::model::{FrontendId, ObjectName, Transport, TransportPort};
 use crate::store::Store;
@@ -59,6 +60,7 @@ impl Binding<'_> {
         }
         let access_log =
             frontend_logs::of_frontends(gateway, self.parents, self.store, self.settings);
+        let tracing = telemetry::tracing(gateway, self.parents, self.store, self.settings);
         let (age, socket) = self.sockets_of(gateway);
         let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> =
@@ -70,6 +72,7 @@ impl Binding<'_> {
                 frontend.set_clients(&id, clients.at(id.port), dirty);
             }
             frontend.set_access_log(&id, access_log.clone(), dirty);
+            frontend.set_tracing(&id, tracing.clone(), dirty);
             let at = TransportPort {
                 number: port,
                 transport: id.transport,

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::status::{ListenerStatus, ObjectStatus, StatusBody};
 use crate::inputs::{Kind, ParentRef, SetKind};
-use crate::model::{Condition, Status, StatusAddress, clipped};
+use crate::model::{Condition, ObjectName, Status, StatusAddress, clipped};
 
 /// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a
 /// condition, which is identified by its path, e.g. `listeners/https/Programmed`.
@@ -42,18 +42,20 @@ pub fn status_document(
                 "conditions": writer.conditions(&format!("parents/{index}/"), conditions),
             })).collect::<Vec<_>>(),
         }),
-        StatusBody::Policy(policy) => json!({
-            "ancestors": policy.gateways.iter().map(|gateway| json!({
-                "controllerName": controller,
-                "ancestorRef": {
-                    "group": Kind::Gateway.group(),
-                    "kind": Kind::Gateway.as_str(),
-                    "namespace": &*gateway.namespace,
-                    "name": &*gateway.name,
-                },
-                "conditions": writer.conditions(&format!("ancestors/{gateway}/"), &policy.conditions),
-            })).collect::<Vec<_>>(),
-        }),
+        StatusBody::Policy(policy) => {
+            let gateways = policy.gateways.iter();
+            writer.ancestors(
+                controller,
+                gateways.map(|gateway| (gateway, &policy.conditions)),
+            )
+        }
+        StatusBody::Telemetry(policy) => {
+            let gateways = policy.gateways.iter();
+            writer.ancestors(
+                controller,
+                gateways.map(|(gateway, conditions)| (gateway, conditions)),
+            )
+        }
     }
 }
 
@@ -105,6 +107,27 @@ impl Writer<'_> {
                 "conditions": self.conditions(&format!("listeners/{}/", listener.name), &listener.conditions),
             })
         }).collect()
+    }
+
+    /// The entries of a policy, one for each Gateway.
+    fn ancestors<'a>(
+        &self,
+        controller: &str,
+        gateways: impl Iterator<Item = (&'a ObjectName, &'a Vec<Condition>)>,
+    ) -> Value {
+        let ancestors = gateways.map(|(gateway, conditions)| {
+            json!({
+                "controllerName": controller,
+                "ancestorRef": {
+                    "group": Kind::Gateway.group(),
+                    "kind": Kind::Gateway.as_str(),
+                    "namespace": &*gateway.namespace,
+                    "name": &*gateway.name,
+                },
+                "conditions": self.conditions(&format!("ancestors/{gateway}/"), conditions),
+            })
+        });
+        json!({"ancestors": ancestors.collect::<Vec<_>>()})
     }
 
     /// The entries of an XListenerSet, whose schema requires a port other than 0.

@@ -125,6 +125,10 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
         Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
         Resource::Table(table) => &table.virtual_hosts,
         Resource::Frontend(frontend) => {
+            let logs = frontend.access_log.iter();
+            all.extend(logs.flat_map(|log| log.collectors()).cloned());
+            let traces = frontend.tracing.iter();
+            all.extend(traces.map(|tracing| tracing.collector.clone()));
             match &frontend.kind {
                 FrontendKind::Tls { chains, .. } => {
                     for chain in chains.values() {

@@ -18,6 +18,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::key::{ParentKey, RouteKey, Verdict};
+use super::log_collectors;
 use super::quotas::Quotas;
 use super::settings::Settings;
 use crate::inputs::EndpointSlice;
@@ -243,6 +244,9 @@ impl ServiceEndpoints {
         if *state.addresses != *addresses || state.refused != refused {
             let before = state.forms();
             if *state.addresses != *addresses {
+                if state.addresses.is_empty() != addresses.is_empty() {
+                    log_collectors::touch_users(&port.service, allowed.store, dirty);
+                }
                 state.addresses = addresses.into();
                 dirty.assignments.extend(state.clusters.iter().cloned());
             }
@@ -261,6 +265,13 @@ impl ServiceEndpoints {
         }
     }
 
+    /// True if a Service port is the target of a cluster, and has no endpoint that may be used.
+    pub(super) fn is_empty(&self, port: &ServicePort) -> bool {
+        self.ports
+            .get(port)
+            .is_some_and(|state| state.addresses.is_empty())
+    }
+
     /// Returns whether all endpoints of Service ports may be used.
     pub(super) fn verdict(&self, ports: impl IntoIterator<Item = ServicePort>) -> Verdict {
         let problem = ports
@@ -272,9 +283,10 @@ impl ServiceEndpoints {
     }
 }
 
-/// Marks the statuses of routes to a Service, and of Gateways and ListenerSets whose filters name
-/// it.
+/// Marks the statuses of routes to a Service, of Gateways and ListenerSets whose filters name it,
+/// and of Gateways and classes whose access logs go to it.
 fn touch_users(port: &ServicePort, store: &Store, dirty: &mut Dirty) {
+    log_collectors::touch_users(&port.service, store, dirty);
     dirty.statuses.extend(
         store
             .indexes()

@@ -28,6 +28,7 @@ use super::redirecting_ports::own_ports;
 use super::register::Register;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
+use super::telemetry;
 use super::tls_secrets::place_roots;
 use crate::cost::{self, Bytes};
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
@@ -91,6 +92,7 @@ impl Evaluation<'_> {
                 );
             }
             dirty.bindings.insert(name.clone());
+            telemetry::touch_statuses(name, self.store, dirty);
             self.gateway_services.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());

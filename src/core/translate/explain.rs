@@ -23,6 +23,7 @@ use crate::model::{
     Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort,
     ValidationMode,
 };
+use crate::request_outcome::{self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED};
 
 /// A question: the parts of a URL.
 #[derive(Clone, Debug)]
@@ -54,6 +55,9 @@ pub struct Link {
     pub ok: bool,
     /// The finding, or the reason why it fails.
     pub text: String,
+    /// The reason that a request has in the access log where the link fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<&'static str>,
     /// The authorization server that it is about, which is still to be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<AuthorizationServer>,
@@ -66,6 +70,7 @@ impl Link {
             what,
             ok,
             text,
+            reason: None,
             server: None,
         }
     }
@@ -97,6 +102,15 @@ impl Explanation {
 
     fn fail(&mut self, what: &'static str, text: String) {
         self.links.push(Link::new(what, false, text));
+    }
+
+    /// Adds a link that fails, by the cause of [`request_outcome`] that requests have then.
+    fn fail_by(&mut self, what: &'static str, text: String, cause: Option<&str>) {
+        let outcome = cause.and_then(request_outcome::by_cause);
+        self.links.push(Link {
+            reason: outcome.map(|outcome| outcome.reason),
+            ..Link::new(what, false, text)
+        });
     }
 }
 
@@ -167,9 +181,10 @@ impl<'a> Explainer<'a> {
                 .as_ref()
                 .err()
                 .or(own.guard.resolved.as_ref().err());
-            explanation.fail(
+            explanation.fail_by(
                 "filters",
                 why.map(|(_, text)| text.clone()).unwrap_or_default(),
+                Some(BROKEN_FILTERS),
             );
         }
         for server in own
@@ -422,9 +437,10 @@ impl<'a> Explainer<'a> {
                 "no route serves {host} through this listener: {}",
                 answered(protocol, 404)
             );
-            explanation.fail(
+            explanation.fail_by(
                 "route",
                 with_causes(text, self.causes_of_routes(host, listener)),
+                logged(protocol, NO_HOST),
             );
             return;
         };
@@ -460,7 +476,11 @@ impl<'a> Explainer<'a> {
                 names.join(", "),
                 answered(protocol, 404)
             );
-            explanation.fail("route", with_causes(text, self.causes_in_rules(&keys)));
+            explanation.fail_by(
+                "route",
+                with_causes(text, self.causes_in_rules(&keys)),
+                logged(protocol, NO_ROUTE),
+            );
             return;
         };
         let mut conditions = String::new();
@@ -501,9 +521,10 @@ fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
             "upgrade",
             "to h2c, ignored: the request is answered over HTTP/1.1".to_owned(),
         ),
-        _ => explanation.fail(
+        _ => explanation.fail_by(
             "upgrade",
             format!("to {upgrade}, answered 403: WebSocket is the only protocol that passes"),
+            Some(UPGRADE_REFUSED),
         ),
     }
 }
@@ -594,6 +615,14 @@ fn with_notes(text: String, notes: Vec<String>) -> String {
         .chain(notes.into_iter().map(|note| format!("NOTE: {note}")))
         .collect::<Vec<_>>()
         .join("; ")
+}
+
+/// The cause of what clients get, where the protocol has an access log.
+fn logged(protocol: Protocol, cause: &str) -> Option<&str> {
+    match protocol {
+        Protocol::Http | Protocol::Https => Some(cause),
+        Protocol::TlsTerminate | Protocol::TlsPassthrough | Protocol::Tcp | Protocol::Udp => None,
+    }
 }
 
 /// What clients get in place of a backend's answer.

@@ -94,12 +94,16 @@ pub(super) fn gateway_exposure(
                 .to_owned(),
         ));
     }
+    let wide_namespace = class
+        .and_then(|class| class.parameters.as_ref()?.namespace.as_ref())
+        .unwrap_or(&gateway.meta.name.namespace);
     let access_log = said
         .iter()
-        .find_map(|parameters| parameters.access_log.as_ref())
+        .zip([&gateway.meta.name.namespace, wide_namespace])
+        .find_map(|(parameters, namespace)| Some((parameters.access_log.as_ref()?, namespace)))
         .map_or_else(
             || Ok(default_log(settings)),
-            |asked| access_log(asked, &settings.envoy_logs),
+            |(asked, namespace)| access_log(asked, namespace, &settings.envoy_logs),
         )
         .map_err(invalid)?;
     let escaped_slashes = said

@@ -9,6 +9,7 @@ use super::gateway_exposure::is_shared;
 use super::key::ParentKey;
 use super::parents::Parents;
 use super::settings::Settings;
+use crate::inputs::{GatewayClass, Parameters};
 use crate::model::{AccessLog, HostOwner, ObjectName, Route};
 use crate::store::Store;
 
@@ -31,11 +32,20 @@ pub(super) fn of_frontends(
 fn of_shared_fleet(store: &Store, settings: &Settings) -> Option<Arc<AccessLog>> {
     shared_classes(store, settings)
         .into_iter()
-        .find_map(|(_, parameters)| {
-            let asked = parameters.access_log?;
-            access_log(&asked, &settings.envoy_logs).ok()
-        })
+        .find_map(|(class, parameters)| of_class(class, &parameters, settings))
         .unwrap_or_else(|| default_log(settings))
+}
+
+/// The access log that the parameters of a class ask for; `None` if they ask for nothing that the
+/// Envoys have, `Some(None)` for no log.
+pub(super) fn of_class(
+    class: &GatewayClass,
+    parameters: &Parameters,
+    settings: &Settings,
+) -> Option<Option<Arc<AccessLog>>> {
+    let namespace = class.parameters.as_ref()?.namespace.as_ref()?;
+    let asked = parameters.access_log.as_ref()?;
+    access_log(asked, namespace, &settings.envoy_logs).ok()
 }
 
 /// The owner of a virtual host, as access logs name it.

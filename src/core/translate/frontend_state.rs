@@ -15,8 +15,8 @@ use super::sans::Sans;
 use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
 use crate::model::{
-    AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, VirtualHost,
-    WeightedTarget,
+    AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, Tracing,
+    VirtualHost, WeightedTarget,
 };
 
 /// The state of one port of one Gateway, or of the shared fleet.
@@ -59,6 +59,8 @@ pub(super) struct FrontendState {
     clients: ClientAddress,
     /// The access log of its requests.
     access_log: Option<Arc<AccessLog>>,
+    /// The tracing of its requests.
+    tracing: Option<Arc<Tracing>>,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
@@ -173,6 +175,24 @@ impl FrontendState {
             dirty.units.extend(names);
         }
         self.access_log = log;
+    }
+
+    /// The tracing of its requests.
+    pub(super) fn tracing(&self) -> Option<&Arc<Tracing>> {
+        self.tracing.as_ref()
+    }
+
+    /// Sets the tracing; marks the frontend if it changed.
+    pub(super) fn set_tracing(
+        &mut self,
+        id: &FrontendId,
+        tracing: Option<Arc<Tracing>>,
+        dirty: &mut Dirty,
+    ) {
+        if self.tracing != tracing {
+            self.tracing = tracing;
+            dirty.frontends.insert(id.clone());
+        }
     }
 
     /// True if the certificate of a listener shares names with another listener's.

@@ -70,6 +70,8 @@ mod judged_policy;
 mod key;
 mod limits;
 mod listener_filters;
+mod log_collectors;
+mod log_conditions;
 mod named_service;
 mod offer;
 mod owners;
@@ -109,6 +111,8 @@ mod status;
 mod statuses;
 mod surroundings;
 mod tables;
+mod telemetry;
+mod telemetry_status;
 mod tls_options;
 mod tls_secrets;
 mod udp_ports;
@@ -145,6 +149,6 @@ pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{
     ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus,
-    RouteStatus, StatusBody,
+    RouteStatus, StatusBody, TelemetryStatus,
 };
 pub use tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};

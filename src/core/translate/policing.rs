@@ -12,11 +12,14 @@ use super::backend_policies::{BackendPolicies, Uses};
 use super::backends::Backends;
 use super::ca_bundles::next_time;
 use super::dirty::Dirty;
+use super::gateway_exposure::Fleet;
 use super::judged_policy::Judged;
 use super::key::{ParentKey, RouteKey};
+use super::log_collectors;
 use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
+use super::telemetry;
 use crate::inputs::{
     Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, RouteKind, Validation,
 };
@@ -70,6 +73,12 @@ impl Policing<'_> {
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
+        let logged = log_collectors::users(service, self.store);
+        dirty.uses.extend(logged.iter().cloned());
+        dirty.statuses.extend(logged);
+        for policy in self.store.indexes().telemetry_by_collector(service) {
+            telemetry::touch_policy(policy, self.store, dirty);
+        }
         let tls = self.of_ports(Kind::BackendTLSPolicy, service);
         let backends = self.of_ports(Kind::TrafficPolicy, service);
         let is_targeted = self
@@ -159,7 +168,8 @@ impl Policing<'_> {
         self.uses(&key.object(), services, gateways)
     }
 
-    /// Returns the Services that the filters of an accepted Gateway or ListenerSet refer to.
+    /// Returns the Services that the filters of an accepted Gateway or ListenerSet refer to, and
+    /// those that the access log of a Gateway goes to.
     fn of_parent(&self, key: &ObjectKey) -> Uses {
         let Some(key) = ParentKey::of(key) else {
             return Uses::default();
@@ -176,9 +186,19 @@ impl Policing<'_> {
             .store
             .listeners(&key)
             .flat_map(|listener| &listener.filters);
+        let exposure = &parent.placement.exposure;
+        let logs = exposure
+            .access_log
+            .iter()
+            .filter(|_| exposure.fleet != Fleet::Shared);
+        let collectors = logs.flat_map(|log| log.collectors());
+        let policies = self.store.telemetry_policies(&parent.placement.gateway);
+        let traces = policies.filter_map(|policy| policy.collector());
         let services = filters
             .filter_map(ListenerFilter::auth)
-            .map(|auth| &auth.server.name);
+            .map(|auth| &auth.server.name)
+            .chain(collectors.map(|collector| &collector.port.service))
+            .chain(traces.map(|collector| &collector.name));
         self.uses(
             &key.object(),
             services,

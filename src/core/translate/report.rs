@@ -72,6 +72,7 @@ impl Report<'_> {
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
             kind if kind.is_policy() => self.policy_status(key),
+            Kind::XTelemetryPolicy => self.telemetry_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }
@@ -92,7 +93,9 @@ impl Report<'_> {
         if let Some(text) = client_addresses::overruled(class, self.store, self.settings) {
             accepted.message = text;
         }
-        let conditions = vec![accepted];
+        let conditions = std::iter::once(accepted)
+            .chain(self.log_of_class(class))
+            .collect();
         Some(ObjectStatus {
             generation: class.meta.generation,
             body: StatusBody::Class(ClassStatus {
@@ -174,6 +177,7 @@ impl Report<'_> {
             ));
         }
         conditions.extend(certificate_condition::of_gateway(parent));
+        conditions.extend(self.log_of_gateway(parent));
         if let Some(default) = &parent.default {
             let mut default = condition(
                 ConditionType::DefaultGateway,

@@ -28,20 +28,33 @@ impl ObjectStatus {
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
             StatusBody::Policy(status) => &status.conditions,
-            StatusBody::Route(_) => &[],
+            StatusBody::Route(_) | StatusBody::Telemetry(_) => &[],
         };
         let listeners: &[ListenerStatus] = match &self.body {
             StatusBody::Gateway(status) => &status.listeners,
             StatusBody::ListenerSet(status) => &status.listeners,
-            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => &[],
+            StatusBody::Class(_)
+            | StatusBody::Route(_)
+            | StatusBody::Policy(_)
+            | StatusBody::Telemetry(_) => &[],
         };
         let parents = match &self.body {
             StatusBody::Route(status) => status.parents.as_slice(),
             StatusBody::Class(_)
             | StatusBody::Gateway(_)
             | StatusBody::ListenerSet(_)
-            | StatusBody::Policy(_) => &[],
+            | StatusBody::Policy(_)
+            | StatusBody::Telemetry(_) => &[],
         };
+        let gateways = match &self.body {
+            StatusBody::Telemetry(status) => status.gateways.as_slice(),
+            StatusBody::Class(_)
+            | StatusBody::Gateway(_)
+            | StatusBody::ListenerSet(_)
+            | StatusBody::Policy(_)
+            | StatusBody::Route(_) => &[],
+        };
+        let gateways = gateways.iter().flat_map(|(_, conditions)| conditions);
         let listeners = listeners.iter().flat_map(|listener| {
             listener
                 .conditions
@@ -56,6 +69,7 @@ impl ObjectStatus {
             .map(|condition| (None, condition))
             .chain(listeners)
             .chain(parents)
+            .chain(gateways.map(|condition| (None, condition)))
     }
 
     /// True if all conditions are good.
@@ -94,8 +108,10 @@ pub enum StatusBody {
     ListenerSet(ListenerSetStatus),
     /// The status of a route of any kind.
     Route(RouteStatus),
-    /// Of a policy of any kind.
+    /// Of a policy of any kind on Services.
     Policy(PolicyStatus),
+    /// Of an XTelemetryPolicy.
+    Telemetry(TelemetryStatus),
 }
 
 /// The status of a Gateway.
@@ -145,6 +161,13 @@ pub struct PolicyStatus {
     pub gateways: Vec<ObjectName>,
     /// The conditions, the same for each Gateway.
     pub conditions: Vec<Condition>,
+}
+
+/// The status of an XTelemetryPolicy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TelemetryStatus {
+    /// Its target Gateways, each with its own conditions.
+    pub gateways: Vec<(ObjectName, Vec<Condition>)>,
 }
 
 /// The status of a route.

@@ -234,6 +234,7 @@ pub(crate) fn frontend(id: FrontendId, kind: FrontendKind) -> Frontend {
         cdn_id: "test".into(),
         clients: Default::default(),
         access_log: None,
+        tracing: None,
         kind,
     }
 }

@@ -5,6 +5,8 @@ use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::key::{ParentKey, RouteKey};
+use super::super::log_collectors;
+use super::super::telemetry;
 use super::Engine;
 use crate::inputs::{Kind, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
@@ -143,6 +145,10 @@ impl Engine {
                     dirty.parents.insert(parent.clone());
                     dirty.uses.insert(parent.object());
                 }
+                let traced = self.store.indexes().telemetry_across(&name.namespace);
+                for policy in traced {
+                    telemetry::touch_policy(policy, &self.store, dirty);
+                }
                 for route in self.store.indexes().routes_across(&name.namespace) {
                     dirty.routes.insert(route.clone());
                     dirty.uses.insert(route.object());
@@ -175,6 +181,10 @@ impl Engine {
                     touch_parent(ParentKey::Gateway(gateway.clone()), dirty);
                 }
                 touch_fleet(&self.settings, &self.parents, name, dirty);
+                log_collectors::touch_users(name, &self.store, dirty);
+                for policy in self.store.indexes().telemetry_by_collector(name) {
+                    telemetry::touch_policy(policy, &self.store, dirty);
+                }
             }
             Kind::EndpointSlice => {
                 for service in replaced
@@ -224,6 +234,14 @@ impl Engine {
                         .cloned(),
                 );
                 dirty.policies.insert(key);
+            }
+            Kind::XTelemetryPolicy => {
+                let policy = self.store.telemetry_policy(name);
+                let now = policy.iter().flat_map(|policy| &policy.gateways);
+                for gateway in replaced.traced.iter().chain(now) {
+                    telemetry::touch_gateway(gateway, &self.store, dirty);
+                }
+                dirty.statuses.insert(key);
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
                 dirty

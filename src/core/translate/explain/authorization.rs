@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::super::endpoints::PermittedEndpoints;
 use super::{Explainer, Explanation, Link};
 use crate::model::{AppProtocol, AuthProtocol, BackendTransport, ExternalAuth};
+use crate::request_outcome::AUTHORIZATION_FAILED;
 
 /// An authorization server that a request needs the consent of. Whether it answers is not known to
 /// the engine: whoever shows the explanation asks it.
@@ -56,7 +57,7 @@ impl Explainer<'_> {
                 let text = format!(
                     "{filter}: the BackendTLSPolicy of Service {port} cannot be carried out: {refused}"
                 );
-                return explanation.fail("authorization", text);
+                return explanation.fail_by("authorization", text, Some(AUTHORIZATION_FAILED));
             }
         };
         let PermittedEndpoints {
@@ -69,9 +70,10 @@ impl Explainer<'_> {
                 None => "has no endpoint that is ready or still serves".to_owned(),
                 Some((address, why)) => format!("gets nothing at its endpoint {address} ({why})"),
             };
-            return explanation.fail(
+            return explanation.fail_by(
                 "authorization",
                 format!("{filter}: Service {port} {why}: {refused}"),
+                Some(AUTHORIZATION_FAILED),
             );
         }
         let (protocol, words) = match &auth.protocol {

@@ -2,12 +2,13 @@
 
 use super::super::endpoints::PermittedEndpoints;
 use super::super::protocol::Protocol;
-use super::{Explainer, Explanation, answered, with_causes, with_notes};
+use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
 use crate::model::{
     Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
     ServicePort, SubjectAltName, Target, WeightedTarget,
 };
+use crate::request_outcome::{BROKEN_RULE, NO_ENDPOINTS};
 
 impl Explainer<'_> {
     /// Adds what a route does with requests.
@@ -23,7 +24,11 @@ impl Explainer<'_> {
                     "the rule cannot be carried out: {}",
                     answered(protocol, *status)
                 );
-                explanation.fail("backend", with_causes(text, self.cause_of_response(route)));
+                explanation.fail_by(
+                    "backend",
+                    with_causes(text, self.cause_of_response(route)),
+                    logged(protocol, BROKEN_RULE),
+                );
             }
             Action::Redirect(redirect) => {
                 let to = redirect.hostname.as_deref().unwrap_or("the same host");
@@ -37,9 +42,10 @@ impl Explainer<'_> {
                 let shares: Vec<&WeightedTarget> =
                     shares.iter().filter(|share| share.weight > 0).collect();
                 if shares.is_empty() {
-                    explanation.fail(
+                    explanation.fail_by(
                         "backend",
                         format!("no backend has a share: {}", answered(protocol, 500)),
+                        logged(protocol, BROKEN_RULE),
                     );
                 }
                 for share in shares {
@@ -63,9 +69,10 @@ impl Explainer<'_> {
             let weight = share.weight;
             let answer = answered(protocol, 500);
             let text = format!("a backendRef with weight {weight} does not resolve: {answer}");
-            explanation.fail(
+            explanation.fail_by(
                 "backend",
                 with_causes(text, self.unresolved_backends(route)),
+                logged(protocol, BROKEN_RULE),
             );
             return;
         };
@@ -79,14 +86,14 @@ impl Explainer<'_> {
             return;
         }
         self.explain_settings(backend, explanation);
-        self.explain_endpoints(&backend.port, answered(protocol, 503), explanation);
+        self.explain_endpoints(&backend.port, protocol, explanation);
     }
 
-    /// Adds the endpoints of a Service port; without any, clients get `answer`.
+    /// Adds the endpoints of a Service port.
     pub(super) fn explain_endpoints(
         &self,
         port: &ServicePort,
-        answer: String,
+        protocol: Protocol,
         explanation: &mut Explanation,
     ) {
         let PermittedEndpoints {
@@ -95,6 +102,7 @@ impl Explainer<'_> {
             refused,
         } = self.allowed.permitted(port);
         if addresses.is_empty() {
+            let answer = answered(protocol, 503);
             let text = match refused.first() {
                 None => format!(
                     "Service {port} has no endpoint that is ready or still serves: {answer}"
@@ -105,7 +113,7 @@ impl Explainer<'_> {
                     )
                 }
             };
-            explanation.fail("endpoints", text);
+            explanation.fail_by("endpoints", text, logged(protocol, NO_ENDPOINTS));
             return;
         }
         let list: Vec<_> = addresses.iter().take(5).map(ToString::to_string).collect();
@@ -152,7 +160,11 @@ impl Explainer<'_> {
                     .map(|policy| self.why_unverified(policy))
                     .unwrap_or_default();
                 let text = format!("{name} cannot be carried out: {}", answered(protocol, 503));
-                explanation.fail("backend TLS", with_causes(text, causes));
+                explanation.fail_by(
+                    "backend TLS",
+                    with_causes(text, causes),
+                    logged(protocol, NO_ENDPOINTS),
+                );
             }
         }
     }

@@ -234,6 +234,10 @@ fn first_failure(conditions: &[Condition]) -> Option<String> {
 /// The first condition that fails; a warning about a certificate hinders no request.
 fn failing(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| {
-        !condition.is_healthy() && condition.kind != ConditionType::CertificateWarning
+        !condition.is_healthy()
+            && !matches!(
+                condition.kind,
+                ConditionType::CertificateWarning | ConditionType::AccessLogWarning
+            )
     })
 }

@@ -374,6 +374,19 @@ fn a_backend_that_does_not_resolve_fails_with_the_cause() {
 }
 
 #[test]
+fn a_failure_has_the_reason_of_the_access_log() {
+    let parent = json!({"name": "edge"});
+    let missing = json!({"name": "none", "port": 80});
+    let none = engine(Vec::new());
+    let broken = engine(vec![route(&parent, &missing)]);
+    for (engine, expected) in [(&none, "NoHost"), (&broken, "BrokenRule")] {
+        let links = ask(engine, 443, HOST).links;
+        let last = links.last().expect("links");
+        assert_eq!(last.reason, Some(expected), "{last:?}");
+    }
+}
+
+#[test]
 fn a_host_without_a_route_fails_with_the_condition_of_the_route_that_names_it() {
     let backend = json!({"name": "web", "port": 80});
     for (parent, cause) in [

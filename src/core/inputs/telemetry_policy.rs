@@ -1,0 +1,451 @@
+//! XTelemetryPolicy (GEP-4768): traces of the requests of Gateways.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::document::{Fields, read, text};
+use super::schema::port;
+use super::{Kind, LocalRef, Meta, ParseError};
+use crate::gateway_api::xtelemetrypolicies::{
+    XTelemetryPolicySpec, XTelemetryPolicyTargetRefs, XTelemetryPolicyTracing,
+    XTelemetryPolicyTracingAttributes as Attribute,
+    XTelemetryPolicyTracingAttributesSourceType as SourceType, XTelemetryPolicyTracingMode as Mode,
+    XTelemetryPolicyTracingParentBasedSampling as ParentBasedSampling,
+    XTelemetryPolicyTracingParentBasedSamplingMode as ParentMode,
+    XTelemetryPolicyTracingProvider as Provider,
+};
+use crate::model::{AttributeValue, KnownAttribute, ObjectName, SamplingRate, SpanAttribute};
+
+/// The most target Gateways (`maxItems`).
+const MOST_TARGETS: usize = 16;
+/// The most attributes. The schema has no limit.
+const MOST_ATTRIBUTES: usize = 32;
+/// Headers that hold credentials, which no span may have.
+const SECRET: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+
+/// An XTelemetryPolicy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TelemetryPolicy {
+    /// Its metadata.
+    pub meta: Meta,
+    /// The Gateways that it is about, of its namespace.
+    pub gateways: BTreeSet<ObjectName>,
+    /// References to anything but a Gateway, as text; the policy has no effect there.
+    pub others: Vec<String>,
+    /// Its rules, or why they cannot be carried out.
+    pub tracing: Result<TracingRules, String>,
+}
+
+/// `spec.tracing`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TracingRules {
+    /// No traces: mode `Disabled`, and `ImplementationDefault`.
+    Off,
+    /// Traces.
+    On(Box<TracingParameters>),
+}
+
+/// `spec.tracing` in mode `Enabled`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracingParameters {
+    /// The collector.
+    pub collector: LocalRef,
+    /// The port of its Service.
+    pub port: Option<u16>,
+    /// The part of the requests that have a span.
+    pub sampling: SamplingRate,
+    /// The part of those that clients sample; `None` if what they say does not count.
+    pub parents: Option<SamplingRate>,
+    /// `service.name` of the spans.
+    pub service_name: Option<Arc<str>>,
+    /// The name of the spans.
+    pub span_name: Option<Arc<str>>,
+    /// Attributes of the spans.
+    pub attributes: Vec<SpanAttribute>,
+    /// Keys of attributes that have no value here.
+    pub unknown: Vec<String>,
+}
+
+impl TelemetryPolicy {
+    pub(super) fn read(meta: Meta, spec: XTelemetryPolicySpec) -> Result<Self, ParseError> {
+        let XTelemetryPolicySpec {
+            target_refs,
+            tracing,
+        } = spec;
+        if target_refs.is_empty() || target_refs.len() > MOST_TARGETS {
+            return Err(ParseError::Schema(format!(
+                "spec.targetRefs: 1 to {MOST_TARGETS} are needed"
+            )));
+        }
+        let tracing = tracing
+            .ok_or_else(|| "spec.tracing is missing".to_owned())
+            .and_then(|written| rules(&meta.name.namespace, written));
+        Ok(Self::on(meta, target_refs, tracing))
+    }
+
+    /// A policy whose specification cannot be read as a whole, `why` not: its Gateways are known
+    /// all the same, where its status says so.
+    pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
+        let metadata = read(&value["metadata"], Fields::Any).ok()?;
+        let meta = Meta::read(Kind::XTelemetryPolicy, &metadata).ok()?;
+        let targets = value["spec"]["targetRefs"].as_array()?.iter();
+        let read = targets.take(MOST_TARGETS).filter_map(|target| {
+            Some(XTelemetryPolicyTargetRefs {
+                group: text(target, "group").unwrap_or_default().to_owned(),
+                kind: text(target, "kind")?.to_owned(),
+                name: text(target, "name")?.to_owned(),
+            })
+        });
+        let why = format!("the specification cannot be read ({why})");
+        Some(Self::on(meta, read.collect(), Err(why)))
+    }
+
+    fn on(
+        meta: Meta,
+        written: Vec<XTelemetryPolicyTargetRefs>,
+        tracing: Result<TracingRules, String>,
+    ) -> Self {
+        let mut gateways = BTreeSet::new();
+        let mut others = Vec::new();
+        for XTelemetryPolicyTargetRefs { group, kind, name } in written {
+            if group == Kind::Gateway.group() && kind == Kind::Gateway.as_str() {
+                gateways.insert(ObjectName::new(meta.name.namespace.clone(), name));
+            } else {
+                others.push(format!("{kind} {name} of group {group:?}"));
+            }
+        }
+        Self {
+            meta,
+            gateways,
+            others,
+            tracing,
+        }
+    }
+
+    /// The Service that spans go to.
+    pub fn collector(&self) -> Option<&LocalRef> {
+        match &self.tracing {
+            Ok(TracingRules::On(parameters)) => Some(&parameters.collector),
+            Ok(TracingRules::Off) | Err(_) => None,
+        }
+    }
+}
+
+fn rules(namespace: &Arc<str>, written: XTelemetryPolicyTracing) -> Result<TracingRules, String> {
+    let XTelemetryPolicyTracing {
+        attributes,
+        mode,
+        parent_based_sampling,
+        provider,
+        sampling_rate,
+        service_name,
+        span_name,
+    } = written;
+    let is_on = mode == Some(Mode::Enabled);
+    let Some(provider) = provider.filter(|_| is_on) else {
+        return if is_on {
+            Err("spec.tracing.provider is required with mode Enabled".to_owned())
+        } else {
+            Ok(TracingRules::Off)
+        };
+    };
+    let (collector, port) = collector(namespace, provider)?;
+    let sampling = match sampling_rate {
+        None => SamplingRate::ALL,
+        Some(rate) => fraction("samplingRate", rate.numerator, rate.denominator)?,
+    };
+    let (attributes, unknown) = attributes_of(attributes.unwrap_or_default())?;
+    Ok(TracingRules::On(Box::new(TracingParameters {
+        collector,
+        port,
+        sampling,
+        parents: parents(parent_based_sampling)?,
+        service_name: name("serviceName", service_name)?,
+        span_name: name("spanName", span_name)?,
+        attributes,
+        unknown,
+    })))
+}
+
+fn collector(namespace: &Arc<str>, provider: Provider) -> Result<(LocalRef, Option<u16>), String> {
+    let Provider {
+        backend_ref,
+        headers,
+    } = provider;
+    if headers.is_some_and(|headers| !headers.is_empty()) {
+        return Err(
+            "spec.tracing.provider.headers: not supported, since whoever reads Envoy's \
+             configuration would read them: leave it out, or have the collector let in the Envoys \
+             by the network"
+                .to_owned(),
+        );
+    }
+    let field = "spec.tracing.provider.backendRef.port";
+    let number = backend_ref
+        .port
+        .map(|number| port(number, field))
+        .transpose()
+        .map_err(|error| error.to_string())?;
+    let reference = LocalRef::backend(
+        namespace,
+        backend_ref.group,
+        backend_ref.kind,
+        backend_ref.namespace,
+        backend_ref.name,
+    );
+    Ok((reference, number))
+}
+
+fn fraction(field: &str, numerator: i32, denominator: Option<i32>) -> Result<SamplingRate, String> {
+    let denominator = denominator.unwrap_or(100);
+    let both = u32::try_from(numerator)
+        .ok()
+        .zip(u32::try_from(denominator).ok());
+    both.and_then(|(numerator, denominator)| SamplingRate::new(numerator, denominator))
+        .ok_or_else(|| {
+            format!(
+                "spec.tracing.{field}: expected a fraction from 0 to 1, found {numerator}/{denominator}"
+            )
+        })
+}
+
+fn parents(written: Option<ParentBasedSampling>) -> Result<Option<SamplingRate>, String> {
+    let Some(ParentBasedSampling {
+        mode,
+        sampling_rate,
+    }) = written
+    else {
+        return Ok(None);
+    };
+    let field = "parentBasedSampling.samplingRate";
+    match (mode, sampling_rate) {
+        (Some(ParentMode::Enabled), None) => Ok(Some(SamplingRate::ALL)),
+        (Some(ParentMode::Enabled), Some(rate)) => {
+            fraction(field, rate.numerator, rate.denominator).map(Some)
+        }
+        (_, None) => Ok(None),
+        (_, Some(_)) => Err(format!("spec.tracing.{field} belongs to mode Enabled")),
+    }
+}
+
+/// A name as the schema has them: it cannot have a command of Envoy's format.
+fn name(field: &str, written: Option<String>) -> Result<Option<Arc<str>>, String> {
+    let Some(written) = written else {
+        return Ok(None);
+    };
+    let is_name = (1..=256).contains(&written.len())
+        && written.bytes().all(|byte| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'/' | b'-' | b' ')
+        });
+    if is_name {
+        Ok(Some(written.into()))
+    } else {
+        Err(format!(
+            "spec.tracing.{field}: expected 1 to 256 letters, digits and _ . : / -, found {written:?}"
+        ))
+    }
+}
+
+/// The attributes, and the keys of those that have no value here.
+fn attributes_of(written: Vec<Attribute>) -> Result<(Vec<SpanAttribute>, Vec<String>), String> {
+    if written.len() > MOST_ATTRIBUTES {
+        return Err(format!(
+            "spec.tracing.attributes: {} items, at most {MOST_ATTRIBUTES} are allowed",
+            written.len()
+        ));
+    }
+    let mut names = BTreeSet::new();
+    let mut attributes = Vec::new();
+    let mut unknown = Vec::new();
+    for (index, attribute) in written.into_iter().enumerate() {
+        let field = format!("attributes[{index}]");
+        let attribute_name = name(&format!("{field}.name"), Some(attribute.name.clone()))?;
+        let Some(attribute_name) = attribute_name.filter(|name| names.insert(name.clone())) else {
+            return Err(format!(
+                "spec.tracing.{field}: {} is there twice: remove one",
+                attribute.name
+            ));
+        };
+        match value(&field, attribute)? {
+            Ok(value) => attributes.push(SpanAttribute {
+                name: attribute_name,
+                value,
+            }),
+            Err(key) => unknown.push(key),
+        }
+    }
+    Ok((attributes, unknown))
+}
+
+/// The value of an attribute, or its key if it has none here.
+fn value(field: &str, written: Attribute) -> Result<Result<AttributeValue, String>, String> {
+    let Attribute {
+        attribute_key,
+        header_name,
+        literal_value,
+        name: _,
+        source_type,
+    } = written;
+    match (source_type, header_name, literal_value, attribute_key) {
+        (SourceType::Header, Some(header), None, None) => header_value(field, &header).map(Ok),
+        (SourceType::Literal, None, Some(text), None) if text.len() <= 1024 => {
+            Ok(Ok(AttributeValue::Literal(text.into())))
+        }
+        (SourceType::Attribute, None, None, Some(key)) => {
+            let known = KnownAttribute::ALL
+                .iter()
+                .find(|known| known.key() == key)
+                .map(|known| AttributeValue::Known(*known));
+            Ok(known.ok_or(key))
+        }
+        (source_type, ..) => Err(format!(
+            "spec.tracing.{field}: sourceType {source_type:?} needs its own field, and no other"
+        )),
+    }
+}
+
+fn header_value(field: &str, header: &str) -> Result<AttributeValue, String> {
+    let header = header.to_ascii_lowercase();
+    let is_name = (1..=256).contains(&header.len())
+        && header
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    if !is_name {
+        return Err(format!(
+            "spec.tracing.{field}.headerName: {header:?} is no header name"
+        ));
+    }
+    if SECRET.contains(&header.as_str()) {
+        return Err(format!(
+            "spec.tracing.{field}.headerName: header {header} has credentials, which no span may have: leave it out"
+        ));
+    }
+    Ok(AttributeValue::Header(header.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::inputs::Object;
+
+    fn policy(tracing: Value) -> TelemetryPolicy {
+        let value = json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XTelemetryPolicy",
+            "metadata": {"name": "p", "namespace": "a"}, "spec": {"tracing": tracing, "targetRefs": [
+                {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"},
+                {"group": "", "kind": "Service", "name": "web"}]}});
+        let Ok(Object::TelemetryPolicy(policy)) = Object::parse(value) else {
+            panic!("a policy")
+        };
+        policy
+    }
+
+    fn enabled(more: Value) -> Result<TracingParameters, String> {
+        let mut tracing =
+            json!({"mode": "Enabled", "provider": {"backendRef": {"name": "c", "port": 4317}}});
+        for (field, value) in more.as_object().expect("an object") {
+            tracing[field] = value.clone();
+        }
+        match policy(tracing).tracing? {
+            TracingRules::On(parameters) => Ok(*parameters),
+            TracingRules::Off => panic!("it is on"),
+        }
+    }
+
+    #[test]
+    fn gateways_are_targets_and_others_are_told() {
+        let read = policy(json!({"mode": "Disabled"}));
+        assert_eq!(read.gateways, [ObjectName::new("a", "edge")].into());
+        assert_eq!(read.others, ["Service web of group \"\""]);
+        assert_eq!(read.tracing, Ok(TracingRules::Off), "it is off");
+        let default = policy(json!({})).tracing;
+        assert_eq!(default, Ok(TracingRules::Off), "and so by default");
+    }
+
+    #[test]
+    fn what_clients_say_about_sampling_counts_only_if_asked_for() {
+        for (written, expected) in [
+            (json!({}), None),
+            (json!({"parentBasedSampling": {"mode": "Disabled"}}), None),
+            (
+                json!({"parentBasedSampling": {"mode": "ImplementationDefault"}}),
+                None,
+            ),
+            (
+                json!({"parentBasedSampling": {"mode": "Enabled", "samplingRate": {"numerator": 5}}}),
+                SamplingRate::new(5, 100),
+            ),
+            (
+                json!({"parentBasedSampling": {"mode": "Enabled"}}),
+                Some(SamplingRate::ALL),
+            ),
+        ] {
+            let found = enabled(written.clone()).expect("it is valid").parents;
+            assert_eq!(found, expected, "{written}");
+        }
+    }
+
+    #[test]
+    fn attributes_have_one_source_each() {
+        let read = enabled(json!({"attributes": [
+            {"name": "team", "sourceType": "Literal", "literalValue": "%REQ(cookie)%"},
+            {"name": "user", "sourceType": "Header", "headerName": "X-User"},
+            {"name": "m", "sourceType": "Attribute", "attributeKey": "http.request.method"},
+            {"name": "x", "sourceType": "Attribute", "attributeKey": "db.name"}]}));
+        let read = read.expect("it is valid");
+        let values: Vec<AttributeValue> = read
+            .attributes
+            .into_iter()
+            .map(|attribute| attribute.value)
+            .collect();
+        assert_eq!(
+            values,
+            [
+                AttributeValue::Literal("%REQ(cookie)%".into()),
+                AttributeValue::Header("x-user".into()),
+                AttributeValue::Known(KnownAttribute::HttpRequestMethod),
+            ]
+        );
+        assert_eq!(read.unknown, ["db.name"], "it is left out, and told");
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_names_its_field() {
+        let many: Vec<Value> = (0..33)
+            .map(|n| json!({"name": format!("n{n}"), "sourceType": "Literal", "literalValue": "v"}))
+            .collect();
+        for (written, expected) in [
+            (
+                json!({"samplingRate": {"numerator": 3, "denominator": 2}}),
+                "samplingRate: expected a fraction from 0 to 1, found 3/2",
+            ),
+            (
+                json!({"attributes": [{"name": "a", "sourceType": "Header", "headerName": "Cookie"}]}),
+                "attributes[0].headerName: header cookie has credentials",
+            ),
+            (
+                json!({"attributes": [{"name": "a", "sourceType": "Header", "literalValue": "v"}]}),
+                "attributes[0]: sourceType Header needs its own field",
+            ),
+            (
+                json!({"attributes": [{"name": "a%", "sourceType": "Literal", "literalValue": "v"}]}),
+                "attributes[0].name: expected",
+            ),
+            (json!({"attributes": many}), "33 items, at most 32"),
+            (json!({"spanName": "%REQ(cookie)%"}), "spanName: expected"),
+            (
+                json!({"provider": {"backendRef": {"name": "c", "port": 1}, "headers": [{"name": "a", "value": "b"}]}}),
+                "provider.headers: not supported",
+            ),
+        ] {
+            let error = enabled(written.clone()).expect_err("it is not valid");
+            assert!(error.contains(expected), "{written}: {error}");
+        }
+        let none = policy(json!({"mode": "Enabled"})).tracing;
+        let error = none.expect_err("there is no collector");
+        assert!(error.contains("provider is required"), "{error}");
+    }
+}

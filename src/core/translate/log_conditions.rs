@@ -1,0 +1,37 @@
+//! Conditions of Gateways and classes about their access logs.
+
+use super::gateway_exposure::Fleet;
+use super::log_collectors::Collectors;
+use super::parent::Parent;
+use super::report::Report;
+use super::{fleet, frontend_logs};
+use crate::inputs::GatewayClass;
+use crate::model::Condition;
+
+impl<'a> Report<'a> {
+    /// The condition of a class whose access log loses lines.
+    pub(super) fn log_of_class(self, class: &GatewayClass) -> Option<Condition> {
+        let parameters = fleet::class_parameters(class, self.store).ok()??;
+        let log = frontend_logs::of_class(class, &parameters, self.settings)?;
+        self.collectors().condition(log.as_deref())
+    }
+
+    /// The condition of a Gateway whose access log loses lines. The log of the shared fleet is an
+    /// affair of its class.
+    pub(super) fn log_of_gateway(self, parent: &Parent) -> Option<Condition> {
+        let exposure = &parent.placement.exposure;
+        if exposure.fleet == Fleet::Shared {
+            return None;
+        }
+        self.collectors().condition(exposure.access_log.as_deref())
+    }
+
+    /// The states that show whether collectors are reached.
+    pub(super) fn collectors(self) -> Collectors<'a> {
+        Collectors {
+            store: self.store,
+            policies: self.policies,
+            service_endpoints: self.service_endpoints,
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Traces: which requests have a span, and what is in it.
+//!
+//! A span belongs to the trace of the client, if the request is part of one, and the backend gets
+//! the span as its parent. The sampler decides by the request's identifier, which Envoy makes for
+//! every request, and never by the identifier of the trace, which clients choose. Without a sampler
+//! Envoy would sample whatever a client says that it samples.
+
+use envoy_types::pb::cel::expr::Expr;
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::config::trace::v3::{OpenTelemetryConfig, tracing as provider};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing as PbTracing;
+use envoy_types::pb::envoy::extensions::tracers::opentelemetry::samplers::v3::{
+    AlwaysOnSamplerConfig, CelSamplerConfig,
+};
+use envoy_types::pb::envoy::r#type::tracing as tagged;
+use envoy_types::pb::envoy::r#type::v3::Percent;
+use provider::{Http, http::ConfigType};
+use tagged::v3::{
+    CustomTag,
+    custom_tag::{Header, Literal, Type},
+};
+
+use super::cel::{call, expression, field, method, text, truth};
+use super::otlp;
+use super::proto::{any, boolean, extension, uint};
+use gatewright_core::model::{
+    AttributeValue, FrontendId, KnownAttribute, SamplingRate, SpanAttribute, Tracing,
+};
+
+/// The most spans of a worker that wait for the collector; Envoy drops others.
+const WAITING: u32 = 1024;
+
+/// The header of a request that is part of a trace (W3C Trace Context, 3.2).
+const PARENT: &str = "traceparent";
+/// The end of that header if the client samples the trace. Envoy compiles no longer expression.
+const SAMPLED_PARENT: &str = "[13579bdf]$";
+
+/// Envoy has the whole URL in this attribute, with the query string, which may have secrets.
+const URL: &str = "http.url";
+/// The same without the query string.
+const URL_WITHOUT_QUERY: &str = "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ:PATH):256%";
+
+/// The name of a span: the method, and the name of the route.
+const SPAN_NAME: &str = "%REQ(:METHOD):16% %ROUTE_NAME%";
+
+/// The tracing of a connection manager.
+pub(super) fn tracing(frontend: &FrontendId, tracing: &Tracing) -> PbTracing {
+    let Tracing {
+        collector,
+        sampling,
+        parents,
+        service_name,
+        span_name,
+        attributes,
+    } = tracing;
+    let config = OpenTelemetryConfig {
+        grpc_service: Some(otlp::service(collector)),
+        service_name: service_name
+            .as_deref()
+            .unwrap_or(otlp::SERVICE_NAME)
+            .to_owned(),
+        sampler: Some(sampler(*sampling, *parents)),
+        max_cache_size: uint(WAITING),
+        ..Default::default()
+    };
+    PbTracing {
+        // The sampler decides. These are for what it is not asked about: nobody forces a trace.
+        client_sampling: percent(0.0),
+        random_sampling: percent(100.0),
+        overall_sampling: percent(100.0),
+        custom_tags: tags(frontend, attributes),
+        provider: Some(Http {
+            name: "envoy.tracers.opentelemetry".to_owned(),
+            config_type: Some(ConfigType::TypedConfig(any(&config))),
+        }),
+        // One span for each request, which is the parent of what the backend does. The sampler
+        // could not decide about a second one, which has no headers.
+        spawn_upstream_span: boolean(false),
+        operation: span_name.as_deref().unwrap_or(SPAN_NAME).to_owned(),
+        ..Default::default()
+    }
+}
+
+fn percent(value: f64) -> Option<Percent> {
+    Some(Percent { value })
+}
+
+fn sampler(sampling: SamplingRate, parents: Option<SamplingRate>) -> TypedExtensionConfig {
+    if sampling == SamplingRate::ALL && parents.is_none() {
+        return extension(
+            "envoy.tracers.opentelemetry.samplers.always_on",
+            &AlwaysOnSamplerConfig {},
+        );
+    }
+    let decision = match parents {
+        None => sampled(sampling),
+        Some(rate) => {
+            let of_client = call("_&&_", [is_sampled_by_client(), sampled(rate)]);
+            let has_parent = call("@in", [text(PARENT), field("request", "headers")]);
+            call("_?_:_", [has_parent, of_client, sampled(sampling)])
+        }
+    };
+    extension(
+        "envoy.tracers.opentelemetry.samplers.cel",
+        &CelSamplerConfig {
+            expression: Some(expression(decision)),
+        },
+    )
+}
+
+fn is_sampled_by_client() -> Expr {
+    let parent = call("_[_]", [field("request", "headers"), text(PARENT)]);
+    method(parent, "matches", text(SAMPLED_PARENT))
+}
+
+/// Whether a request is among a part of all. The first 32 bits of its identifier, a random UUID in
+/// lower case, are a number that no client knows before.
+fn sampled(rate: SamplingRate) -> Expr {
+    match u32::try_from(rate.of_numbers()) {
+        Ok(0) => truth(false),
+        Ok(below) => call(
+            "_<_",
+            [field("request", "id"), text(&format!("{below:08x}"))],
+        ),
+        Err(_) => truth(true),
+    }
+}
+
+fn tags(frontend: &FrontendId, attributes: &[SpanAttribute]) -> Vec<CustomTag> {
+    let own = [
+        (URL, Type::Value(URL_WITHOUT_QUERY.to_owned())),
+        ("gateway", literal(&frontend.gateway.to_string())),
+        ("route", Type::Value("%ROUTE_NAME%".to_owned())),
+    ];
+    let own = own
+        .into_iter()
+        .filter(|(name, _)| attributes.iter().all(|other| *other.name != **name));
+    let asked = attributes
+        .iter()
+        .map(|attribute| (&*attribute.name, tag(&attribute.value)));
+    own.chain(asked)
+        .map(|(name, value)| CustomTag {
+            tag: name.to_owned(),
+            r#type: Some(value),
+        })
+        .collect()
+}
+
+fn tag(value: &AttributeValue) -> Type {
+    match value {
+        AttributeValue::Literal(text) => literal(text),
+        AttributeValue::Header(name) => Type::RequestHeader(Header {
+            name: name.to_string(),
+            default_value: String::new(),
+        }),
+        AttributeValue::Known(known) => Type::Value(command(*known).to_owned()),
+    }
+}
+
+fn literal(text: &str) -> Type {
+    Type::Literal(Literal {
+        value: text.to_owned(),
+    })
+}
+
+/// The command of Envoy's format for an attribute.
+fn command(known: KnownAttribute) -> &'static str {
+    match known {
+        KnownAttribute::ClientAddress => "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
+        KnownAttribute::HttpRequestBodySize => "%BYTES_RECEIVED%",
+        KnownAttribute::HttpRequestMethod => "%REQ(:METHOD):16%",
+        KnownAttribute::HttpResponseBodySize => "%BYTES_SENT%",
+        KnownAttribute::HttpResponseStatusCode => "%RESPONSE_CODE%",
+        KnownAttribute::NetworkPeerAddress => "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%",
+        KnownAttribute::NetworkProtocolVersion => "%PROTOCOL%",
+        KnownAttribute::ServerAddress => "%REQ(:AUTHORITY):256%",
+        KnownAttribute::UrlPath => "%PATH(NQ:PATH):256%",
+        KnownAttribute::UrlScheme => "%REQ(:SCHEME)%",
+        KnownAttribute::UserAgentOriginal => "%REQ(USER-AGENT):256%",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::testdata::{backend, frontend};
+    use gatewright_core::model::AppProtocol;
+
+    fn made(sampling: SamplingRate, parents: Option<SamplingRate>) -> PbTracing {
+        let attribute = SpanAttribute {
+            name: "gateway".into(),
+            value: AttributeValue::Literal("mine".into()),
+        };
+        let model = Tracing {
+            collector: backend("collector", AppProtocol::Otlp),
+            sampling,
+            parents,
+            service_name: None,
+            span_name: None,
+            attributes: vec![attribute],
+        };
+        tracing(&frontend(80), &model)
+    }
+
+    /// The tree of the sampler; `None` if it takes everything.
+    fn decision(tracing: PbTracing) -> Option<Expr> {
+        let Some(ConfigType::TypedConfig(config)) =
+            tracing.provider.and_then(|provider| provider.config_type)
+        else {
+            panic!("a provider")
+        };
+        let config = OpenTelemetryConfig::decode(config.value.as_slice()).expect("its message");
+        let sampler = config.sampler.expect("a sampler, always");
+        if sampler.name.ends_with("always_on") {
+            return None;
+        }
+        let config = sampler.typed_config.expect("a configuration");
+        let config = CelSamplerConfig::decode(config.value.as_slice()).expect("its message");
+        config.expression?.cel_expr_parsed?.expr
+    }
+
+    fn part(numerator: u32) -> SamplingRate {
+        SamplingRate::new(numerator, 100).expect("a part")
+    }
+
+    fn numbered(root: Expr) -> Option<Expr> {
+        expression(root).cel_expr_parsed?.expr
+    }
+
+    #[test]
+    fn a_sampler_decides_by_what_no_client_chooses() {
+        assert_eq!(decision(made(SamplingRate::ALL, None)), None);
+        assert_eq!(
+            decision(made(part(0), None)),
+            numbered(truth(false)),
+            "nothing"
+        );
+        let quarter = call("_<_", [field("request", "id"), text("40000000")]);
+        assert_eq!(decision(made(part(25), None)), numbered(quarter));
+        assert!(
+            decision(made(SamplingRate::ALL, Some(part(50)))).is_some(),
+            "what the client does not sample has no span"
+        );
+    }
+
+    #[test]
+    fn an_attribute_of_the_user_takes_the_place_of_ours() {
+        let made = made(SamplingRate::ALL, None);
+        let names: Vec<&str> = made
+            .custom_tags
+            .iter()
+            .map(|tag| tag.tag.as_str())
+            .collect();
+        assert_eq!(names, [URL, "route", "gateway"]);
+        assert_eq!(made.custom_tags[2].r#type, Some(literal("mine")));
+    }
+}
