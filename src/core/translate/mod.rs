@@ -28,6 +28,7 @@ mod challenge;
 mod challenge_answer;
 mod charge;
 mod claims;
+mod class_status;
 mod client_addresses;
 mod client_certificate;
 mod client_validation;

@@ -28,15 +28,13 @@ use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};
 use super::settings::Settings;
 use super::status::{
-    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus,
-    StatusBody,
+    GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
 };
 use super::statuses::Statuses;
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
 use super::{
-    bind, certificate_condition, client_addresses, default_gateways, exposure, features, fleet,
-    named_service, plain_http,
+    bind, certificate_condition, default_gateways, exposure, fleet, named_service, plain_http,
 };
 use crate::channel::Channel;
 use crate::inputs::{Address, Kind, ObjectKey, SetKey};
@@ -75,34 +73,6 @@ impl Report<'_> {
             Kind::XTelemetryPolicy => self.telemetry_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
-    }
-
-    fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
-        let class = self
-            .store
-            .class(&key.name.name)
-            .filter(|c| c.controller == self.settings.controller)?;
-        let fleet = fleet::of_class(class, self.store, self.settings);
-        let channel = self.settings.channel;
-        let bundles = self.store.has_trust_bundles();
-        let supported =
-            |fleet: &Fleet| features::supported(*fleet, channel, bundles, self.store.definitions());
-        let features = fleet.as_ref().map(supported);
-        let features = features.unwrap_or_default();
-        let mut accepted = condition(ConditionType::Accepted, fleet.map(|_| ()), Reason::Accepted);
-        if let Some(text) = client_addresses::overruled(class, self.store, self.settings) {
-            accepted.message = text;
-        }
-        let conditions = std::iter::once(accepted)
-            .chain(self.log_of_class(class))
-            .collect();
-        Some(ObjectStatus {
-            generation: class.meta.generation,
-            body: StatusBody::Class(ClassStatus {
-                conditions,
-                features,
-            }),
-        })
     }
 
     fn gateway_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
