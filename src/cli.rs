@@ -6,6 +6,7 @@ mod config;
 mod configured;
 mod controller;
 mod drain;
+mod envoy;
 mod envoy_identity;
 mod envoy_process;
 mod envoys;
@@ -31,6 +32,7 @@ pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
 pub use drain::Drain;
+pub use envoy::{Envoy, EnvoyVerb};
 pub use envoy_identity::EnvoyIdentity;
 pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use envoys::{Envoys, EnvoysVerb};
@@ -96,6 +98,8 @@ pub enum Command {
     Claims(Claims),
     /// Print the connected Envoys, or revoke the access of one
     Envoys(Envoys),
+    /// Print statistics, clusters or configuration of an Envoy, or take it out of service
+    Envoy(Envoy),
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),

@@ -38,8 +38,8 @@ use gatewright_core::channel::Channel;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap,
-    keys_files,
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, Statistics, UdpSessions,
+    bootstrap, keys_files,
 };
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
@@ -76,8 +76,8 @@ pub struct FleetEnvoy<'a> {
     pub admin: Admin,
     /// The address of its readiness listener.
     pub ready: Option<SocketAddr>,
-    /// The address of its listener for statistics.
-    pub stats: Option<SocketAddr>,
+    /// Its listener for statistics.
+    pub stats: Option<Statistics>,
     /// The memory limit in bytes.
     pub memory_limit: u64,
 }
@@ -242,6 +242,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             denied: configuration.backends.denied_networks(),
         },
         system_roots: configuration.backends.system_roots(),
+        named_hosts: configuration.envoys.traffic_metrics.need_owners(),
         namespaces: namespaces.clone(),
         ..Settings::new(
             configuration.gateway_api.controller_name.as_str(),
@@ -251,11 +252,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let tenancy = tenancy_settings(&options, &configuration);
     let http_port = tenancy.ports.http;
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
-        .within(
-            configuration
-                .connections
-                .edge(udp_sessions, &configuration.limits),
-        );
+        .within(configuration.edge(udp_sessions));
     let live = live.admitting(accounts.access.clone());
     let live = match &options.keeping.last_good {
         None => live,

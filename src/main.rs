@@ -21,7 +21,7 @@ use gatewright::run;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
-use gatewright::{controller, drain, envoy_identity};
+use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
@@ -94,6 +94,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
+        Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
@@ -103,12 +104,18 @@ fn perform(command: Command) -> Result<bool> {
             file: Some(file),
             ready,
             stats,
+            stats_credentials,
+            stats_services,
             memory_limit,
             ..
         }) => {
             let (host, port) = xds.rsplit_once(':').context("--xds: expected HOST:PORT")?;
             let port = port.parse().context("--xds: the port")?;
             let host = host.trim_start_matches('[').trim_end_matches(']');
+            let stats = stats
+                .map(|at| statistics::port(at, stats_credentials.as_deref(), stats_services))
+                .transpose()
+                .context("--stats-credentials")?;
             let envoy = controller::FleetEnvoy {
                 node: &node,
                 xds: (host, port),

@@ -25,7 +25,9 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli;
-use crate::configuration::{Backends, CONTROLLER, Configuration, HostnameClaims, Tenancy};
+use crate::configuration::{
+    Backends, CONTROLLER, Configuration, HostnameClaims, StatisticsPort, Tenancy,
+};
 use crate::connection_pressure;
 use crate::history_file;
 use crate::manifest::{Outcome, Safety, Watcher};
@@ -44,9 +46,12 @@ use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, EndpointPolicy, EnvoyLogs, Fact, Settings, Unlisted};
+use gatewright_core::translate::{
+    Change, EndpointPolicy, EnvoyLogs, Fact, OwnSocket, Settings, Unlisted,
+};
 use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, UdpSessions, bootstrap, is_bind_error,
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, Statistics, UdpSessions, bootstrap,
+    is_bind_error,
 };
 use queue::until;
 use responders::Responders;
@@ -75,15 +80,16 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
 /// has the limits of this process; nobody tells it how near its connections are to them.
 pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
     let ConnectionLimit { most, .. } = connection_pressure::usual_limit(dir);
-    envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin)
+    envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin, None)
 }
 
-/// The same with a limit of connections.
+/// The same with a limit of connections, and a port for statistics.
 fn envoy_bootstrap_within(
     connections: ConnectionLimit,
     node: &str,
     dir: &Path,
     admin: Option<PathBuf>,
+    stats: Option<Statistics>,
 ) -> serde_json::Value {
     bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
@@ -91,7 +97,7 @@ fn envoy_bootstrap_within(
         ads: AdsServer::Pipe(dir.join("xds.sock")),
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
         ready: None,
-        stats: None,
+        stats,
         max_heap_bytes: 4 << 30,
         connections,
     })
@@ -121,6 +127,17 @@ fn envoy_logs(options: &cli::Standalone, dir: &Path) -> EnvoyLogs {
     let path = access_log(dir);
     let path = std::path::absolute(&path).unwrap_or(path);
     EnvoyLogs::File(path.to_string_lossy().into())
+}
+
+/// Returns the sockets that no backend may be.
+fn own_sockets(responders: &Responders, statistics: Option<&Statistics>) -> Result<Vec<OwnSocket>> {
+    let statistics = statistics.map(|statistics| OwnSocket {
+        address: statistics.address,
+        service: None,
+    });
+    let mut sockets = responders.sockets()?;
+    sockets.extend(statistics);
+    Ok(sockets)
 }
 
 /// Returns the settings of tenancy of this program.
@@ -182,7 +199,14 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         .map_err(Error::msg)
         .context("connections.udpSessions")?;
     ConnectionLimit::check_least(files, udp_sessions).map_err(Error::msg)?;
-    let edge = configuration.connections.edge(udp_sessions, &limits);
+    let edge = configuration.edge(udp_sessions);
+    let statistics = configuration
+        .envoys
+        .statistics
+        .as_ref()
+        .map(StatisticsPort::read)
+        .transpose()
+        .context("envoys.statistics")?;
     let issuers = configuration.issuer_policy(Unlisted::Everybody);
     let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let manager = Arc::new(manager(&configuration, dir.path(), places).await?);
@@ -200,7 +224,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             .backends
             .system_roots()
             .filter(|file| Path::new(&**file).is_file()),
-        own_sockets: responders.sockets()?,
+        own_sockets: own_sockets(&responders, statistics.as_ref())?,
+        named_hosts: configuration.envoys.traffic_metrics.need_owners(),
         envoy_logs: envoy_logs(&options, dir.path()),
         ..Settings::new(CONTROLLER, options.addresses.clone())
     };
@@ -364,6 +389,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                         "standalone",
                         &private,
                         admin,
+                        statistics,
                     )
                     .to_string(),
                     connections,

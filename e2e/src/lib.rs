@@ -36,6 +36,7 @@ pub mod pebble;
 pub mod port;
 pub mod probe;
 mod process;
+pub mod prometheus;
 pub mod registry;
 pub mod resources;
 pub mod rig;

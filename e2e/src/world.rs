@@ -12,7 +12,10 @@ use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::Limits;
 use gatewright_core::translate::{Change, Delta, Engine, Settings};
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap};
+use gatewright_envoy::{
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, Edge, ShownStatistics, Statistics,
+    TrafficMetrics, bootstrap,
+};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -31,6 +34,7 @@ pub struct World {
     /// The Envoy that serves them.
     pub envoy: Envoy,
     engine: Mutex<Engine>,
+    edge: Edge,
     view: View,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<()>,
@@ -43,7 +47,7 @@ impl World {
     /// # Errors
     /// When Envoy does not start or refuses a resource.
     pub async fn start(changes: Vec<Change>) -> Result<Self> {
-        Self::start_at(changes, None).await
+        Self::start_within(changes, Edge::DEFAULT, None).await
     }
 
     /// The same with a port for Envoy's statistics.
@@ -52,10 +56,36 @@ impl World {
     /// As [`World::start`].
     pub async fn start_with_statistics(changes: Vec<Change>) -> Result<(Self, SocketAddr)> {
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
-        Ok((Self::start_at(changes, Some(at)).await?, at))
+        let statistics = Statistics {
+            address: at,
+            shown: ShownStatistics::Process,
+        };
+        let world = Self::start_within(changes, Edge::DEFAULT, Some(statistics)).await?;
+        Ok((world, at))
     }
 
-    async fn start_at(changes: Vec<Change>, stats: Option<SocketAddr>) -> Result<Self> {
+    /// The same with numbers of requests by namespace, if they are counted, and the port where they
+    /// are read.
+    ///
+    /// # Errors
+    /// As [`World::start`].
+    pub async fn start_counting(
+        changes: Vec<Change>,
+        traffic: TrafficMetrics,
+        statistics: Option<Statistics>,
+    ) -> Result<Self> {
+        let edge = Edge {
+            traffic,
+            ..Edge::DEFAULT
+        };
+        Self::start_within(changes, edge, statistics).await
+    }
+
+    async fn start_within(
+        changes: Vec<Change>,
+        edge: Edge,
+        stats: Option<Statistics>,
+    ) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
@@ -63,11 +93,12 @@ impl World {
         let settings = Settings {
             limits: Limits::NONE,
             channel: Channel::Experimental,
+            named_hosts: edge.traffic == TrafficMetrics::Namespaces,
             ..Settings::new(CONTROLLER, vec![IpAddr::V4(Ipv4Addr::LOCALHOST)])
         };
         let mut engine = Engine::new(settings);
         let delta = engine.apply(changes, SystemTime::now());
-        let generation = cache.publish(&view, publish::update(&delta));
+        let generation = cache.publish(&view, publish::update_within(&delta, &edge));
         let (stop, stopped) = oneshot::channel::<()>();
         let listener = xds::bind_unix(&socket, 0o600)?;
         let user = std::fs::metadata(&socket)?.uid();
@@ -95,6 +126,7 @@ impl World {
             cache,
             envoy,
             engine,
+            edge,
             view,
             stop: Some(stop),
             server,
@@ -112,7 +144,8 @@ impl World {
             .lock()
             .expect("no test panics while it applies")
             .apply(changes, SystemTime::now());
-        let generation = self.cache.publish(&self.view, publish::update(&delta));
+        let update = publish::update_within(&delta, &self.edge);
+        let generation = self.cache.publish(&self.view, update);
         (delta, generation)
     }
 

@@ -38,6 +38,15 @@ pub struct Bootstrap {
     /// cannot use its port [default: none]
     #[arg(long, value_name = "ADDRESS", requires = "xds")]
     pub stats: Option<SocketAddr>,
+    /// Directory with username and password, as in a Secret of type kubernetes.io/basic-auth, of
+    /// the only reader of statistics, who gets those of ports and namespaces as well
+    /// (docs/traffic-metrics.md)
+    #[arg(long, value_name = "DIR", requires = "stats")]
+    pub stats_credentials: Option<PathBuf>,
+    /// Give that reader the statistics of each Service port as well: some 30 series for each that
+    /// gets requests
+    #[arg(long, requires = "stats_credentials")]
+    pub stats_services: bool,
     /// Memory limit of Envoy's container, in bytes. The heap limit is 90% of it; just below that
     /// limit Envoy refuses new connections and requests
     #[arg(long, value_name = "BYTES", requires = "xds", default_value_t = 4 << 30, value_parser = clap::value_parser!(u64).range(1 << 26..))]

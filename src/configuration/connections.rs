@@ -61,6 +61,7 @@ impl Connections {
             udp_port_sessions: sessions.of_port(limits.udp_ports),
             max_connection_seconds: self.max_age_seconds,
             backend_connections: self.to_service,
+            ..envoy::Edge::DEFAULT
         }
     }
 }

@@ -12,6 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xds::{Certificates, View, Views};
 
+use super::{StatisticsPort, TrafficMetrics};
+
 /// The Envoys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -50,6 +52,13 @@ pub struct Envoys {
     /// demand and replaces those that were fetched longest ago
     #[garde(range(min = 100, max = 1_000_000))]
     pub host_certificates: usize,
+    /// What Envoys count for each namespace, beside their own statistics. A changed value closes
+    /// connections at the next start, after their next response
+    pub traffic_metrics: TrafficMetrics,
+    /// In standalone: the port of Envoy's statistics for Prometheus, at /stats/prometheus. In a
+    /// cluster the bootstrap of each Envoy has it
+    #[garde(dive)]
+    pub statistics: Option<StatisticsPort>,
 }
 
 /// Maximum numbers of xDS streams at a replica.
@@ -105,6 +114,8 @@ impl Default for Envoys {
             ca_overlap_seconds: 3600,
             streams: Streams::default(),
             host_certificates: 5000,
+            traffic_metrics: TrafficMetrics::Off,
+            statistics: None,
         }
     }
 }

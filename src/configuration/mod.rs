@@ -12,6 +12,7 @@ mod issuance;
 mod load;
 mod override_path;
 mod tenancy;
+mod traffic_metrics;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use gatewright_core::channel::Channel;
 use gatewright_core::limits::Limits;
 use gatewright_core::namespaces::Namespaces;
 use gatewright_core::translate::{SYSTEM_ROOTS, Unlisted};
+use gatewright_envoy::{Edge, UdpSessions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +35,7 @@ pub use self::load::{ConfigurationError, load};
 pub use self::tenancy::{
     CertificateSource, HostnameClaims, ReservedHostname, Tenancy, TenantDirectories, Unlabelled,
 };
+pub use self::traffic_metrics::{StatisticsPort, TrafficMetrics};
 
 /// The controller name of GatewayClasses that are ours.
 pub const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -196,6 +199,14 @@ impl Default for Lease {
 }
 
 impl Configuration {
+    /// What Envoys have in all listeners and clusters.
+    pub fn edge(&self, sessions: UdpSessions) -> Edge {
+        Edge {
+            traffic: self.envoys.traffic_metrics.into(),
+            ..self.connections.edge(sessions, &self.limits)
+        }
+    }
+
     /// The namespaces that a controller watches, with its own.
     pub fn watched(&self, own: &str) -> Namespaces {
         Namespaces::listed(&self.namespaces, own)

@@ -12,10 +12,15 @@ use gatewright_envoy::{Edge, ResourceName};
 
 /// Encodes the changes, for Envoys with a single view.
 pub fn update(delta: &Delta) -> Update {
+    update_within(delta, &Edge::DEFAULT)
+}
+
+/// The same with what an operator sets.
+pub fn update_within(delta: &Delta, edge: &Edge) -> Update {
     let mut update = Update::default();
     for (key, resource) in &delta.resources {
         match resource {
-            Some(resource) => update.upserts.push(encode(resource)),
+            Some(resource) => update.upserts.push(encode_within(resource, edge)),
             None => update.removals.push(name(key)),
         }
     }
@@ -227,15 +232,17 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
                 gatewright_envoy::client_roots(&roots)
             })
         }
-        Resource::Scope(scope) => {
-            Encoded::new(scope.resource_name(), &gatewright_envoy::scope(scope))
-        }
+        Resource::Scope(scope) => Encoded::new(
+            scope.resource_name(),
+            &gatewright_envoy::scope_within(scope, edge),
+        ),
         Resource::WideHosts(wide) => {
             Encoded::new(wide.resource_name(), &gatewright_envoy::wide_hosts(wide))
         }
-        Resource::Table(table) => {
-            Encoded::new(table.resource_name(), &gatewright_envoy::table(table))
-        }
+        Resource::Table(table) => Encoded::new(
+            table.resource_name(),
+            &gatewright_envoy::table_within(table, edge),
+        ),
         Resource::Frontend(frontend) => Encoded::new(
             frontend.resource_name(),
             &gatewright_envoy::listener_within(frontend, edge),

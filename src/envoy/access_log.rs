@@ -211,7 +211,7 @@ fn errors() -> Vec<AccessLogFilter> {
 }
 
 /// Responses of this status and more.
-fn status_from(status: u32) -> AccessLogFilter {
+pub(super) fn status_from(status: u32) -> AccessLogFilter {
     made(FilterSpecifier::StatusCodeFilter(StatusCodeFilter {
         comparison: Some(ComparisonFilter {
             op: comparison_filter::Op::Ge.into(),

@@ -7,18 +7,22 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use super::limits;
+use super::statistics::{ShownStatistics, StatisticsReader};
 
+const BASIC_AUTH: &str = "envoy.filters.http.basic_auth";
 const RATE_LIMIT: &str = "envoy.filters.http.local_ratelimit";
 
-/// What one listener answers, and how much of it. Any client that can reach the address may
-/// connect.
+/// What one listener answers, to whom, and how much of it. Any client that can reach the address
+/// may connect.
 pub(super) struct AdminListener {
     /// The name of the listener and of its cluster.
     name: &'static str,
     /// The path of the request; with another one, or with a query, the answer is 404.
     path: &'static str,
     /// The path that the admin interface is asked for.
-    asked: &'static str,
+    asked: String,
+    /// Who is answered; `None` if it is everybody.
+    reader: Option<StatisticsReader>,
     /// The most concurrent connections.
     connections: u32,
     /// The requests of a connection.
@@ -32,30 +36,34 @@ pub(super) struct AdminListener {
 
 /// Readiness: 200, and 503 while Envoy drains. A connection has one request, and a second to send
 /// it, so that occupying all of them takes as many new connections every second.
-pub(super) const READINESS: AdminListener = AdminListener {
-    name: "gatewright-ready",
-    path: "/ready",
-    asked: "/ready",
-    connections: 1024,
-    requests: 1,
-    timeout: "1s",
-    idle: "1s",
-    interval: None,
-};
+pub(super) fn readiness() -> AdminListener {
+    AdminListener {
+        name: "gatewright-ready",
+        path: "/ready",
+        asked: "/ready".to_owned(),
+        reader: None,
+        connections: 1024,
+        requests: 1,
+        timeout: "1s",
+        idle: "1s",
+        interval: None,
+    }
+}
 
-/// Statistics of Envoy as a whole: memory, overload, and its configuration. Those of clusters and
-/// listeners name what tenants have, and grow with it. The main thread answers, so the requests are
-/// few.
-pub(super) const STATISTICS: AdminListener = AdminListener {
-    name: "gatewright-stats",
-    path: "/stats/prometheus",
-    asked: "/stats/prometheus?filter=^(server|overload|listener_manager|cluster_manager|main_thread|workers)\\.",
-    connections: 16,
-    requests: 1000,
-    timeout: "10s",
-    idle: "120s",
-    interval: Some("2s"),
-};
+/// Statistics for Prometheus. The main thread answers, so the requests are few.
+pub(super) fn statistics(shown: &ShownStatistics) -> AdminListener {
+    AdminListener {
+        name: "gatewright-stats",
+        path: "/stats/prometheus",
+        asked: format!("/stats/prometheus?filter={}", shown.filter()),
+        reader: shown.reader().cloned(),
+        connections: 16,
+        requests: 1000,
+        timeout: "10s",
+        idle: "120s",
+        interval: Some("2s"),
+    }
+}
 
 impl AdminListener {
     /// The cluster of the admin interface, at its address.
@@ -114,6 +122,13 @@ impl AdminListener {
         } });
         // Requests that no route matches are not counted.
         let limit = json!({ "name": RATE_LIMIT, "typed_config": self.rate_limit(None) });
+        // Requests without the password come first, so that they are not counted either.
+        let filters: Vec<Value> = self
+            .reader
+            .iter()
+            .map(basic_auth)
+            .chain([limit, router])
+            .collect();
         json!({ "name": "envoy.filters.network.http_connection_manager", "typed_config": {
             "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
             "stat_prefix": self.name,
@@ -126,7 +141,7 @@ impl AdminListener {
             "route_config": { "name": self.name, "virtual_hosts": [
                 { "name": self.name, "domains": ["*"], "routes": [route] },
             ] },
-            "http_filters": [limit, router],
+            "http_filters": filters,
         } })
     }
 
@@ -143,6 +158,13 @@ impl AdminListener {
         }
         limit
     }
+}
+
+fn basic_auth(reader: &StatisticsReader) -> Value {
+    json!({ "name": BASIC_AUTH, "typed_config": {
+        "@type": "type.googleapis.com/envoy.extensions.filters.http.basic_auth.v3.BasicAuth",
+        "users": { "inline_string": reader.user() },
+    } })
 }
 
 fn exact(header: &str, value: &str) -> Value {

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::REFUSED;
-use super::admin_listener::{READINESS, STATISTICS};
+use super::admin_listener::{readiness, statistics};
 use super::connection_limit::ConnectionLimit;
 use super::limits;
+use super::statistics::Statistics;
 
 /// The parts that differ between Envoys.
 #[derive(Clone, Debug)]
@@ -24,9 +25,9 @@ pub struct BootstrapOptions {
     /// The address of an HTTP listener for readiness; `None` if the admin interface alone answers
     /// it.
     pub ready: Option<SocketAddr>,
-    /// The address of a listener for statistics, with TLS if the xDS client has it; `None` if the
-    /// admin interface alone has them.
-    pub stats: Option<SocketAddr>,
+    /// A listener for statistics, with TLS if the xDS client has it; `None` if the admin interface
+    /// alone has them.
+    pub stats: Option<Statistics>,
     /// The heap limit of the overload manager, in bytes; its actions begin at 80% of it.
     pub max_heap_bytes: u64,
     /// The limit of downstream connections over all listeners.
@@ -130,12 +131,13 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
     let mut clusters = vec![ads_cluster(ads), refused()];
     let mut listeners = listeners.to_vec();
     if let Some(ready) = ready {
-        clusters.push(READINESS.cluster(&upstream(admin)));
-        listeners.push(READINESS.listener(*ready, None));
+        clusters.push(readiness().cluster(&upstream(admin)));
+        listeners.push(readiness().listener(*ready, None));
     }
-    if let Some(stats) = stats {
-        clusters.push(STATISTICS.cluster(&upstream(admin)));
-        listeners.push(STATISTICS.listener(*stats, own_tls(ads)));
+    if let Some(Statistics { address, shown }) = stats {
+        let statistics = statistics(shown);
+        clusters.push(statistics.cluster(&upstream(admin)));
+        listeners.push(statistics.listener(*address, own_tls(ads)));
     }
     json!({
         "node": { "id": node_id, "cluster": node_cluster },
@@ -154,7 +156,10 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         "static_resources": { "clusters": clusters, "listeners": listeners },
         "cluster_manager": {},
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
-        "stats_config": { "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } } },
+        "stats_config": {
+            "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } },
+            "histogram_bucket_settings": TIMES.map(buckets),
+        },
         "layered_runtime": { "layers": [
             // Envoy's default is 100 instructions, fewer than `/[a-z]{1,64}` needs. Our own limits
             // apply before.
@@ -310,6 +315,23 @@ fn excluded_stats() -> Value {
     ])
 }
 
+/// The ends of the names of statistics that are times in milliseconds and that Prometheus reads.
+const TIMES: [&str; 3] = [
+    ".downstream_rq_time",
+    ".upstream_rq_time",
+    "gatewright.request_milliseconds",
+];
+
+/// The bounds of the buckets of a time, fewer than Envoy's: each is a series for each port and
+/// namespace.
+fn buckets(times: &str) -> Value {
+    let matched = match times.strip_prefix('.') {
+        Some(_) => json!({ "suffix": times }),
+        None => json!({ "prefix": times }),
+    };
+    json!({ "match": matched, "buckets": [5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000] })
+}
+
 /// The overload manager's actions as the heap fills, mildest first: shorter idle timeouts, fewer
 /// connections, reset of the largest streams, and only then refusal of new connections and
 /// requests. Idle timeouts also become shorter as connections near their limit.
@@ -373,6 +395,7 @@ fn timer(timer: &str, least: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::{ShownStatistics, StatisticsReader};
 
     fn options(ads: AdsServer, admin: Admin) -> BootstrapOptions {
         BootstrapOptions {
@@ -432,7 +455,10 @@ mod tests {
         let listener = &made["static_resources"]["listeners"][0];
         assert_eq!(listener["address"]["socket_address"]["port_value"], 19003);
         assert_eq!(paths(listener), ["/ready"]);
-        options.stats = Some("0.0.0.0:19001".parse().expect("an address"));
+        options.stats = Some(Statistics {
+            address: "0.0.0.0:19001".parse().expect("an address"),
+            shown: ShownStatistics::Process,
+        });
         let made = bootstrap(&options);
         let listeners = &made["static_resources"]["listeners"];
         assert_eq!(paths(&listeners[1]), ["/stats/prometheus"]);
@@ -440,6 +466,35 @@ mod tests {
             listeners[1]["filter_chains"][0]["transport_socket"].is_null(),
             "without a certificate of its own it is plain"
         );
+    }
+
+    #[test]
+    fn numbers_of_traffic_are_for_a_reader_with_a_password() {
+        let reader = StatisticsReader {
+            name: "prometheus".into(),
+            sha1: "cDMM5vGKzCmwO4NPyQEkLg4yK1k=".into(),
+        };
+        for shown in [
+            ShownStatistics::Traffic(reader.clone()),
+            ShownStatistics::Services(reader),
+        ] {
+            let mut options = options(
+                AdsServer::Pipe("/run/x/xds.sock".into()),
+                Admin::Pipe("/run/x/admin".into()),
+            );
+            let address = "127.0.0.1:19001".parse().expect("an address");
+            options.stats = Some(Statistics { address, shown });
+            let made = bootstrap(&options);
+            let listener = &made["static_resources"]["listeners"][0];
+            let filters =
+                &listener["filter_chains"][0]["filters"][1]["typed_config"]["http_filters"];
+            assert_eq!(
+                filters[0]["typed_config"]["users"]["inline_string"],
+                "prometheus:{SHA}cDMM5vGKzCmwO4NPyQEkLg4yK1k=",
+                "before everything else"
+            );
+            assert_eq!(paths(listener), ["/stats/prometheus"]);
+        }
     }
 
     #[test]

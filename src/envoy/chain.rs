@@ -24,7 +24,7 @@ use envoy_types::pb::google::protobuf::BoolValue;
 use prost::{Message, Name};
 
 use super::connection_manager::{self, Http, Routes};
-use super::name::keyed;
+use super::name::{keyed, stat_prefix};
 use super::proto::{ads, any, extension, seconds};
 use super::request_hash;
 use super::secret::tls_parameters;
@@ -249,7 +249,7 @@ fn tcp_proxy(
     edge: &Edge,
 ) -> Filter {
     let proxy = TcpProxy {
-        stat_prefix: frontend.to_string(),
+        stat_prefix: stat_prefix(frontend),
         idle_timeout: seconds(edge.tcp_idle_seconds),
         cluster_specifier: Some(cluster),
         hash_policy,

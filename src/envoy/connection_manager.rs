@@ -30,11 +30,12 @@ use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_muta
 use super::chain::network_filter;
 use super::headers::mutation;
 use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
+use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
     Edge, ResourceName, access_log, cors, identity_headers, limits, listener_filters, location,
-    misdirected, plain_http, route_filters, traces, websocket,
+    misdirected, plain_http, route_filters, traces, traffic, websocket,
 };
 use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId, Tracing};
 
@@ -133,8 +134,12 @@ pub(super) fn filter(
         }
     };
     let manager = HttpConnectionManager {
-        stat_prefix: frontend.to_string(),
-        access_log: access_log::access_logs(frontend, http.log),
+        stat_prefix: stat_prefix(frontend),
+        access_log: [
+            access_log::access_logs(frontend, http.log),
+            traffic::loggers(edge.traffic),
+        ]
+        .concat(),
         tracing: http
             .tracing
             .map(|tracing| traces::tracing(frontend, tracing)),

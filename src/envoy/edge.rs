@@ -1,7 +1,10 @@
 //! Limits of connections that an operator sets.
 
-/// Limits of connections, at listeners and to backends. A change of one changes every filter chain
-/// or every cluster, which closes connections: Envoy drains those of the old ones.
+use super::traffic::TrafficMetrics;
+
+/// What an operator sets for all listeners and backends: limits of connections, and what is
+/// counted. A change of one changes every filter chain or every cluster, which closes connections:
+/// Envoy drains those of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
     /// The idle timeout of a client's HTTP connection, in seconds.
@@ -18,6 +21,8 @@ pub struct Edge {
     /// The most connections of one Envoy to one backend (a port of a Service), and the most active
     /// or pending requests there.
     pub backend_connections: u32,
+    /// The counts of requests beside those of Envoy.
+    pub traffic: TrafficMetrics,
 }
 
 impl Edge {
@@ -29,6 +34,7 @@ impl Edge {
         udp_port_sessions: 4096,
         max_connection_seconds: 3600,
         backend_connections: 4096,
+        traffic: TrafficMetrics::Off,
     };
 }
 

@@ -83,10 +83,17 @@ pub(super) fn keyed(frontend: &FrontendId, rest: &dyn fmt::Display) -> String {
     format!("{frontend}|{rest}")
 }
 
+/// The name of a frontend in names of statistics, whose parts are divided by dots: a Gateway's name
+/// may have dots, and has no underscore. Envoy writes the colon so as well.
+pub(super) fn stat_prefix(frontend: &FrontendId) -> String {
+    frontend.to_string().replace('.', "_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testdata::{frontend, host};
+    use gatewright_core::model::ObjectName;
 
     #[test]
     fn tables_of_one_frontend_have_different_names() {
@@ -101,6 +108,12 @@ mod tests {
             "infra/edge:443|*.example.org"
         );
         assert_eq!(id("").resource_name(), "infra/edge:443|*");
+    }
+
+    #[test]
+    fn a_name_in_statistics_is_one_part() {
+        let id = FrontendId::tcp(ObjectName::new("infra", "edge.v1"), 80);
+        assert_eq!(stat_prefix(&id), "infra/edge_v1:80");
     }
 
     #[test]

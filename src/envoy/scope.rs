@@ -2,10 +2,11 @@
 
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 
-use super::ResourceName;
 use super::misdirected;
 use super::plain_http;
+use super::traffic::attributed;
 use super::virtual_host::{answer, scoped, virtual_host};
+use super::{Edge, ResourceName};
 use gatewright_core::model::{Requests, Scope};
 use gatewright_core::request_outcome::{MISDIRECTED, NO_ROUTE};
 
@@ -15,6 +16,11 @@ use gatewright_core::request_outcome::{MISDIRECTED, NO_ROUTE};
 /// Requests on another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any
 /// route is matched.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
+    scope_within(scope, &Edge::DEFAULT)
+}
+
+/// The same with what an operator sets.
+pub fn scope_within(scope: &Scope, edge: &Edge) -> ScopedRouteConfiguration {
     let host = match &scope.requests {
         Requests::OfListener(listener) => {
             let mut host =
@@ -29,6 +35,7 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
         Requests::Plain(account) => plain_http::virtual_host(&scope.virtual_host, account.as_ref()),
         Requests::Challenges(account) => plain_http::challenges(&scope.virtual_host, account),
     };
+    let host = attributed(host, &scope.virtual_host, edge.traffic);
     let key = scope.frontend.scope_key(&scope.virtual_host.hostname);
     scoped(scope.resource_name(), key, vec![host])
 }

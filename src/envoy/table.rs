@@ -4,15 +4,21 @@ use std::collections::BTreeSet;
 
 use envoy_types::pb::envoy::config::route::v3::RouteConfiguration;
 
-use super::ResourceName;
 use super::misdirected;
+use super::traffic::attributed;
 use super::virtual_host::{answer_host, route_configuration, virtual_host};
+use super::{Edge, ResourceName};
 use gatewright_core::model::{Hostname, OtherListeners, Table};
 use gatewright_core::request_outcome::{MISDIRECTED, NO_HOST};
 
 /// The route configuration of a table. A hostname is in one virtual host only; Envoy refuses a
 /// table with duplicates.
 pub fn table(table: &Table) -> RouteConfiguration {
+    table_within(table, &Edge::DEFAULT)
+}
+
+/// The same with what an operator sets.
+pub fn table_within(table: &Table, edge: &Edge) -> RouteConfiguration {
     let Table {
         id,
         virtual_hosts,
@@ -32,7 +38,7 @@ pub fn table(table: &Table) -> RouteConfiguration {
         .iter()
         .map(|host| {
             let first = guard.as_ref().filter(|_| !host.hostname.is_exact());
-            virtual_host(host, first)
+            attributed(virtual_host(host, first), host, edge.traffic)
         })
         .collect();
     let listed: BTreeSet<&Hostname> = listed

@@ -25,6 +25,7 @@ use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
 use envoy_types::pb::google::protobuf::UInt64Value;
 
 use super::cluster::endpoint;
+use super::name::stat_prefix;
 use super::proto::{ads, any, seconds, socket, uint};
 use super::{Edge, ResourceName, limits};
 use gatewright_core::model::{ClusterId, Frontend, Transport, WeightedEndpoints};
@@ -55,7 +56,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
     )]
     let route = udp_proxy_config::RouteSpecifier::Cluster(ClusterId::Udp(id.clone()).to_string());
     let proxy = UdpProxyConfig {
-        stat_prefix: id.to_string(),
+        stat_prefix: stat_prefix(id),
         idle_timeout: seconds(edge.udp_idle_seconds),
         upstream_socket_config: datagrams(),
         route_specifier: Some(route),

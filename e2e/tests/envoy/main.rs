@@ -31,4 +31,5 @@ mod statistics;
 mod tenancy;
 mod terminating;
 mod tracing;
+mod traffic;
 mod websocket;

@@ -8,6 +8,7 @@ mod refused;
 mod rivals;
 mod status;
 mod strict;
+mod traffic;
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

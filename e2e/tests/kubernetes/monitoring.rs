@@ -221,9 +221,92 @@ fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Resul
     Ok(())
 }
 
+/// Returns what the pods of a fleet know of the reader of statistics: whether the bootstrap reads
+/// it, and the Secret.
+fn reader(all: &[Value], kind: &str, name: &str) -> Result<(bool, Value)> {
+    let object = find(all, kind, name).with_context(|| name.to_owned())?;
+    let template = match kind {
+        "PodTemplate" => &object["template"],
+        _ => &object["spec"]["template"],
+    };
+    let named = |field: &str, name: &str| {
+        let all = template["spec"][field].as_array().into_iter().flatten();
+        all.clone().find(|one| one["name"] == name).cloned()
+    };
+    let bootstrap = named("initContainers", "bootstrap").context("the bootstrap")?;
+    let is_read = bootstrap["args"]
+        .as_array()
+        .context("arguments")?
+        .contains(&json!("--stats-credentials=/statistics"));
+    for container in ["envoy", "drain"] {
+        let mounts = named("containers", container).context("a container")?["volumeMounts"].clone();
+        let mounts = mounts.as_array().cloned().unwrap_or_default();
+        assert!(
+            mounts.iter().all(|mount| mount["name"] != "statistics"),
+            "{container} of {name} has no password"
+        );
+    }
+    let volume = named("volumes", "statistics").unwrap_or_default();
+    Ok((is_read, volume["secret"].clone()))
+}
+
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
-fn the_dashboard_is_rendered_whole() -> Result<()> {
+fn numbers_of_traffic_have_a_reader_with_a_password_in_all_fleets() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let fleets = [
+        ("DaemonSet", "gatewright-envoy"),
+        ("Deployment", "gatewright-envoy-dedicated"),
+        ("PodTemplate", "gatewright-envoy-isolated"),
+    ];
+    let with = |more: &str| {
+        let fleets =
+            "envoy.dedicated.enabled=true,isolated.enabled=true,monitoring.envoys.enabled=true";
+        helm.template(&["--set", &format!("{fleets}{more}")])
+    };
+    let basic_auth = |all: &[Value]| -> Result<Value> {
+        let monitor = find(all, "PodMonitor", "gatewright-envoys").context("a PodMonitor")?;
+        Ok(monitor["spec"]["podMetricsEndpoints"][0]["basicAuth"].clone())
+    };
+    let none = with("")?;
+    assert_eq!(basic_auth(&none)?, Value::Null, "nobody needs one");
+    assert!(find(&none, "Secret", "gatewright-statistics").is_none());
+    for (kind, name) in fleets {
+        assert_eq!(reader(&none, kind, name)?, (false, Value::Null), "{name}");
+    }
+
+    let all = with(",monitoring.envoys.traffic=true")?;
+    let items =
+        json!([{"key": "namespace", "path": "username"}, {"key": "token", "path": "password"}]);
+    let secret = json!({"secretName": "gatewright-statistics", "items": items});
+    for (kind, name) in fleets {
+        assert_eq!(reader(&all, kind, name)?, (true, secret.clone()), "{name}");
+    }
+    let expected = json!({"username": {"name": "gatewright-statistics", "key": "namespace"},
+        "password": {"name": "gatewright-statistics", "key": "token"}});
+    assert_eq!(basic_auth(&all)?, expected);
+    let made = find(&all, "Secret", "gatewright-statistics").context("a Secret")?;
+    assert_eq!(made["type"], "kubernetes.io/service-account-token");
+    let bound = all.iter().filter(|object| {
+        let subjects = object["subjects"].as_array().into_iter().flatten();
+        subjects
+            .clone()
+            .any(|subject| subject["name"] == "gatewright-statistics")
+    });
+    assert_eq!(bound.count(), 0, "its account has no right");
+
+    let all = with(",monitoring.envoys.traffic=true,monitoring.envoys.credentialsSecret=mine")?;
+    assert!(find(&all, "Secret", "gatewright-statistics").is_none());
+    assert_eq!(
+        basic_auth(&all)?["password"],
+        json!({"name": "mine", "key": "password"})
+    );
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn the_dashboards_are_rendered_whole() -> Result<()> {
     let helm = Helm::new(None)?;
     assert!(find(&helm.template(&[])?, "ConfigMap", "gatewright-dashboard").is_none());
     let all = helm.template(&[
@@ -233,14 +316,12 @@ fn the_dashboard_is_rendered_whole() -> Result<()> {
     let board = find(&all, "ConfigMap", "gatewright-dashboard").context("a dashboard")?;
     assert_eq!(board["metadata"]["labels"]["grafana_dashboard"], "1");
     assert_eq!(board["metadata"]["annotations"]["folder"], "edge");
-    let rendered: Value = serde_json::from_str(
-        board["data"]["gatewright.json"]
-            .as_str()
-            .context("its text")?,
-    )?;
-    let written: Value = serde_json::from_str(&std::fs::read_to_string(
-        chart().join("dashboards/gatewright.json"),
-    )?)?;
-    assert_eq!(rendered, written);
+    for name in ["gatewright.json", "traffic.json"] {
+        let text = board["data"][name].as_str().context("its text")?;
+        let rendered: Value = serde_json::from_str(text)?;
+        let file = chart().join("dashboards").join(name);
+        let written: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+        assert_eq!(rendered, written, "{name}");
+    }
     Ok(())
 }

@@ -71,7 +71,8 @@ impl Binding<'_> {
             if id.transport == Transport::Tcp {
                 frontend.set_clients(&id, clients.at(id.port), dirty);
             }
-            frontend.set_access_log(&id, access_log.clone(), dirty);
+            let named = self.settings.named_hosts;
+            frontend.set_access_log(&id, access_log.clone(), named, dirty);
             frontend.set_tracing(&id, tracing.clone(), dirty);
             let at = TransportPort {
                 number: port,

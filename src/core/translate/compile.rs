@@ -11,7 +11,7 @@ use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
-use super::frontend_state::{FrontendState, Owner};
+use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey};
 use super::parent::ParentListener;
@@ -264,8 +264,10 @@ impl<'a> Units<'a> {
         let identity_headers = parent
             .map(|parent| parent.placement.exposure.identity_headers)
             .unwrap_or_default();
-        let logged = self.frontends.get(id).and_then(FrontendState::access_log);
-        let named = logged.and_then(|_| host_owner(owner, &routes, self.parents()));
+        let frontend = self.frontends.get(id);
+        let named = frontend
+            .filter(|frontend| frontend.names_owners())
+            .and_then(|_| host_owner(owner, &routes, self.parents()));
         VirtualHost {
             hostname: hostname.clone(),
             filters,

@@ -61,6 +61,8 @@ pub(super) struct FrontendState {
     access_log: Option<Arc<AccessLog>>,
     /// The tracing of its requests.
     tracing: Option<Arc<Tracing>>,
+    /// True if virtual hosts have the names of their owners, for the access log or for counts.
+    names_owners: bool,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
@@ -158,23 +160,30 @@ impl FrontendState {
         self.access_log.as_ref()
     }
 
-    /// Sets the access log; marks the frontend if it changed, and its units if virtual hosts begin
-    /// or cease to have the name of their owner for it.
+    /// True if virtual hosts have the names of their owners.
+    pub(super) fn names_owners(&self) -> bool {
+        self.names_owners
+    }
+
+    /// Sets the access log, and whether virtual hosts have the names of their owners also without
+    /// one; marks the frontend if the log changed, and its units if these names come or go.
     pub(super) fn set_access_log(
         &mut self,
         id: &FrontendId,
         log: Option<Arc<AccessLog>>,
+        always_names_owners: bool,
         dirty: &mut Dirty,
     ) {
-        if self.access_log == log {
-            return;
+        let names_owners = always_names_owners || log.is_some();
+        if self.access_log != log {
+            dirty.frontends.insert(id.clone());
         }
-        dirty.frontends.insert(id.clone());
-        if self.access_log.is_some() != log.is_some() {
+        if self.names_owners != names_owners {
             let names = self.served_names().map(|name| (id.clone(), name.clone()));
             dirty.units.extend(names);
         }
         self.access_log = log;
+        self.names_owners = names_owners;
     }
 
     /// The tracing of its requests.

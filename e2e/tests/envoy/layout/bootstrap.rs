@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, UdpSessions, bootstrap,
-    keys_files,
+    Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, ShownStatistics, Statistics,
+    StatisticsReader, UdpSessions, bootstrap, keys_files,
 };
 
 fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
@@ -21,7 +21,13 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
         ads,
         admin,
         ready: Some("127.0.0.1:19003".parse()?),
-        stats: Some("127.0.0.1:19001".parse()?),
+        stats: Some(Statistics {
+            address: "127.0.0.1:19001".parse()?,
+            shown: ShownStatistics::Services(StatisticsReader {
+                name: "prometheus".into(),
+                sha1: "MtEMe4z5ZXDKBM438qGdhCQNOok=".into(),
+            }),
+        }),
         max_heap_bytes: 1 << 30,
         connections,
     };

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 
 /// Returns the alert rules of the chart.
 fn rules() -> Result<Value> {
-    let all = Helm::new(None)?.template(&["--set", "monitoring.prometheusRule.enabled=true"])?;
+    let values = "monitoring.prometheusRule.enabled=true,monitoring.envoys.enabled=true,monitoring.envoys.traffic=true";
+    let all = Helm::new(None)?.template(&["--set", values])?;
     let rules = all
         .into_iter()
         .find(|object| object["kind"] == "PrometheusRule");
@@ -283,4 +284,67 @@ fn near_quota(alert: &Value, used: &str, told: &[u32]) -> Value {
         .map(at)
         .collect();
     json!({"interval": "1m", "input_series": replicas.collect::<Vec<_>>(), "alert_rule_test": checks})
+}
+
+/// A test of an alert about the namespace `shop` beside a healthy one. `series` are names with
+/// labels, and values of each minute; the alert has a share in percent at these minutes.
+fn tenant_case(alert: &Value, series: &[(&str, &str)], told: &[(u32, Option<&str>)]) -> Value {
+    let series: Vec<Value> = series
+        .iter()
+        .map(|(name, values)| {
+            let name = name.replace('{', &format!("{{namespace=\"{NAMESPACE}\",pod=\"a\","));
+            json!({"series": name, "values": values})
+        })
+        .collect();
+    let at = |(minute, share): &(u32, Option<&str>)| {
+        let there = share.map(|share| {
+            let text = alert["annotations"]
+                .to_string()
+                .replace("{{ $labels.tenant }}", "shop")
+                .replace("{{ $value | humanizePercentage }}", share);
+            let annotations: Value = serde_json::from_str(&text).expect("an annotation is JSON");
+            let mut labels = alert["labels"].clone();
+            labels["tenant"] = json!("shop");
+            json!({"exp_labels": labels, "exp_annotations": annotations})
+        });
+        let expected: Vec<Value> = there.into_iter().collect();
+        json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected})
+    };
+    let told: Vec<Value> = told.iter().map(at).collect();
+    json!({"interval": "1m", "input_series": series, "alert_rule_test": told})
+}
+
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn a_tenant_whose_requests_fail_or_are_slow_is_an_alert() -> Result<()> {
+    const OK: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"2\"}";
+    const FAILED: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"5\"}";
+    const OTHER: &str = "envoy_gatewright_requests{tenant=\"blog\",class=\"2\"}";
+    const NOBODY: &str = "envoy_gatewright_requests{tenant=\"\",class=\"5\"}";
+    const FAST: &str = "envoy_gatewright_request_milliseconds_bucket{tenant=\"shop\",le=\"1000\"}";
+    const ALL: &str = "envoy_gatewright_request_milliseconds_count{tenant=\"shop\"}";
+    let rules = rules()?;
+    let errors = rule(&rules, "GatewrightTenantErrors")?;
+    let errors = |failed: &str, told: &[(u32, Option<&str>)]| {
+        let series = [
+            (OK, "0+90x240"),
+            (FAILED, failed),
+            (OTHER, "0+1000x240"),
+            (NOBODY, "0+100x240"),
+        ];
+        tenant_case(errors, &series, told)
+    };
+    let slow = rule(&rules, "GatewrightTenantSlow")?;
+    let slow = |fast: &str, told: &[(u32, Option<&str>)]| {
+        tenant_case(slow, &[(FAST, fast), (ALL, "0+100x240")], told)
+    };
+    let tests = [
+        // A tenth of the requests, for two hours and after their end.
+        errors("0+10x120 1200x120", &[(100, Some("10%")), (130, None)]),
+        errors("0+1x240", &[(100, None), (200, None)]),
+        errors("0x240", &[(100, None)]),
+        slow("0+75x240", &[(100, Some("25%"))]),
+        slow("0+90x240", &[(100, None)]),
+    ];
+    run(&rules, &tests)
 }

@@ -5,7 +5,7 @@ use gatewright::configuration;
 use serde_json::Value;
 
 /// Fields that the chart sets itself, by their paths.
-const OF_THE_CHART: [&str; 9] = [
+const OF_THE_CHART: [&str; 11] = [
     "apiVersion",
     "kind",
     "namespaces",
@@ -15,6 +15,8 @@ const OF_THE_CHART: [&str; 9] = [
     "envoys.views",
     "envoys.isolatedPodTemplate",
     "envoys.credentials",
+    "envoys.trafficMetrics",
+    "envoys.statistics",
 ];
 
 /// Returns the schema of the value.
