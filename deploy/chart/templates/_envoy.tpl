@@ -10,6 +10,7 @@ of it as well, by the controller, with a ServiceAccount for each Gateway. */}}
 {{- $own := or (ne $root.Values.envoy.credentials "Secret") (eq $component "envoy-isolated") -}}
 {{- $tls := ternary "/run/envoy/tls" "/tls" $own -}}
 {{- $statistics := $root.Values.monitoring.envoys -}}
+{{- $credentials := include "gatewright.statistics-credentials" $root | fromYaml -}}
 metadata:
   labels:
     {{- include "gatewright.labels" (list $root $component) | nindent 4 }}
@@ -60,6 +61,12 @@ spec:
     - --memory-limit=$(MEMORY_LIMIT)
     {{- if $statistics.enabled }}
     - --stats={{ ternary (printf "[%s]" $statistics.address) $statistics.address (contains ":" $statistics.address) }}:{{ $statistics.port }}
+    {{- if $credentials }}
+    - --stats-credentials=/statistics
+    {{- if $statistics.services }}
+    - --stats-services
+    {{- end }}
+    {{- end }}
     {{- end }}
     - --file=/run/envoy/bootstrap.json
     env:
@@ -69,6 +76,9 @@ spec:
       valueFrom: {resourceFieldRef: {containerName: envoy, resource: limits.memory}}
     volumeMounts:
     - {name: run, mountPath: /run/envoy}
+    {{- if $credentials }}
+    - {name: statistics, mountPath: /statistics, readOnly: true}
+    {{- end }}
     resources:
       {{- toYaml $envoy.initResources | nindent 6 }}
     {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
@@ -101,6 +111,9 @@ spec:
   - name: drain
     {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args: [drain, --envoy-admin=/run/envoy/admin.sock, --serve={{ $serve }}, --drain={{ $drain }}]
+    # For `kubectl exec`: gatewright envoy stats.
+    env:
+    - {name: GATEWRIGHT_ENVOY_ADMIN, value: /run/envoy/admin.sock}
     # The pod is ready from Envoy's first configuration until it drains. The probe asks over Envoy's admin socket: clients
     # of the pod could exhaust a port for probes.
     readinessProbe:
@@ -132,6 +145,15 @@ spec:
   volumes:
   - name: run
     emptyDir: {medium: Memory, sizeLimit: 16Mi}
+  {{- with $credentials }}
+  # The reader of statistics; Envoy itself gets a digest of the password.
+  - name: statistics
+    secret:
+      secretName: {{ .secret }}
+      items:
+      - {key: {{ .username }}, path: username}
+      - {key: {{ .password }}, path: password}
+  {{- end }}
   {{- if $own }}
   # The token that authenticates this pod to the controller, and nowhere else, and the CA certificates that verify the controller.
   - name: identity
@@ -169,6 +191,20 @@ spec:
 {{- end -}}
 {{- end -}}
 {{- if and $enabled .Values.envoy.enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Secret with name and password of the reader of Envoys' statistics, and the keys; nothing if everybody reads those of Envoys
+as a whole. The Secret of the chart has the token of an account without rights, and the namespace as the name. */}}
+{{- define "gatewright.statistics-credentials" -}}
+{{- with .Values.monitoring.envoys -}}
+{{- if and .enabled .traffic -}}
+{{- if .credentialsSecret -}}
+{secret: {{ .credentialsSecret }}, username: username, password: password}
+{{- else -}}
+{secret: gatewright-statistics, username: namespace, password: token}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Who reaches the statistics of Envoys: an entry of `ingress` of a NetworkPolicy. */}}

@@ -94,6 +94,9 @@ where their Service has both. */}}
 {{- if include "gatewright.identity-port" . -}}
 {{- $_ := set $envoys "credentials" (eq .Values.envoy.credentials "Secret" | ternary "Both" .Values.envoy.credentials) -}}
 {{- end -}}
+{{- if and .Values.monitoring.envoys.enabled .Values.monitoring.envoys.traffic -}}
+{{- $_ := set $envoys "trafficMetrics" "Namespaces" -}}
+{{- end -}}
 {{- $own := dict "envoys" $envoys "issuersFor" "Nobody" -}}
 {{- with .Values.controller.namespaces -}}
 {{- $_ := set $own "namespaces" . -}}
