@@ -404,7 +404,7 @@ async fn counting_costs_a_small_part_of_a_request() -> Result<()> {
         costs.push((with, without));
     }
     ratios.sort_by(f64::total_cmp);
-    #[allow(clippy::print_stdout, reason = "the figures of docs/benchmarks.md")]
+    #[allow(clippy::print_stdout, reason = "the figures of benches/README.md")]
     {
         println!(
             "microseconds of a request with and without counts: {costs:.1?}; ratios {ratios:.3?}"
