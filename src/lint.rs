@@ -663,8 +663,9 @@ spec: {ports: [{port: 80}]}
                         tls: {options: {gatewright.io/issuer: internal-ca}}\n    \
                         allowedRoutes: {namespaces: {from: All}}\n";
         let edge = EDGE.to_owned() + "  - name: secure\n" + listener;
-        assert_eq!(check(&(edge.clone() + SHOP)), [""; 0]);
-        let told = check(&(edge + &SHOP.replace("a.example.org", "a.b.example.org")));
+        let shop = SHOP.replace("name: edge", "name: edge, sectionName: secure");
+        assert_eq!(check(&(edge.clone() + &shop)), [""; 0]);
+        let told = check(&(edge + &shop.replace("a.example.org", "a.b.example.org")));
         let begin = "httproute team-a/shop CertificateNotForHostname: clients refuse the certificate of listener secure of \
                      gateway infra/edge for a.b.example.org: it names *.example.org,";
         assert!(told.len() == 1 && told[0].starts_with(begin), "{told:#?}");

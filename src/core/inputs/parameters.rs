@@ -460,7 +460,11 @@ mod tests {
                     .as_array()
                     .expect("values")
                 {
-                    let log = json!({"mode": mode, "query": query, "sinks": [{"type": sink}]});
+                    let mut sink = json!({"type": sink});
+                    if sink["type"] == "OpenTelemetry" {
+                        sink["openTelemetry"] = json!({"service": "collector", "port": 4317});
+                    }
+                    let log = json!({"mode": mode, "query": query, "sinks": [sink]});
                     Object::parse(parse(json!({"accessLog": log})))
                         .expect("what the definition lists is understood");
                 }

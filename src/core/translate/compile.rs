@@ -13,7 +13,7 @@ use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
 use super::frontend_state::Owner;
 use super::frontends::Frontends;
-use super::key::{ListenerId, ParentKey};
+use super::key::ListenerId;
 use super::parent::ParentListener;
 use super::parents::Parents;
 use super::plain_http::{Securing, https_port, redirected};
@@ -119,11 +119,15 @@ impl<'a> Units<'a> {
         if let Some(frontend) = self.frontends.get(id).filter(|found| found.is_plain()) {
             unit.scope = plain_scope(id, hostname, unit.plain.take(), frontend.account(hostname));
         }
-        if !self.has_scope_key(
-            id,
-            hostname,
-            owner.as_ref().filter(|_| !is_of_another),
-            &unit,
+        let server = owner.as_ref().filter(|_| !is_of_another);
+        let seniority = unit
+            .scope
+            .as_ref()
+            .map(|_| Seniority::of(server, self.parents()));
+        if !self.frontends.scope_keys.place(
+            &(id.clone(), hostname.clone()),
+            seniority,
+            server,
             dirty,
         ) {
             unit.scope = None;
@@ -160,32 +164,6 @@ impl<'a> Units<'a> {
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.set_chain(id, hostname, unit.chain_class, dirty);
         }
-    }
-
-    /// Returns whether the scope of a unit may be published: the key of no older unit has the same
-    /// hash. Marks the status of the owner's listener if that changed.
-    fn has_scope_key(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        owner: Option<&Owner>,
-        unit: &Unit,
-        dirty: &mut Dirty,
-    ) -> bool {
-        let parent = owner.map(|owner| &owner.listener.parent);
-        let created = parent.and_then(|parent| Some(self.parents().get(parent)?.created));
-        let seniority = match (created, parent) {
-            (Some(created), Some(parent)) => Seniority::Served(created, parent.clone()),
-            _ => Seniority::Kept,
-        };
-        let seniority = unit.scope.as_ref().map(|_| seniority);
-        let keys = &mut self.frontends.scope_keys;
-        let was_second = keys.is_second(id, hostname);
-        let has_key = keys.place(&(id.clone(), hostname.clone()), seniority, dirty);
-        if was_second != keys.is_second(id, hostname) {
-            dirty.statuses.extend(parent.map(ParentKey::object));
-        }
-        has_key
     }
 
     /// Places the certificate of a listener under the name that its chain requests.

@@ -11,7 +11,9 @@ use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 
 use super::dirty::Dirty;
+use super::frontend_state::Owner;
 use super::key::ParentKey;
+use super::parents::Parents;
 use crate::model::{FrontendId, Hostname};
 
 /// A hostname on a frontend.
@@ -24,6 +26,16 @@ pub(super) enum Seniority {
     Served(i64, ParentKey),
     /// The hostname is kept from the listener over it, or has answers to challenges alone.
     Kept,
+}
+
+impl Seniority {
+    /// The seniority of a hostname that this owner serves; if it has none, of one that is kept.
+    pub(super) fn of(owner: Option<&Owner>, parents: &Parents) -> Self {
+        let parent = owner.and_then(|owner| parents.get(&owner.listener.parent));
+        parent.map_or(Self::Kept, |parent| {
+            Self::Served(parent.created, parent.key.clone())
+        })
+    }
 }
 
 /// All units with a scope, by the hashes of their keys.
@@ -46,13 +58,16 @@ impl ScopeKeys {
     }
 
     /// Sets the seniority of a unit; `None` if it has no scope. Marks the other unit that may have
-    /// its scope now, or not any more. Returns whether this one may have it.
+    /// its scope now, or not any more, and the status of the owner if this one may not any more, or
+    /// may again. Returns whether it may.
     pub(super) fn place(
         &mut self,
         unit: &Unit,
         seniority: Option<Seniority>,
+        owner: Option<&Owner>,
         dirty: &mut Dirty,
     ) -> bool {
+        let was_second = self.is_second(&unit.0, &unit.1);
         let hash = (self.hash)(&unit.0, &unit.1);
         let units = self.by_hash.entry(hash).or_default();
         let before = mem::take(units);
@@ -68,6 +83,10 @@ impl ScopeKeys {
         if first != now {
             let others = [first, now].into_iter().flatten();
             dirty.units.extend(others.filter(|other| other != unit));
+        }
+        if was_second != self.is_second(&unit.0, &unit.1) {
+            let owner = owner.map(|owner| owner.listener.parent.object());
+            dirty.statuses.extend(owner);
         }
         has_it
     }

@@ -134,7 +134,10 @@ pub fn patch(
             json!({"parents": parents(status, current, us, now)?})
         }
         (
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy | Kind::XTelemetryPolicy,
+            Kind::BackendTLSPolicy
+            | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy
+            | Kind::XTelemetryPolicy,
             status,
         ) => {
             json!({"ancestors": ancestors(status, current, controller, now)?})
@@ -175,9 +178,10 @@ pub(crate) fn without_room(
     us: &StatusOwner<'_>,
 ) -> Vec<String> {
     let left_out = match kind {
-        Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy | Kind::XTelemetryPolicy => {
-            merged_ancestors(status, current, us.controller, "").1
-        }
+        Kind::BackendTLSPolicy
+        | Kind::XBackendTrafficPolicy
+        | Kind::TrafficPolicy
+        | Kind::XTelemetryPolicy => merged_ancestors(status, current, us.controller, "").1,
         Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
             merged_parents(status, current, us, "").left_out
         }

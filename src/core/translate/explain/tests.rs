@@ -377,10 +377,9 @@ fn a_backend_that_does_not_resolve_fails_with_the_cause() {
 fn a_failure_has_the_reason_of_the_access_log() {
     let parent = json!({"name": "edge"});
     let missing = json!({"name": "none", "port": 80});
-    let none = engine(Vec::new());
-    let broken = engine(vec![route(&parent, &missing)]);
-    for (engine, expected) in [(&none, "NoHost"), (&broken, "BrokenRule")] {
-        let links = ask(engine, 443, HOST).links;
+    let engine = engine(vec![route(&parent, &missing)]);
+    for (host, expected) in [("nobody.example.org", "NoHost"), (HOST, "BrokenRule")] {
+        let links = ask(&engine, 443, host).links;
         let last = links.last().expect("links");
         assert_eq!(last.reason, Some(expected), "{last:?}");
     }
