@@ -663,7 +663,9 @@ spec: {ports: [{port: 80}]}
                         tls: {options: {gatewright.io/issuer: internal-ca}}\n    \
                         allowedRoutes: {namespaces: {from: All}}\n";
         let edge = EDGE.to_owned() + "  - name: secure\n" + listener;
-        let shop = SHOP.replace("name: edge", "name: edge, sectionName: secure");
+        let shop = SHOP
+            .replace("name: edge", "name: edge, sectionName: secure")
+            .replace(", shop.org", "");
         assert_eq!(check(&(edge.clone() + &shop)), [""; 0]);
         let told = check(&(edge + &shop.replace("a.example.org", "a.b.example.org")));
         let begin = "httproute team-a/shop CertificateNotForHostname: clients refuse the certificate of listener secure of \
