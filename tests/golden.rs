@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use gatewright::offline;
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
-use gatewright_core::limits::{Limits, ObjectLimits};
+use gatewright_core::limits::{Limits, NamespaceLimits, ObjectLimits};
 use gatewright_core::model::ObjectName;
 use gatewright_core::request_outcome::{
     BROKEN_FILTERS, MISDIRECTED, NO_HOST, NO_ROUTE, SEVERAL_HOSTS,
@@ -169,8 +169,12 @@ fn check(input: &Path) -> Result<(), String> {
     let envoys = Some(ObjectName::new("gatewright-system", "gatewright-envoy"));
     let settings = Settings {
         envoys,
-        // One case has four mirrors.
+        // One case has four mirrors, and others have active health checks.
         limits: Limits {
+            namespace: NamespaceLimits {
+                health_checks: 64,
+                ..Limits::default().namespace
+            },
             object: ObjectLimits {
                 mirrors: 4,
                 ..Limits::default().object

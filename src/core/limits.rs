@@ -107,8 +107,9 @@ quotas! {
     /// a namespace
     policies: 256,
     /// Maximum number of targets of the TrafficPolicies of a namespace that have active health
-    /// checks, which each Envoy makes of every endpoint
-    health_checks: 64,
+    /// checks, which each Envoy makes of every endpoint. By default there are none, since the first
+    /// checks of a changed Service hold up the changes of others
+    health_checks: 0,
 }
 
 /// The quotas of the namespaces that a selector selects.

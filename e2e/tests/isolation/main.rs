@@ -5,6 +5,7 @@
 
 mod certificate_ends;
 mod chains;
+mod checked_endpoints;
 mod client_address;
 mod cost;
 mod differential;

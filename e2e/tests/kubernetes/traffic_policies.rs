@@ -210,9 +210,12 @@ fn backend_policy(name: &str, spec: Value) -> Value {
 
 /// What the API server refuses by the definition, and the words of its answer.
 fn refused() -> Vec<(Value, &'static str)> {
-    let hash =
-        |hash: Value| json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}});
-    let active = |active: Value| json!({"healthCheck": {"active": active}});
+    fn hash(hash: Value) -> Value {
+        json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}})
+    }
+    fn active(active: Value) -> Value {
+        json!({"healthCheck": {"active": active}})
+    }
     let twice = json!({"group": "", "kind": "Service", "name": "web"});
     vec![
         (

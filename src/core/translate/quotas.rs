@@ -424,6 +424,12 @@ impl Quotas {
         };
         let namespace = &key.name.namespace;
         let limits = self.limits_of(namespace);
+        if quota.has(key) && !self.health_checks.has(key) && limits.health_checks == 0 {
+            let text = format!(
+                "healthCheck.active is not open to namespace {namespace}: limits.namespace.healthChecks is 0"
+            );
+            return Some((Reason::LimitReached, text));
+        }
         let (what, limit) = if !quota.has(key) {
             ("policies", format!("policies {}", limits.policies))
         } else if !self.health_checks.has(key) {
