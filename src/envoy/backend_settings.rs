@@ -204,10 +204,12 @@ fn outlier_detection(passive: &OutlierDetection) -> PbOutlierDetection {
 
 /// A transport socket that sends the header of the PROXY protocol before everything else.
 fn proxied(socket: Option<TransportSocket>, version: ProxyHeader) -> TransportSocket {
-    let plain = || TransportSocket {
-        name: "envoy.transport_sockets.raw_buffer".to_owned(),
-        config_type: Some(ConfigType::TypedConfig(any(&RawBuffer {}))),
-    };
+    fn plain() -> TransportSocket {
+        TransportSocket {
+            name: "envoy.transport_sockets.raw_buffer".to_owned(),
+            config_type: Some(ConfigType::TypedConfig(any(&RawBuffer {}))),
+        }
+    }
     let transport = ProxyProtocolUpstreamTransport {
         config: Some(ProxyProtocolConfig {
             version: match version {

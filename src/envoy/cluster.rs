@@ -52,18 +52,18 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
             settings,
         }) => {
             let service = (&id.port.service, id.protocol);
-            let plain = || reached(name.clone(), id.protocol, *retries, edge);
-            match transport {
-                BackendTransport::Plain => set(plain(), settings.as_deref(), service, edge),
+            let transport_socket = match transport {
+                BackendTransport::Plain => None,
                 BackendTransport::Tls(tls) => {
-                    let encrypted = Cluster {
-                        transport_socket: Some(upstream_tls::transport_socket(tls, id.protocol)),
-                        ..plain()
-                    };
-                    set(encrypted, settings.as_deref(), service, edge)
+                    Some(upstream_tls::transport_socket(tls, id.protocol))
                 }
-                BackendTransport::Refused => refused(name),
-            }
+                BackendTransport::Refused => return refused(name),
+            };
+            let reached = Cluster {
+                transport_socket,
+                ..reached(name, id.protocol, *retries, edge)
+            };
+            set(reached, settings.as_deref(), service, edge)
         }
         model::Cluster::Sni {
             port: Some(port),

@@ -68,11 +68,13 @@ fn counts() -> pb::AccessLog {
         value_fixed: Some(UInt64Value { value: 1 }),
         ..Default::default()
     };
-    let bytes = |name: &str, value: &str| Counter {
-        stat: Some(stat(name)),
-        value_format: value.to_owned(),
-        ..Default::default()
-    };
+    fn bytes(name: &str, value: &str) -> Counter {
+        Counter {
+            stat: Some(stat(name)),
+            value_format: value.to_owned(),
+            ..Default::default()
+        }
+    }
     let counters = vec![
         requests,
         bytes("request_bytes", "%BYTES_RECEIVED%"),

@@ -97,7 +97,9 @@ fn read_active(written: WrittenActive) -> Result<HealthCheck, String> {
         http,
         grpc,
     } = written;
-    let field = |name: &str| format!("healthCheck.active.{name}");
+    fn field(name: &str) -> String {
+        format!("healthCheck.active.{name}")
+    }
     let probe = match (r#type, http, grpc) {
         (ProbeType::Http, Some(http), None) => read_http(http)?,
         (ProbeType::Tcp, None, None) => Probe::Tcp,
@@ -177,7 +179,9 @@ fn read_passive(written: WrittenPassive) -> Result<OutlierDetection, String> {
         base_ejection_time,
         max_ejection_percent,
     } = written;
-    let field = |name: &str| format!("healthCheck.passive.{name}");
+    fn field(name: &str) -> String {
+        format!("healthCheck.passive.{name}")
+    }
     let consecutive_5xx = number_or(
         &field("consecutive5XxErrors"),
         consecutive_5xx_errors,

@@ -36,7 +36,9 @@ pub(super) fn percent(field: &str, value: i64) -> Result<u8, String> {
 /// A duration (GEP-2257) within bounds.
 pub(super) fn time(field: &str, text: &str, least: &str, most: &str) -> Result<Duration, String> {
     let time = duration(text).map_err(|why| format!("{field}: {why}"))?;
-    let bound = |text| duration(text).expect("a bound is a duration");
+    fn bound(text: &str) -> Duration {
+        duration(text).expect("a bound is a duration")
+    }
     if !(bound(least)..=bound(most)).contains(&time) {
         return Err(format!(
             "{field}: {least} to {most} is expected, found {text}"
