@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use super::pods::programs;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+const EXPERIMENTAL: &str = "gateway.networking.x-k8s.io/v1alpha1";
 
 fn root() -> Result<PathBuf> {
     Ok(Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -173,11 +174,26 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object(GATEWAY, "BackendTLSPolicy", spec)]
         }
-        () if has("networkPolicy") || has("metrics") => {
+        () if has("loadBalancer") || has("proxyProtocol") => {
+            let mut spec = part.clone();
+            spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
+            vec![object("gatewright.io/v1alpha1", "TrafficPolicy", spec)]
+        }
+        () if has("attributes") => {
+            let target =
+                json!([{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]);
+            let mut tracing = part.clone();
+            tracing["mode"] = json!("Enabled");
+            tracing["provider"] = json!({"backendRef": {"name": "collector", "port": 4317}});
+            let spec = json!({"targetRefs": target, "tracing": tracing});
+            vec![object(EXPERIMENTAL, "XTelemetryPolicy", spec)]
+        }
+        () if has("networkPolicy") || has("metrics") || has("monitoring") => {
             chart_takes(part)?;
             Vec::new()
         }
-        // A kustomization, a configuration or a section of it, and providers of an issuer.
+        // A kustomization, a configuration or a section of it, that of Prometheus, and providers of
+        // an issuer.
         () if [
             "resources",
             "cloudflare",
@@ -185,6 +201,8 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             "limits",
             "tenancy",
             "connections",
+            "envoys",
+            "scrape_configs",
         ]
         .into_iter()
         .any(has) =>
@@ -206,7 +224,9 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         let page = entry?.path();
         if page.extension().is_some_and(|extension| extension == "md") {
-            let is_experimental = page.file_stem().is_some_and(|name| name == "experimental");
+            let is_experimental = page
+                .file_stem()
+                .is_some_and(|name| name == "experimental" || name == "tracing");
             pages.entry(is_experimental).or_default().push(page);
         }
     }
