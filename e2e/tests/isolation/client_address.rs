@@ -84,16 +84,26 @@ fn of(asked: &Value, name: &str) -> String {
     values.collect::<Vec<_>>().join("|")
 }
 
-/// Waits until a request after a header is answered so that `done`.
+/// The connections in a row of which some reach each worker of Envoy: workers take a change one
+/// after the other.
+const IN_A_ROW: usize = 10;
+
+/// Waits until requests after a header are answered so that `done` by every worker.
 async fn until(port: u16, header: &[u8], more: &str, done: impl Fn(&Value) -> bool) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
+    let mut row = 0;
     loop {
         let last = asked(port, header, more).await;
         if last.as_ref().is_ok_and(&done) {
+            row += 1;
+        } else {
+            row = 0;
+            sleep(Duration::from_millis(50)).await;
+        }
+        if row == IN_A_ROW {
             return Ok(());
         }
         ensure!(Instant::now() < deadline, "{last:?}");
-        sleep(Duration::from_millis(50)).await;
     }
 }
 
