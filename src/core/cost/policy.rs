@@ -1,4 +1,4 @@
-//! What policies on Services cost.
+//! The costs of policies on Services.
 
 use super::{
     ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE, PASSIVE_CHECK,

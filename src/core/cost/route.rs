@@ -9,7 +9,7 @@ use crate::model::{
     AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
 };
 
-/// What policies of Services add to the routes that lead there.
+/// The additions of policies of Services to the routes that lead there.
 pub(crate) struct OfServices<'a, 's> {
     /// The session persistence of a Service.
     pub(crate) session: &'a dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,

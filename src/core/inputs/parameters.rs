@@ -39,7 +39,7 @@ pub struct Parameters {
     pub escaped_slashes: Option<EscapedSlashes>,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: Option<IdentityHeaders>,
-    /// What becomes of requests on plain HTTP for hosts that HTTPS serves too.
+    /// The treatment of requests on plain HTTP for hosts that HTTPS serves too.
     pub plain_http: Option<PlainHttp>,
     /// Decides whether routes of several namespaces may share a hostname.
     pub route_hostnames: Option<RouteHostnames>,
@@ -222,7 +222,7 @@ pub enum EscapedSlashes {
     Redirect,
 }
 
-/// What becomes of requests on plain HTTP for a host that an HTTPS listener of the same Gateway
+/// The treatment of requests on plain HTTP for a host that an HTTPS listener of the same Gateway
 /// serves too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub enum PlainHttp {

@@ -14,7 +14,7 @@ pub struct BackendSettings {
     pub limits: BackendLimits,
     /// The checks that each Envoy makes of every endpoint.
     pub active: Option<HealthCheck>,
-    /// What becomes of endpoints that fail requests.
+    /// The treatment of endpoints that fail requests.
     pub passive: Option<OutlierDetection>,
     /// Per cent of healthy endpoints below which all of them are used; at most 100.
     pub panic_percent: Option<u8>,
@@ -47,7 +47,7 @@ pub enum LoadBalancing {
     ConsistentHash(HashKey),
 }
 
-/// What requests of one client have in common.
+/// The part that requests of one client have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HashKey {
     /// The address of the client.
@@ -122,7 +122,7 @@ pub enum Probe {
     },
 }
 
-/// What becomes of endpoints that fail requests, or connections.
+/// The treatment of endpoints that fail requests, or connections.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OutlierDetection {
     /// So many statuses 500 to 599, or failed connections, in a row take an endpoint out; never if

@@ -69,7 +69,7 @@ pub enum AttributeValue {
     Header(Arc<str>),
     /// This text.
     Literal(Arc<str>),
-    /// What the semantic conventions of OpenTelemetry say.
+    /// A value by the semantic conventions of OpenTelemetry.
     Known(KnownAttribute),
 }
 

@@ -15,7 +15,7 @@ use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
     Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
-    SecretName, ServicePort, Target, Transport,
+    SecretName, ServicePort, Target, Transport, WeightedTarget,
 };
 use crate::multimap::MultiMap;
 
@@ -133,13 +133,17 @@ impl BackendPolicies {
         }
     }
 
-    /// What a TrafficPolicy asks for of a target.
+    /// The settings that a TrafficPolicy asks for of a target.
     pub(super) fn settings_of(&self, target: &Target) -> Option<Arc<BackendSettings>> {
         let Target::Backend(id) = target else {
             return None;
         };
-        self.settings(&id.port)
-            .map(|(_, settings)| settings.clone())
+        self.settings_at(&id.port)
+    }
+
+    /// The settings that a TrafficPolicy asks for of a Service port.
+    fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
+        self.settings(port).map(|(_, settings)| settings.clone())
     }
 
     /// The key of the hash by which endpoints of a Service port are chosen.
@@ -347,59 +351,32 @@ impl BackendPolicies {
     /// A rule with the sessions of its backends, where it has none of its own. `secure` where
     /// cookies are for TLS alone.
     pub(super) fn with_sessions(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
-        let (None, Action::Forward(shares)) = (&rule.session, &rule.action) else {
-            return rule;
-        };
-        let session = |target: &Target| {
-            let Target::Backend(BackendId { port, .. }) = target else {
-                return None;
-            };
-            let asked = self.services.get(&port.service)?.session.as_ref()?;
-            // Endpoints of another port are others.
-            Some(Box::new(experimental::served(
-                asked,
-                &format!("service/{port}"),
-                secure,
-            )))
-        };
-        let sessions: Vec<_> = shares.iter().map(|share| session(&share.target)).collect();
-        if sessions.iter().all(Option::is_none) {
+        if rule.session.is_some() {
             return rule;
         }
-        let mut rule = Rule::clone(&rule);
-        if let Action::Forward(shares) = &mut rule.action {
-            shares
-                .iter_mut()
-                .zip(sessions)
-                .for_each(|(share, session)| share.session = session);
-        }
-        Arc::new(rule)
+        with_shares(
+            rule,
+            |id| {
+                let BackendId { port, .. } = id;
+                let asked = self.services.get(&port.service)?.session.as_ref()?;
+                // Endpoints of another port are others.
+                let name = format!("service/{port}");
+                Some(Box::new(experimental::served(asked, &name, secure)))
+            },
+            |share, session| share.session = session,
+        )
     }
 
     /// A rule with the hashes of its backends. `secure` where cookies are for TLS alone.
     pub(super) fn with_hashes(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
-        let Action::Forward(shares) = &rule.action else {
-            return rule;
-        };
-        let hash = |target: &Target| {
-            let Target::Backend(id) = target else {
-                return None;
-            };
-            let key = self.hash(&id.port)?.clone();
-            Some(Box::new(RequestHash { key, secure }))
-        };
-        let hashes: Vec<_> = shares.iter().map(|share| hash(&share.target)).collect();
-        if hashes.iter().all(Option::is_none) {
-            return rule;
-        }
-        let mut rule = Rule::clone(&rule);
-        if let Action::Forward(shares) = &mut rule.action {
-            shares
-                .iter_mut()
-                .zip(hashes)
-                .for_each(|(share, hash)| share.hash = hash);
-        }
-        Arc::new(rule)
+        with_shares(
+            rule,
+            |id| {
+                let key = self.hash(&id.port)?.clone();
+                Some(Box::new(RequestHash { key, secure }))
+            },
+            |share, hash| share.hash = hash,
+        )
     }
 
     /// The hash of whole connections to a target: those have an address and nothing else.
@@ -488,6 +465,34 @@ impl BackendPolicies {
     }
 }
 
+/// A rule whose shares each have what `of` has for their backends; the rule itself where it has
+/// nothing for any of them.
+fn with_shares<T>(
+    rule: Arc<Rule>,
+    of: impl Fn(&BackendId) -> Option<T>,
+    set: impl Fn(&mut WeightedTarget, Option<T>),
+) -> Arc<Rule> {
+    let Action::Forward(shares) = &rule.action else {
+        return rule;
+    };
+    let found = shares.iter().map(|share| match &share.target {
+        Target::Backend(id) => of(id),
+        Target::Invalid => None,
+    });
+    let found: Vec<Option<T>> = found.collect();
+    if found.iter().all(Option::is_none) {
+        return rule;
+    }
+    let mut rule = Rule::clone(&rule);
+    if let Action::Forward(shares) = &mut rule.action {
+        shares
+            .iter_mut()
+            .zip(found)
+            .for_each(|(share, found)| set(share, found));
+    }
+    Arc::new(rule)
+}
+
 /// The keys of hashes of ports.
 fn hashes(
     settings: &BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
@@ -518,9 +523,7 @@ pub(super) fn compile_backend(
         .then(|| Backend {
             transport: policies.transport(&id),
             retries: policies.retries(&id),
-            settings: policies
-                .settings(&id.port)
-                .map(|(_, settings)| settings.clone()),
+            settings: policies.settings_at(&id.port),
             id: id.clone(),
         })
         .map(|backend| Resource::Cluster(Cluster::Backend(backend)));

@@ -257,9 +257,22 @@ mod tests {
             .collect()
     }
 
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)
+    }
+
+    /// Tells the problem of a certificate, and returns the warnings then.
+    fn tell(engine: &mut Engine, text: Option<&str>) -> Vec<(Reason, String)> {
+        let secret = ObjectName::new("a", "tls");
+        let problem = Fact::IssuanceProblem(secret, text.map(str::to_owned));
+        let delta = engine.apply(vec![Change::Fact(problem)], now());
+        assert_eq!(delta.statuses.len(), 1, "the status is told again");
+        warnings(engine)
+    }
+
     #[test]
     fn a_renewal_that_fails_is_told_until_it_succeeds() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let now = now();
         let mut engine = Engine::new(Settings::new("c", vec![[127, 0, 0, 1].into()]));
         let api = "gateway.networking.k8s.io/v1";
         let certificate = crate::model::Certificate {
@@ -292,19 +305,13 @@ mod tests {
             now,
         );
         assert_eq!(warnings(&engine), [], "all is well");
-        let mut tell = |text: Option<&str>| {
-            let problem = Fact::IssuanceProblem(secret.clone(), text.map(str::to_owned));
-            let delta = engine.apply(vec![Change::Fact(problem)], now);
-            assert_eq!(delta.statuses.len(), 1, "the status is told again");
-            warnings(&engine)
-        };
-        let told = tell(Some("CAA forbids it"));
+        let told = tell(&mut engine, Some("CAA forbids it"));
         assert_eq!(told.len(), 1, "{told:?}");
         assert_eq!(told[0].0, Reason::CertificateNotRenewed);
         assert!(
             told[0].1.ends_with("and its renewal fails: CAA forbids it"),
             "{told:?}"
         );
-        assert_eq!(tell(None), [], "it was renewed");
+        assert_eq!(tell(&mut engine, None), [], "it was renewed");
     }
 }

@@ -154,7 +154,7 @@ impl Charging<'_> {
         }
     }
 
-    /// What a hostname of a listener takes on ports of plain HTTP that redirect it.
+    /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.
     fn redirects(self, listener: &ListenerId) -> Bytes {
         let parent = self.parents.get(&listener.parent);
         let https = parent.filter(|parent| {
@@ -298,7 +298,7 @@ impl Charging<'_> {
         }
     }
 
-    /// What the policy of a Service port adds to a cluster.
+    /// The memory that the policy of a Service port adds to a cluster.
     fn settings(self, port: &ServicePort) -> Bytes {
         let settings = self.policies.settings(port);
         settings.map_or(Bytes::default(), |(_, settings)| {

@@ -52,7 +52,7 @@ pub struct GatewayExposure {
     pub escaped_slashes: EscapedSlashes,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: IdentityHeaders,
-    /// What becomes of requests on plain HTTP for hosts that HTTPS serves too; if `None`, they are
+    /// The treatment of requests on plain HTTP for hosts that HTTPS serves too; if `None`, they are
     /// served, and statuses say so.
     pub plain_http: Option<PlainHttp>,
     /// Decides whether routes of several namespaces may share a hostname; if `None`, at listeners

@@ -6,6 +6,7 @@ use super::backend_reference::Referrer;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::key::{ParentKey, Verdict};
+use super::telemetry;
 use crate::inputs::{Kind, LocalRef, ObjectKey};
 use crate::model::{
     AccessLog, BackendId, BackendTransport, Condition, ConditionType, ObjectName, Reason, Status,
@@ -77,7 +78,7 @@ impl Collectors<'_> {
 }
 
 /// The classes and Gateways whose access logs go to a Service.
-pub(super) fn users(service: &ObjectName, store: &Store) -> Vec<ObjectKey> {
+fn users(service: &ObjectName, store: &Store) -> Vec<ObjectKey> {
     let indexes = store.indexes();
     let direct = indexes
         .parameters_by_collector(service)
@@ -91,6 +92,16 @@ pub(super) fn users(service: &ObjectName, store: &Store) -> Vec<ObjectKey> {
         }
     }
     all
+}
+
+/// Marks what depends on a Service as a collector of access logs or spans.
+pub(super) fn touch_collector(service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+    let logged = users(service, store);
+    dirty.uses.extend(logged.iter().cloned());
+    dirty.statuses.extend(logged);
+    for policy in store.indexes().telemetry_by_collector(service) {
+        telemetry::touch_policy(policy, store, dirty);
+    }
 }
 
 /// Marks the statuses that say whether a Service gets lines of access logs, or spans.

@@ -7,15 +7,16 @@
 //!
 //! Where nothing is said, plain HTTP is served, and statuses of routes say so.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::attachments::{Attachment, Way};
-use super::certificate_condition::attached;
+use super::certificate_condition::{Names, attached};
 use super::dirty::Dirty;
 use super::frontend_state::Owner;
 use super::frontends::Frontends;
 use super::key::{ListenerId, ParentKey};
+use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
 use super::redirecting_ports::redirects;
@@ -24,7 +25,9 @@ use super::routes::{Port, Routing, derived};
 use super::secured::Secured;
 use super::solver::solves;
 use crate::inputs::Route as InputRoute;
-use crate::model::{Action, FrontendId, Hostname, Match, PathMatch, Redirect, Route, Rule};
+use crate::model::{
+    Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Redirect, Route, Rule,
+};
 use crate::request_outcome::TO_HTTPS;
 
 /// The status of redirects to HTTPS: that of the redirects of TenantGateways, Contour and Istio,
@@ -37,6 +40,9 @@ const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// The largest number of hostnames that a note has.
 const NAMED: usize = 4;
+
+/// Ports by Gateway and hostname.
+type PortsOf<'a> = BTreeMap<(&'a ObjectName, Hostname), u16>;
 
 /// The stage that notes what HTTPS does with hostnames.
 pub(super) struct Securing<'a> {
@@ -202,26 +208,24 @@ pub(super) fn note(
     let in_clear = attached(reached, parents).filter(|(parent, listener, _)| {
         listener.protocol == Some(Protocol::Http) && parent.placement.exposure.plain_http.is_none()
     });
-    let mut ports = BTreeSet::new();
-    let mut names = BTreeSet::new();
-    for (parent, listener, plain) in in_clear {
-        let secure = attached(all, parents).filter(|(other, at, _)| {
-            at.protocol == Some(Protocol::Https)
-                && other.placement.gateway == parent.placement.gateway
-        });
-        for (_, at, taken) in secure {
-            let both = plain
-                .iter()
-                .flat_map(|(a, _)| taken.iter().filter_map(move |(b, _)| a.intersection(b)));
-            for hostname in both.take(NAMED + 1) {
-                ports.insert((listener.port, at.port));
-                names.insert(hostname);
-            }
-            if names.len() > NAMED {
-                break;
-            }
-        }
+    let plain = ports_of(in_clear);
+    if plain.is_empty() {
+        return None;
     }
+    let https = attached(all, parents)
+        .filter(|(_, listener, _)| listener.protocol == Some(Protocol::Https));
+    let https = ports_of(https);
+    // Of two names that have some in common one covers the other.
+    let below_https = plain.iter().flat_map(|((gateway, name), port)| {
+        let over = https.get(&(*gateway, name.clone())).into_iter();
+        let over = over.chain(wider(&https, gateway, name));
+        over.map(move |https| (name, (*port, *https)))
+    });
+    let below_plain = https.iter().flat_map(|((gateway, name), https)| {
+        wider(&plain, gateway, name).map(move |port| (name, (*port, *https)))
+    });
+    let (names, ports): (BTreeSet<&Hostname>, BTreeSet<(u16, u16)>) =
+        below_https.chain(below_plain).unzip();
     let (plain, https) = ports.first()?;
     let mut named: Vec<String> = names.iter().take(NAMED).map(ToString::to_string).collect();
     if names.len() > NAMED {
@@ -232,6 +236,32 @@ pub(super) fn note(
          Redirect, or to Serve if it is meant; or name the HTTPS listener in the parentRef (sectionName)",
         named.join(", ")
     ))
+}
+
+/// The hostnames that a route has at listeners, by Gateway, each with the lowest port.
+fn ports_of<'a>(
+    attached: impl Iterator<Item = (&'a Parent, &'a ParentListener, &'a Names)>,
+) -> PortsOf<'a> {
+    let mut ports = PortsOf::new();
+    for (parent, listener, names) in attached {
+        for (name, _) in names {
+            let at = (&parent.placement.gateway, name.clone());
+            let port = ports.entry(at).or_insert(listener.port);
+            *port = (*port).min(listener.port);
+        }
+    }
+    ports
+}
+
+/// The ports of those hostnames of a Gateway that cover a name and are others.
+fn wider<'a>(
+    ports: &'a PortsOf<'_>,
+    gateway: &'a ObjectName,
+    name: &Hostname,
+) -> impl Iterator<Item = &'a u16> {
+    let any = Some(Hostname::any()).filter(|any| any != name);
+    let wider = name.covering().chain(any);
+    wider.filter_map(move |wider| ports.get(&(gateway, wider)))
 }
 
 #[cfg(test)]

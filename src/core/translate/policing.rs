@@ -19,7 +19,6 @@ use super::log_collectors;
 use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
-use super::telemetry;
 use crate::inputs::{
     Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, RouteKind, Validation,
 };
@@ -73,12 +72,7 @@ impl Policing<'_> {
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
-        let logged = log_collectors::users(service, self.store);
-        dirty.uses.extend(logged.iter().cloned());
-        dirty.statuses.extend(logged);
-        for policy in self.store.indexes().telemetry_by_collector(service) {
-            telemetry::touch_policy(policy, self.store, dirty);
-        }
+        log_collectors::touch_collector(service, self.store, dirty);
         let tls = self.of_ports(Kind::BackendTLSPolicy, service);
         let backends = self.of_ports(Kind::TrafficPolicy, service);
         let is_targeted = self

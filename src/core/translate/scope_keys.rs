@@ -67,15 +67,16 @@ impl ScopeKeys {
         owner: Option<&Owner>,
         dirty: &mut Dirty,
     ) -> bool {
-        let was_second = self.is_second(&unit.0, &unit.1);
         let hash = (self.hash)(&unit.0, &unit.1);
         let units = self.by_hash.entry(hash).or_default();
         let before = mem::take(units);
+        let was_second = is_later(&before, unit);
         let first = before.first().map(|(_, first)| first.clone());
         units.extend(before.into_iter().filter(|(_, other)| other != unit));
         units.extend(seniority.map(|seniority| (seniority, unit.clone())));
         units.sort_unstable();
         let now = units.first().map(|(_, now)| now.clone());
+        let is_second = is_later(units, unit);
         if units.is_empty() {
             self.by_hash.remove(&hash);
         }
@@ -84,7 +85,7 @@ impl ScopeKeys {
             let others = [first, now].into_iter().flatten();
             dirty.units.extend(others.filter(|other| other != unit));
         }
-        if was_second != self.is_second(&unit.0, &unit.1) {
+        if was_second != is_second {
             let owner = owner.map(|owner| owner.listener.parent.object());
             dirty.statuses.extend(owner);
         }
@@ -95,7 +96,11 @@ impl ScopeKeys {
     pub(super) fn is_second(&self, frontend: &FrontendId, hostname: &Hostname) -> bool {
         let hash = (self.hash)(frontend, hostname);
         let units = self.by_hash.get(&hash);
-        let mut later = units.into_iter().flat_map(|units| units.iter().skip(1));
-        later.any(|(_, (id, name))| id == frontend && name == hostname)
+        units.is_some_and(|units| is_later(units, &(frontend.clone(), hostname.clone())))
     }
+}
+
+/// True if a unit is among these, and not the first.
+fn is_later(units: &[(Seniority, Unit)], unit: &Unit) -> bool {
+    units.iter().skip(1).any(|(_, later)| later == unit)
 }

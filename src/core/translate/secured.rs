@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::key::ParentKey;
 use crate::model::{Hostname, ObjectName};
 
-/// What HTTPS does with a hostname of a Gateway that redirects plain HTTP.
+/// The treatment by HTTPS of a hostname of a Gateway that redirects plain HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Secured {
     /// The Gateway.
@@ -33,7 +33,7 @@ impl SecuredNames {
         true
     }
 
-    /// What HTTPS does with a hostname, by the most specific of these that covers it.
+    /// The treatment of a hostname by HTTPS, by the most specific of these that covers it.
     pub(super) fn of(&self, hostname: &Hostname) -> Option<&Secured> {
         if self.0.is_empty() {
             return None;

@@ -67,7 +67,7 @@ impl Report<'_> {
     }
 }
 
-/// What of a policy has no effect.
+/// The parts of a policy that have no effect.
 fn notes(policy: &TelemetryPolicy) -> Vec<String> {
     let mut notes = Vec::new();
     if !policy.others.is_empty() {

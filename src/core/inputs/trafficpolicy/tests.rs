@@ -120,10 +120,15 @@ fn omitted_fields_of_checks_have_the_defaults_of_the_documentation() {
 
 #[test]
 fn a_value_out_of_bounds_is_refused_with_its_field() {
-    let hash =
-        |hash: Value| json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}});
-    let active = |active: Value| json!({"healthCheck": {"active": active}});
-    let http = |http: Value| active(json!({"type": "HTTP", "http": http}));
+    fn hash(hash: Value) -> Value {
+        json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}})
+    }
+    fn active(active: Value) -> Value {
+        json!({"healthCheck": {"active": active}})
+    }
+    fn http(http: Value) -> Value {
+        active(json!({"type": "HTTP", "http": http}))
+    }
     for (spec, expected) in [
         (
             json!({"loadBalancer": {"type": "ConsistentHash"}}),
@@ -289,19 +294,18 @@ fn the_definition_and_the_type_agree() {
     ] {
         assert_eq!(fields(defined(&crd, &path)), expected, "{path:?}");
     }
-    let values = |path: &[&str]| defined(&crd, path)["enum"].clone();
     assert_eq!(
-        values(&["loadBalancer", "type"]),
+        defined(&crd, &["loadBalancer", "type"])["enum"],
         json!(["LeastRequest", "RoundRobin", "Random", "ConsistentHash"]),
         "types of balancing"
     );
     assert_eq!(
-        values(&["loadBalancer", "consistentHash", "type"]),
+        defined(&crd, &["loadBalancer", "consistentHash", "type"])["enum"],
         json!(["SourceIP", "Header", "Cookie"]),
         "types of hashes"
     );
     assert_eq!(
-        values(&["healthCheck", "active", "type"]),
+        defined(&crd, &["healthCheck", "active", "type"])["enum"],
         json!(["HTTP", "TCP", "GRPC"]),
         "types of checks"
     );

@@ -181,10 +181,7 @@ impl Engine {
                     touch_parent(ParentKey::Gateway(gateway.clone()), dirty);
                 }
                 touch_fleet(&self.settings, &self.parents, name, dirty);
-                log_collectors::touch_users(name, &self.store, dirty);
-                for policy in self.store.indexes().telemetry_by_collector(name) {
-                    telemetry::touch_policy(policy, &self.store, dirty);
-                }
+                log_collectors::touch_collector(name, &self.store, dirty);
             }
             Kind::EndpointSlice => {
                 for service in replaced

@@ -187,39 +187,41 @@ fn a_host_without_a_route_on_plain_http_is_redirected_too() {
     );
 }
 
+/// A Gateway with a wildcard on HTTPS, and with or without plain HTTP.
+fn gateway_with(has_http: bool) -> Change {
+    let Change::Object(crate::inputs::ObjectChange::Put(Object::Gateway(mut gateway))) =
+        gateway(&[("*.w.example", 443)])
+    else {
+        panic!("a Gateway")
+    };
+    gateway
+        .listeners
+        .retain(|listener| has_http || &*listener.name != "http");
+    Change::put(Object::Gateway(gateway))
+}
+
 #[test]
 fn a_listener_that_comes_later_redirects_what_https_serves_already() {
-    let only_https = |with_http: bool| {
-        let Change::Object(crate::inputs::ObjectChange::Put(Object::Gateway(mut gateway))) =
-            gateway(&[("*.w.example", 443)])
-        else {
-            panic!("a Gateway")
-        };
-        gateway
-            .listeners
-            .retain(|listener| with_http || &*listener.name != "http");
-        Change::put(Object::Gateway(gateway))
-    };
     let mut site = Site::new(
         "Redirect",
         vec![
-            only_https(false),
+            gateway_with(false),
             route("wild", None, &["x.w.example"], &forward()),
         ],
     );
     assert!(site.plain("x.w.example").is_empty(), "there is no port 80");
-    site.apply(vec![only_https(true)]);
+    site.apply(vec![gateway_with(true)]);
     assert_eq!(site.plain("x.w.example"), ["301 https://x.w.example:443"]);
-    site.apply(vec![only_https(false)]);
+    site.apply(vec![gateway_with(false)]);
     assert!(site.plain("x.w.example").is_empty(), "it is closed again");
 }
 
 #[test]
 fn routes_that_redirect_and_challenges_stay() {
-    let path = |path: &str, mut rule: Value| {
+    fn path(path: &str, mut rule: Value) -> Value {
         rule["matches"] = json!([{"path": {"value": path}}]);
         rule
-    };
+    }
     let rules = json!([
         path("/", forward()[0].clone()),
         path("/app", forward()[0].clone()),
@@ -274,4 +276,31 @@ fn what_is_served_in_clear_is_told_unless_it_is_meant() {
     }
     site.say("");
     assert_eq!(site.note("both"), told, "it is told again");
+}
+
+#[test]
+fn what_is_served_in_clear_is_told_by_the_narrower_names() {
+    let https = ["e", "d", "c", "b", "a"].map(|label| format!("{label}.shop.example"));
+    let listeners: Vec<(&str, u16)> = https.iter().map(|name| (name.as_str(), 8443)).collect();
+    let changes = vec![
+        gateway(&listeners),
+        route("wide", None, &["*.shop.example"], &forward()),
+    ];
+    let told = Site::new("", changes).note("wide");
+    assert!(
+        told.contains(
+            "HTTPS on port 8443 (a.shop.example, b.shop.example, c.shop.example, d.shop.example, more): "
+        ),
+        "{told}"
+    );
+    let changes = vec![
+        gateway(&[("", 8443), ("other.example", 443)]),
+        route("narrow", Some("http"), &["a.shop.example"], &forward()),
+        route("both", None, &["b.shop.example"], &forward()),
+    ];
+    let told = Site::new("", changes).note("both");
+    assert!(
+        told.contains("HTTPS on port 8443 (b.shop.example): "),
+        "{told}"
+    );
 }
