@@ -38,6 +38,7 @@ pub mod tasks;
 mod tenants;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
+pub use admin_query::path_with;
 pub use control_plane::{ControlPlane, Effects};
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
 pub use status_query::{Form, StatusAnswer, StatusQuery};

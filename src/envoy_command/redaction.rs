@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-/// What is printed in place of a secret.
+/// The text in place of a secret.
 const REDACTED: &str = "[redacted]";
 
 /// Fields whose values are secrets, of whatever type.
