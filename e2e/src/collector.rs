@@ -19,19 +19,18 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use serde_json::{Map, Value, json};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
+use crate::grpc;
 use crate::tls_backend::Pair;
 
 /// Envoy sends logs every second, and spans every five.
 const SENT: Duration = Duration::from_secs(30);
 
-/// What a collector has got.
+/// The records and spans that a collector has got.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
     /// The log records, in the order in which they came.
@@ -102,19 +101,12 @@ impl Collector {
     }
 
     async fn serve(mut server: Server) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let (sender, received) = watch::channel(Received::default());
         let keeper = Keeper(sender);
         let server = server
             .add_service(LogsServiceServer::new(keeper.clone()))
             .add_service(TraceServiceServer::new(keeper));
-        let serving = tokio::spawn(async move {
-            // It ends with the test.
-            let _ended = server
-                .serve_with_incoming(TcpListenerStream::new(listener))
-                .await;
-        });
+        let (address, serving) = grpc::serve(server).await?;
         Ok(Self {
             address,
             received,

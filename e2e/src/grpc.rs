@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::metadata::MetadataMap;
 use tonic::transport::Server;
+use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
 /// The response header with the name of the backend.
@@ -35,6 +36,19 @@ pub struct Grpc {
     serving: JoinHandle<()>,
 }
 
+/// Serves on a free port of loopback until the end of the task.
+pub(crate) async fn serve(server: Router) -> Result<(SocketAddr, JoinHandle<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let serving = tokio::spawn(async move {
+        // It ends with the test.
+        let _ended = server
+            .serve_with_incoming(TcpListenerStream::new(listener))
+            .await;
+    });
+    Ok((address, serving))
+}
+
 #[derive(Clone)]
 struct Backend {
     name: &'static str,
@@ -47,8 +61,6 @@ impl Grpc {
     /// # Errors
     /// When no port is free.
     pub async fn start(name: &'static str) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let address = listener.local_addr()?;
         let calls = Arc::new(AtomicU64::new(0));
         let backend = Backend {
             name,
@@ -57,12 +69,7 @@ impl Grpc {
         let server = Server::builder()
             .add_service(AuthorizationServer::new(backend.clone()))
             .add_service(RateLimitServiceServer::new(backend));
-        let serving = tokio::spawn(async move {
-            // It ends with the test.
-            let _ended = server
-                .serve_with_incoming(TcpListenerStream::new(listener))
-                .await;
-        });
+        let (address, serving) = serve(server).await?;
         Ok(Self {
             address,
             calls,

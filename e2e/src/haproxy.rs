@@ -6,9 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use anyhow::{Context, Result, ensure};
 
 use crate::loopback;
 use crate::port::free_port;
@@ -97,19 +95,8 @@ async fn listening(
         program.display()
     );
     let mut process = Process::start(&program, &arguments, dir)?;
-    let deadline = Instant::now() + START_LIMIT;
     for address in addresses {
-        while TcpStream::connect(address).await.is_err() {
-            if let Some(status) = process.ended()? {
-                bail!("HAProxy ended with {status}:\n{}", process.tail());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "HAProxy did not start:\n{}",
-                process.tail()
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+        process.accepts("HAProxy", *address, START_LIMIT).await?;
     }
     Ok(process)
 }

@@ -4,14 +4,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
 use crate::port::free_port;
 use crate::process::Process;
@@ -21,7 +19,7 @@ const START_LIMIT: Duration = Duration::from_secs(180);
 /// A running moto; killed on drop, its log shown when the test panics.
 #[derive(Debug)]
 pub struct Moto {
-    process: Process,
+    _process: Process,
     address: SocketAddr,
 }
 
@@ -34,21 +32,12 @@ impl Moto {
             .context("making a directory for moto")?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let arguments = ["-H", "127.0.0.1", "-p", &address.port().to_string()].map(str::to_owned);
-        let process = Process::start(&binary()?, &arguments, dir)?;
-        let mut moto = Self { process, address };
-        let deadline = Instant::now() + START_LIMIT;
-        while TcpStream::connect(address).await.is_err() {
-            if let Some(status) = moto.process.ended()? {
-                bail!("moto ended with {status}:\n{}", moto.process.tail());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "moto did not start:\n{}",
-                moto.process.tail()
-            );
-            sleep(Duration::from_millis(50)).await;
-        }
-        Ok(moto)
+        let mut process = Process::start(&binary()?, &arguments, dir)?;
+        process.accepts("moto", address, START_LIMIT).await?;
+        Ok(Self {
+            _process: process,
+            address,
+        })
     }
 
     /// Returns its URL.

@@ -1,12 +1,15 @@
 //! A child process in a private directory: its output is kept and shown when a test fails, and it
 //! is always killed.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
 
 use crate::usage;
 
@@ -62,7 +65,7 @@ impl Process {
         let sent = Command::new("kill")
             .args([&format!("-{name}"), &self.child.id().to_string()])
             .status();
-        anyhow::ensure!(
+        ensure!(
             sent.context("running kill")?.success(),
             "signal {name} could not be sent"
         );
@@ -95,6 +98,28 @@ impl Process {
             from += 1;
         }
         log[from..].to_owned()
+    }
+
+    /// Waits until it accepts connections at an address. `name` is for messages.
+    pub(crate) async fn accepts(
+        &mut self,
+        name: &str,
+        address: SocketAddr,
+        limit: Duration,
+    ) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while TcpStream::connect(address).await.is_err() {
+            if let Some(status) = self.ended()? {
+                bail!("{name} ended with {status}:\n{}", self.tail());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{name} did not start:\n{}",
+                self.tail()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
     }
 
     /// Returns its exit status, once it has ended.

@@ -5,9 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
+use anyhow::{Context, Result, ensure};
 
 use crate::port::free_port;
 use crate::process::Process;
@@ -40,18 +38,9 @@ impl Registry {
         )?;
         let arguments = ["serve".to_owned(), configuration.display().to_string()];
         let mut process = Process::start(&tool("docker-registry")?, &arguments, dir)?;
-        let deadline = Instant::now() + START_LIMIT;
-        while TcpStream::connect(address).await.is_err() {
-            if let Some(status) = process.ended()? {
-                bail!("the registry ended with {status}:\n{}", process.tail());
-            }
-            ensure!(
-                Instant::now() < deadline,
-                "the registry did not start:\n{}",
-                process.tail()
-            );
-            sleep(Duration::from_millis(20)).await;
-        }
+        process
+            .accepts("the registry", address, START_LIMIT)
+            .await?;
         Ok(Self { process, address })
     }
 

@@ -194,6 +194,18 @@ impl World {
         self.acknowledged(generation).await
     }
 
+    /// Returns the lines of the access log, which are among those of Envoy's output.
+    ///
+    /// # Panics
+    /// When one is no JSON.
+    pub fn access_log(&self) -> Vec<Value> {
+        let log = self.envoy.log();
+        log.lines()
+            .filter(|line| line.starts_with('{'))
+            .map(|line| serde_json::from_str(line).expect("each line is a JSON object"))
+            .collect()
+    }
+
     /// Returns the directory of its sockets.
     pub fn dir(&self) -> &std::path::Path {
         self.dir.path()

@@ -102,15 +102,6 @@ fn parameters_of(log: Value) -> Change {
     )
 }
 
-/// The lines of the access log among those of Envoy's output.
-fn lines(world: &World) -> Vec<Value> {
-    let log = world.envoy.log();
-    log.lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).expect("each line is a JSON object"))
-        .collect()
-}
-
 /// The reason that a line has by the table.
 fn reason(line: &Value) -> Option<&'static str> {
     let evidence = Evidence {
@@ -126,7 +117,7 @@ fn reason(line: &Value) -> Option<&'static str> {
 async fn lines_until(world: &World, path: &str) -> Result<Vec<Value>> {
     let deadline = Instant::now() + WRITTEN;
     loop {
-        let found = lines(world);
+        let found = world.access_log();
         if found.iter().any(|line| line["path"] == path) {
             return Ok(found);
         }

@@ -22,10 +22,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 const HOST: &str = "app.example.org";
 
-/// The Gateway, with a listener for HTTP and one for TCP.
-fn gateway(http: u16, tcp: u16) -> Vec<Change> {
-    let listeners = json!([{"name": "http", "port": http, "protocol": "HTTP"},
-        {"name": "tcp", "port": tcp, "protocol": "TCP"}]);
+/// A listener for HTTP, and one for TCP.
+fn listeners(http: u16, tcp: u16) -> Value {
+    json!([{"name": "http", "port": http, "protocol": "HTTP"},
+        {"name": "tcp", "port": tcp, "protocol": "TCP"}])
+}
+
+/// The Gateway with these listeners, and its class.
+fn gateway(listeners: &Value) -> Vec<Change> {
     vec![
         class(),
         api(
@@ -74,12 +78,21 @@ fn another(service: &str, address: SocketAddr) -> Change {
 }
 
 /// The policy of Service `web`.
-fn policy(mut spec: Value) -> Change {
-    spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "web"}]);
+fn policy(spec: Value) -> Change {
+    policy_of("web", spec)
+}
+
+/// The policy of a Service, with its name.
+fn policy_of(service: &str, mut spec: Value) -> Change {
+    spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": service}]);
     object(
         json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
-        "metadata": {"namespace": "default", "name": "web"}, "spec": spec}),
+        "metadata": {"namespace": "default", "name": service}, "spec": spec}),
     )
+}
+
+fn balanced(kind: &str) -> Change {
+    policy(json!({"loadBalancer": {"type": kind}}))
 }
 
 fn no_policy() -> Change {
@@ -110,7 +123,7 @@ impl Pair {
         let (http, tcp) = (free_port()?, free_port()?);
         let one = Switched::start_on("one", first).await?;
         let two = Switched::start_on("two", second).await?;
-        let mut changes = gateway(http, tcp);
+        let mut changes = gateway(&listeners(http, tcp));
         for name in ["web", "other"] {
             changes.extend(service(name, one.address()));
             changes.push(another(name, two.address()));
@@ -126,7 +139,7 @@ impl Pair {
         })
     }
 
-    /// Who answers `times` requests, each on a connection of its own.
+    /// The names of the backends that answer `times` requests, each on a connection of its own.
     async fn by(&self, probe: &Probe, times: usize) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for _ in 0..times {
@@ -187,7 +200,6 @@ async fn round_robin_takes_one_after_the_other_and_least_request_does_not() -> R
     let pair = Pair::start("198.18.60.1", "198.18.60.2").await?;
     let web = to(pair.http, "/web");
     ensure!(!alternates(&web).await?, "least request is at random");
-    let balanced = |kind: &str| policy(json!({"loadBalancer": {"type": kind}}));
     pair.world.settle(vec![balanced("RoundRobin")]).await?;
     until_alternating(&web, true).await?;
     ensure!(
@@ -229,7 +241,7 @@ async fn another_host_pays_nothing_for_a_policy() -> Result<()> {
     let active = json!({"active": {"type": "TCP"}, "panicThreshold": 0});
     let header = json!({"type": "Header", "header": {"name": "x-user"}});
     for (change, expected) in [
-        (policy(json!({"loadBalancer": {"type": "RoundRobin"}})), 2),
+        (balanced("RoundRobin"), 2),
         (policy(json!({"healthCheck": active})), 2),
         (hashed(header), 3),
         (no_policy(), 3),
@@ -257,6 +269,11 @@ fn hashed(hash: Value) -> Change {
     policy(json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}}))
 }
 
+/// A request of one of many users.
+fn of_user(probe: &Probe, user: usize) -> Probe {
+    probe.clone().header("x-user", &format!("user-{user}"))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_hash_keeps_a_client_at_one_endpoint() -> Result<()> {
@@ -267,14 +284,13 @@ async fn a_hash_keeps_a_client_at_one_endpoint() -> Result<()> {
 
     let header = hashed(json!({"type": "Header", "header": {"name": "X-User"}}));
     pair.world.settle(vec![header]).await?;
-    let of_user = |user: usize| web.clone().header("x-user", &format!("user-{user}"));
     let deadline = Instant::now() + PATIENCE;
-    while pair.by(&of_user(0), 30).await?.len() > 1 {
+    while pair.by(&of_user(&web, 0), 30).await?.len() > 1 {
         ensure!(Instant::now() < deadline, "{}", pair.world.envoy.log());
     }
     let mut owners = BTreeSet::new();
     for user in 0..20 {
-        let names = pair.by(&of_user(user), 6).await?;
+        let names = pair.by(&of_user(&web, user), 6).await?;
         ensure!(names.len() == 1, "user {user} is at {names:?}");
         owners.extend(names);
     }
@@ -314,14 +330,17 @@ async fn a_hash_keeps_a_client_at_one_endpoint() -> Result<()> {
         .await?;
     let mut sessions = std::collections::BTreeMap::new();
     for user in 0..20 {
-        let answer = of_user(user).send().await?;
+        let answer = of_user(&web, user).send().await?;
         let session = answer.headers.get("x-session").context("a session")?;
         sessions.insert(name(&answer), session.to_str()?.to_owned());
     }
     ensure!(sessions.len() == 2, "{sessions:?}");
     for (owner, session) in &sessions {
         for user in 0..10 {
-            let answer = of_user(user).header("x-session", session).send().await?;
+            let answer = of_user(&web, user)
+                .header("x-session", session)
+                .send()
+                .await?;
             ensure!(name(&answer) == *owner, "user {user}, session of {owner}");
         }
     }
@@ -425,7 +444,7 @@ async fn an_endpoint_that_fails_requests_is_taken_out_for_a_while() -> Result<()
 async fn a_circuit_breaker_answers_what_is_too_much() -> Result<()> {
     let http = free_port()?;
     let mut backend = Held::start().await?;
-    let mut changes = gateway(http, free_port()?);
+    let mut changes = gateway(&listeners(http, free_port()?));
     changes.extend(service("web", backend.address()));
     changes.extend(service("other", backend.address()));
     changes.push(route(&["web", "other"]));
@@ -472,7 +491,7 @@ async fn full() -> Result<(TcpListener, Vec<TcpStream>)> {
 async fn a_connection_that_is_not_made_in_time_is_given_up() -> Result<()> {
     let http = free_port()?;
     let (listener, _waiting) = full().await?;
-    let mut changes = gateway(http, free_port()?);
+    let mut changes = gateway(&listeners(http, free_port()?));
     changes.extend(service("web", listener.local_addr()?));
     changes.push(route(&["web"]));
     let world = World::start(changes).await?;

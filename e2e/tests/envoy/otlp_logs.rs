@@ -54,20 +54,15 @@ fn probe(port: u16, path: &str) -> Probe {
     Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).path(path)
 }
 
-/// The lines of the access log on Envoy's standard output.
-fn lines(world: &World) -> Vec<Value> {
-    let log = world.envoy.log();
-    log.lines()
-        .filter(|line| line.starts_with('{'))
-        .map(|line| serde_json::from_str(line).expect("each line is a JSON object"))
-        .collect()
-}
-
 /// Waits for the line of a request by its path.
 async fn line(world: &World, path: &str) -> Result<Value> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(line) = lines(world).into_iter().find(|line| line["path"] == path) {
+        if let Some(line) = world
+            .access_log()
+            .into_iter()
+            .find(|line| line["path"] == path)
+        {
             return Ok(line);
         }
         ensure!(Instant::now() < deadline, "no line of {path}");
@@ -225,7 +220,11 @@ async fn a_part_of_the_requests_has_a_line() -> Result<()> {
     let last = connection.ask(&probe.clone().path("/last")).await?;
     assert_eq!(last.status, 404, "an error, which always has a line");
     line(&world, "/last").await?;
-    let found = lines(&world).iter().filter(|l| l["path"] == "/ok").count();
+    let found = world
+        .access_log()
+        .iter()
+        .filter(|l| l["path"] == "/ok")
+        .count();
     // 600 are expected; the standard deviation is 20.5, and seven of them are 144.
     assert!((456..=744).contains(&found), "{found} lines of 2000");
     Ok(())

@@ -128,7 +128,7 @@ impl Site {
             .path(path)
     }
 
-    /// What the port tells the reader.
+    /// The statistics that the reader gets.
     async fn told(&self) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -471,11 +471,11 @@ async fn every_panel_about_traffic_shows_what_envoy_counts() -> Result<()> {
     };
     requests().await?;
     let mut prometheus = Prometheus::start(&[target]).await?;
-    let counted = |count: u64| {
+    fn counted(count: u64) -> String {
         format!(
             "sum(envoy_gatewright_requests{{namespace=\"gatewright-system\",tenant!=\"\"}}) >= {count}"
         )
-    };
+    }
     prometheus.until(&counted(4)).await?;
     requests().await?;
     prometheus.until(&counted(8)).await?;

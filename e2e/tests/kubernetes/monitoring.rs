@@ -130,20 +130,46 @@ fn monitors_read_metrics_as_they_are_served() -> Result<()> {
     Ok(())
 }
 
+/// The fleets of Envoys, each with the object that has its pods.
+const FLEETS: [(&str, &str); 3] = [
+    ("DaemonSet", "gatewright-envoy"),
+    ("Deployment", "gatewright-envoy-dedicated"),
+    ("PodTemplate", "gatewright-envoy-isolated"),
+];
+
+/// The specification of a fleet's pods.
+struct Pods(Value);
+
+impl Pods {
+    fn of(all: &[Value], kind: &str, name: &str) -> Result<Self> {
+        let object = find(all, kind, name).with_context(|| name.to_owned())?;
+        let template = match kind {
+            "PodTemplate" => &object["template"],
+            _ => &object["spec"]["template"],
+        };
+        Ok(Self(template["spec"].clone()))
+    }
+
+    /// An entry by its name, such as one of the `containers`.
+    fn named(&self, field: &str, name: &str) -> Option<&Value> {
+        let mut all = self.0[field].as_array().into_iter().flatten();
+        all.find(|one| one["name"] == name)
+    }
+}
+
+/// Renders the chart with all fleets and more settings.
+fn with_fleets(helm: &Helm, more: &str) -> Result<Vec<Value>> {
+    let fleets = "envoy.dedicated.enabled=true,isolated.enabled=true";
+    helm.template(&["--set", &format!("{fleets}{more}")])
+}
+
 /// Returns the value after `--stats=` of the pods of a fleet, and their ports.
 fn statistics(all: &[Value], kind: &str, name: &str) -> Result<(Option<String>, Vec<Value>)> {
-    let object = find(all, kind, name).with_context(|| name.to_owned())?;
-    let template = match kind {
-        "PodTemplate" => &object["template"],
-        _ => &object["spec"]["template"],
-    };
-    let containers = |field: &str| template["spec"][field].as_array().cloned();
-    let named = |field: &str, name: &str| {
-        let mut all = containers(field).unwrap_or_default().into_iter();
-        all.find(|container| container["name"] == name)
-    };
-    let bootstrap = named("initContainers", "bootstrap").context("the bootstrap")?;
-    let envoy = named("containers", "envoy").context("Envoy")?;
+    let pods = Pods::of(all, kind, name)?;
+    let bootstrap = pods
+        .named("initContainers", "bootstrap")
+        .context("the bootstrap")?;
+    let envoy = pods.named("containers", "envoy").context("Envoy")?;
     let arguments = bootstrap["args"].as_array().context("arguments")?.iter();
     let stats = arguments
         .filter_map(Value::as_str)
@@ -156,23 +182,17 @@ fn statistics(all: &[Value], kind: &str, name: &str) -> Result<(Option<String>, 
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Result<()> {
     let helm = Helm::new(None)?;
-    let fleets = [
-        ("DaemonSet", "gatewright-envoy"),
-        ("Deployment", "gatewright-envoy-dedicated"),
-        ("PodTemplate", "gatewright-envoy-isolated"),
-    ];
-    let with = |more: &str| {
-        let fleets = "envoy.dedicated.enabled=true,isolated.enabled=true";
-        helm.template(&["--set", &format!("{fleets}{more}")])
-    };
-    let none = with("")?;
+    let none = with_fleets(&helm, "")?;
     assert!(find(&none, "PodMonitor", "gatewright-envoys").is_none());
-    for (kind, name) in fleets {
+    for (kind, name) in FLEETS {
         assert_eq!(statistics(&none, kind, name)?.0, None, "{name}");
     }
 
-    let all = with(",monitoring.envoys.enabled=true,envoy.hostPorts=true")?;
-    for (kind, name) in fleets {
+    let all = with_fleets(
+        &helm,
+        ",monitoring.envoys.enabled=true,envoy.hostPorts=true",
+    )?;
+    for (kind, name) in FLEETS {
         let (stats, ports) = statistics(&all, kind, name)?;
         assert_eq!(stats.as_deref(), Some("0.0.0.0:19001"), "{name}");
         let own = json!({"name": "statistics", "containerPort": 19001});
@@ -191,14 +211,17 @@ fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Resul
         "for everybody"
     );
 
-    let six = with(",monitoring.envoys.enabled=true,monitoring.envoys.address=::")?;
+    let six = with_fleets(
+        &helm,
+        ",monitoring.envoys.enabled=true,monitoring.envoys.address=::",
+    )?;
     let (stats, _) = statistics(&six, "DaemonSet", "gatewright-envoy")?;
     assert_eq!(stats.as_deref(), Some("[::]:19001"));
 
     // Only the clients of probes reach it, and everybody every other port.
     let from = ",networkPolicy.probesFrom[0].podSelector.matchLabels.app=prometheus";
     let clients = json!([{"podSelector": {"matchLabels": {"app": "prometheus"}}}]);
-    let all = with(&format!(",monitoring.envoys.enabled=true{from}"))?;
+    let all = with_fleets(&helm, &format!(",monitoring.envoys.enabled=true{from}"))?;
     let policy = find(&all, "NetworkPolicy", policy).context("a policy")?;
     let ingress = json!([
         {"ports": [{"port": 1, "endPort": 19000}, {"port": 19002, "endPort": 65535},
@@ -207,8 +230,11 @@ fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Resul
     ]);
     assert_eq!(policy["spec"]["ingress"], ingress);
     let strict = ",networkPolicy.envoys.enabled=true";
-    let all = with(&format!(",monitoring.envoys.enabled=true{from}{strict}"))?;
-    for (_, name) in fleets {
+    let all = with_fleets(
+        &helm,
+        &format!(",monitoring.envoys.enabled=true{from}{strict}"),
+    )?;
+    for (_, name) in FLEETS {
         let policy = find(&all, "NetworkPolicy", name).with_context(|| name.to_owned())?;
         let rules = policy["spec"]["ingress"].as_array().context("rules")?;
         let own = json!({"ports": [{"port": 19001}], "from": clients});
@@ -224,62 +250,55 @@ fn envoys_of_all_fleets_have_a_port_for_statistics_where_that_is_said() -> Resul
 /// Returns what the pods of a fleet know of the reader of statistics: whether the bootstrap reads
 /// it, and the Secret.
 fn reader(all: &[Value], kind: &str, name: &str) -> Result<(bool, Value)> {
-    let object = find(all, kind, name).with_context(|| name.to_owned())?;
-    let template = match kind {
-        "PodTemplate" => &object["template"],
-        _ => &object["spec"]["template"],
-    };
-    let named = |field: &str, name: &str| {
-        let all = template["spec"][field].as_array().into_iter().flatten();
-        all.clone().find(|one| one["name"] == name).cloned()
-    };
-    let bootstrap = named("initContainers", "bootstrap").context("the bootstrap")?;
+    let pods = Pods::of(all, kind, name)?;
+    let bootstrap = pods
+        .named("initContainers", "bootstrap")
+        .context("the bootstrap")?;
     let is_read = bootstrap["args"]
         .as_array()
         .context("arguments")?
         .contains(&json!("--stats-credentials=/statistics"));
     for container in ["envoy", "drain"] {
-        let mounts = named("containers", container).context("a container")?["volumeMounts"].clone();
-        let mounts = mounts.as_array().cloned().unwrap_or_default();
+        let container_of = pods.named("containers", container).context("a container")?;
+        let mut mounts = container_of["volumeMounts"]
+            .as_array()
+            .into_iter()
+            .flatten();
         assert!(
-            mounts.iter().all(|mount| mount["name"] != "statistics"),
+            mounts.all(|mount| mount["name"] != "statistics"),
             "{container} of {name} has no password"
         );
     }
-    let volume = named("volumes", "statistics").unwrap_or_default();
-    Ok((is_read, volume["secret"].clone()))
+    let volume = pods.named("volumes", "statistics");
+    let secret = volume.map(|volume| volume["secret"].clone());
+    Ok((is_read, secret.unwrap_or_default()))
+}
+
+/// The credentials by which Prometheus reads the statistics of Envoys.
+fn basic_auth(all: &[Value]) -> Result<Value> {
+    let monitor = find(all, "PodMonitor", "gatewright-envoys").context("a PodMonitor")?;
+    Ok(monitor["spec"]["podMetricsEndpoints"][0]["basicAuth"].clone())
 }
 
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn numbers_of_traffic_have_a_reader_with_a_password_in_all_fleets() -> Result<()> {
     let helm = Helm::new(None)?;
-    let fleets = [
-        ("DaemonSet", "gatewright-envoy"),
-        ("Deployment", "gatewright-envoy-dedicated"),
-        ("PodTemplate", "gatewright-envoy-isolated"),
-    ];
-    let with = |more: &str| {
-        let fleets =
-            "envoy.dedicated.enabled=true,isolated.enabled=true,monitoring.envoys.enabled=true";
-        helm.template(&["--set", &format!("{fleets}{more}")])
-    };
-    let basic_auth = |all: &[Value]| -> Result<Value> {
-        let monitor = find(all, "PodMonitor", "gatewright-envoys").context("a PodMonitor")?;
-        Ok(monitor["spec"]["podMetricsEndpoints"][0]["basicAuth"].clone())
-    };
-    let none = with("")?;
+    let none = with_fleets(&helm, ",monitoring.envoys.enabled=true")?;
     assert_eq!(basic_auth(&none)?, Value::Null, "nobody needs one");
     assert!(find(&none, "Secret", "gatewright-statistics").is_none());
-    for (kind, name) in fleets {
+    for (kind, name) in FLEETS {
         assert_eq!(reader(&none, kind, name)?, (false, Value::Null), "{name}");
     }
 
-    let all = with(",monitoring.envoys.traffic=true")?;
+    let all = with_fleets(
+        &helm,
+        ",monitoring.envoys.enabled=true,monitoring.envoys.traffic=true",
+    )?;
     let items =
         json!([{"key": "namespace", "path": "username"}, {"key": "token", "path": "password"}]);
     let secret = json!({"secretName": "gatewright-statistics", "items": items});
-    for (kind, name) in fleets {
+    for (kind, name) in FLEETS {
         assert_eq!(reader(&all, kind, name)?, (true, secret.clone()), "{name}");
     }
     let expected = json!({"username": {"name": "gatewright-statistics", "key": "namespace"},
@@ -295,7 +314,10 @@ fn numbers_of_traffic_have_a_reader_with_a_password_in_all_fleets() -> Result<()
     });
     assert_eq!(bound.count(), 0, "its account has no right");
 
-    let all = with(",monitoring.envoys.traffic=true,monitoring.envoys.credentialsSecret=mine")?;
+    let all = with_fleets(
+        &helm,
+        ",monitoring.envoys.enabled=true,monitoring.envoys.traffic=true,monitoring.envoys.credentialsSecret=mine",
+    )?;
     assert!(find(&all, "Secret", "gatewright-statistics").is_none());
     assert_eq!(
         basic_auth(&all)?["password"],

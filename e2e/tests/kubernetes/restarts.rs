@@ -29,15 +29,10 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
 /// The class of all Gateways here.
 const CLASS: &str = "gatewright";
-/// The default quotas, which the fixtures of other tests raise.
-const DEFAULT: [&str; 4] = [
-    "limits.namespace.routes=2000",
-    "limits.namespace.envoyMib=256",
-    "limits.namespace.programMib=128",
-    "limits.namespace.clusters=4000",
-];
+/// The default quota of routes: where it is given, the fixture raises none of the quotas.
+const DEFAULT: &[&str] = &["limits.namespace.routes=2000"];
 /// The quotas of the short form.
-const SMALL: [&str; 4] = [
+const SMALL: &[&str] = &[
     "limits.namespace.routes=250",
     "limits.namespace.envoyMib=32",
     "limits.namespace.programMib=16",
@@ -85,7 +80,7 @@ struct Replicas {
 impl Replicas {
     async fn start(cluster: &Cluster) -> Result<Self> {
         let limits = if is_long() { DEFAULT } else { SMALL };
-        let limits = limits.map(|limit| ["--set", limit]).as_flattened().to_vec();
+        let limits: Vec<&str> = limits.iter().flat_map(|limit| ["--set", limit]).collect();
         let mut one = cluster.controller_with("one", &limits)?;
         let (mut two, _) = cluster.replica_with_xds_and("two", &limits)?;
         one.line("xDS at").await?;

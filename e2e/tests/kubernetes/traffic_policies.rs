@@ -208,7 +208,11 @@ fn backend_policy(name: &str, spec: Value) -> Value {
         "spec": spec})
 }
 
-/// What the API server refuses by the definition, and the words of its answer.
+fn balanced(kind: &str) -> Value {
+    json!({"loadBalancer": {"type": kind}})
+}
+
+/// Specifications that the API server refuses by the definition, and the words of its answer.
 fn refused() -> Vec<(Value, &'static str)> {
     fn hash(hash: Value) -> Value {
         json!({"loadBalancer": {"type": "ConsistentHash", "consistentHash": hash}})
@@ -298,7 +302,6 @@ async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
         };
         assert!(text.contains(expected), "{spec}: {text}");
     }
-    let balanced = |kind: &str| json!({"loadBalancer": {"type": kind}});
     server
         .put(backend_policy("first", balanced("RoundRobin")))
         .await?;

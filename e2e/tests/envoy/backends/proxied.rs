@@ -6,44 +6,38 @@ use anyhow::{Context, Result, ensure};
 use e2e::haproxy::Accepting;
 use e2e::probe::Probe;
 use e2e::served::PATIENCE;
-use e2e::world::{World, api, class, free_port, service};
+use e2e::world::{World, api, free_port, service};
 use gatewright_core::translate::Change;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::{HOST, from, no_policy, policy, tcp_route, to};
+use super::{HOST, from, gateway, no_policy, policy, policy_of, tcp_route, to};
 
 /// A Gateway with a listener for each kind of route, and these routes to Service `web`.
 fn everything(http: u16, tcp: u16, tls: u16) -> Vec<Change> {
     let listeners = json!([{"name": "http", "port": http, "protocol": "HTTP"},
         {"name": "tcp", "port": tcp, "protocol": "TCP"},
         {"name": "tls", "port": tls, "protocol": "TLS", "hostname": HOST, "tls": {"mode": "Passthrough"}}]);
-    let route = |kind: &str, section: &str, service: &str| {
-        let parents = json!([{"name": "edge", "sectionName": section}]);
-        let rules = json!([{"backendRefs": [{"name": service, "port": 80}]}]);
-        let spec = json!({"parentRefs": parents, "hostnames": [HOST], "rules": rules});
-        api(kind, section, spec)
-    };
-    vec![
-        class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+    let mut changes = gateway(&listeners);
+    changes.extend([
         route("HTTPRoute", "http", "web"),
         tcp_route("web"),
         route("TLSRoute", "tls", "secure"),
-    ]
+    ]);
+    changes
+}
+
+/// The route of the host at a listener to a Service.
+fn route(kind: &str, section: &str, service: &str) -> Change {
+    let parents = json!([{"name": "edge", "sectionName": section}]);
+    let rules = json!([{"backendRefs": [{"name": service, "port": 80}]}]);
+    let spec = json!({"parentRefs": parents, "hostnames": [HOST], "rules": rules});
+    api(kind, section, spec)
 }
 
 fn header(version: &str) -> Vec<Change> {
     let spec = json!({"proxyProtocol": {"version": version}});
-    let mut secure: Value = spec.clone();
-    secure["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "secure"}]);
-    let secure = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
-        "metadata": {"namespace": "default", "name": "secure"}, "spec": secure});
-    vec![policy(spec), e2e::world::object(secure)]
+    vec![policy(spec.clone()), policy_of("secure", spec)]
 }
 
 /// Waits until clients from both addresses are known by them.

@@ -296,55 +296,67 @@ fn tenant_case(alert: &Value, series: &[(&str, &str)], told: &[(u32, Option<&str
             json!({"series": name, "values": values})
         })
         .collect();
-    let at = |(minute, share): &(u32, Option<&str>)| {
-        let there = share.map(|share| {
-            let text = alert["annotations"]
-                .to_string()
-                .replace("{{ $labels.tenant }}", "shop")
-                .replace("{{ $value | humanizePercentage }}", share);
-            let annotations: Value = serde_json::from_str(&text).expect("an annotation is JSON");
-            let mut labels = alert["labels"].clone();
-            labels["tenant"] = json!("shop");
-            json!({"exp_labels": labels, "exp_annotations": annotations})
-        });
-        let expected: Vec<Value> = there.into_iter().collect();
-        json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected})
-    };
-    let told: Vec<Value> = told.iter().map(at).collect();
+    let told: Vec<Value> = told
+        .iter()
+        .map(|(minute, share)| {
+            let expected: Vec<Value> = share.map(|share| told_of_shop(alert, share)).into_iter().collect();
+            json!({"eval_time": format!("{minute}m"), "alertname": alert["alert"], "exp_alerts": expected})
+        })
+        .collect();
     json!({"interval": "1m", "input_series": series, "alert_rule_test": told})
+}
+
+/// An alert about the namespace `shop` with a share in percent.
+fn told_of_shop(alert: &Value, share: &str) -> Value {
+    let text = alert["annotations"]
+        .to_string()
+        .replace("{{ $labels.tenant }}", "shop")
+        .replace("{{ $value | humanizePercentage }}", share);
+    let annotations: Value = serde_json::from_str(&text).expect("an annotation is JSON");
+    let mut labels = alert["labels"].clone();
+    labels["tenant"] = json!("shop");
+    json!({"exp_labels": labels, "exp_annotations": annotations})
+}
+
+/// A case of the alert about errors, of requests of `shop` that fail.
+fn errors(alert: &Value, failed: &str, told: &[(u32, Option<&str>)]) -> Value {
+    const OK: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"2\"}";
+    const FAILED: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"5\"}";
+    const OTHER: &str = "envoy_gatewright_requests{tenant=\"blog\",class=\"2\"}";
+    const NOBODY: &str = "envoy_gatewright_requests{tenant=\"\",class=\"5\"}";
+    let series = [
+        (OK, "0+90x240"),
+        (FAILED, failed),
+        (OTHER, "0+1000x240"),
+        (NOBODY, "0+100x240"),
+    ];
+    tenant_case(alert, &series, told)
+}
+
+/// A case of the alert about slow requests, of those of `shop` that are fast.
+fn slow(alert: &Value, fast: &str, told: &[(u32, Option<&str>)]) -> Value {
+    const FAST: &str = "envoy_gatewright_request_milliseconds_bucket{tenant=\"shop\",le=\"1000\"}";
+    const ALL: &str = "envoy_gatewright_request_milliseconds_count{tenant=\"shop\"}";
+    tenant_case(alert, &[(FAST, fast), (ALL, "0+100x240")], told)
 }
 
 #[test]
 #[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
 fn a_tenant_whose_requests_fail_or_are_slow_is_an_alert() -> Result<()> {
-    const OK: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"2\"}";
-    const FAILED: &str = "envoy_gatewright_requests{tenant=\"shop\",class=\"5\"}";
-    const OTHER: &str = "envoy_gatewright_requests{tenant=\"blog\",class=\"2\"}";
-    const NOBODY: &str = "envoy_gatewright_requests{tenant=\"\",class=\"5\"}";
-    const FAST: &str = "envoy_gatewright_request_milliseconds_bucket{tenant=\"shop\",le=\"1000\"}";
-    const ALL: &str = "envoy_gatewright_request_milliseconds_count{tenant=\"shop\"}";
     let rules = rules()?;
-    let errors = rule(&rules, "GatewrightTenantErrors")?;
-    let errors = |failed: &str, told: &[(u32, Option<&str>)]| {
-        let series = [
-            (OK, "0+90x240"),
-            (FAILED, failed),
-            (OTHER, "0+1000x240"),
-            (NOBODY, "0+100x240"),
-        ];
-        tenant_case(errors, &series, told)
-    };
-    let slow = rule(&rules, "GatewrightTenantSlow")?;
-    let slow = |fast: &str, told: &[(u32, Option<&str>)]| {
-        tenant_case(slow, &[(FAST, fast), (ALL, "0+100x240")], told)
-    };
+    let failing = rule(&rules, "GatewrightTenantErrors")?;
+    let late = rule(&rules, "GatewrightTenantSlow")?;
     let tests = [
         // A tenth of the requests, for two hours and after their end.
-        errors("0+10x120 1200x120", &[(100, Some("10%")), (130, None)]),
-        errors("0+1x240", &[(100, None), (200, None)]),
-        errors("0x240", &[(100, None)]),
-        slow("0+75x240", &[(100, Some("25%"))]),
-        slow("0+90x240", &[(100, None)]),
+        errors(
+            failing,
+            "0+10x120 1200x120",
+            &[(100, Some("10%")), (130, None)],
+        ),
+        errors(failing, "0+1x240", &[(100, None), (200, None)]),
+        errors(failing, "0x240", &[(100, None)]),
+        slow(late, "0+75x240", &[(100, Some("25%"))]),
+        slow(late, "0+90x240", &[(100, None)]),
     ];
     run(&rules, &tests)
 }
