@@ -29,7 +29,7 @@ pub enum ReaderError {
     Invalid {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         problem: &'static str,
     },
 }

@@ -52,7 +52,7 @@ pub struct Envoys {
     /// demand and replaces those that were fetched longest ago
     #[garde(range(min = 100, max = 1_000_000))]
     pub host_certificates: usize,
-    /// What Envoys count for each namespace, beside their own statistics. A changed value closes
+    /// The counts of Envoys for each namespace, beside their own statistics. A changed value closes
     /// connections at the next start, after their next response
     pub traffic_metrics: TrafficMetrics,
     /// In standalone: the port of Envoy's statistics for Prometheus, at /stats/prometheus. In a

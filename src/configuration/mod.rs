@@ -199,7 +199,7 @@ impl Default for Lease {
 }
 
 impl Configuration {
-    /// What Envoys have in all listeners and clusters.
+    /// The settings that Envoys have in all listeners and clusters.
     pub fn edge(&self, sessions: UdpSessions) -> Edge {
         Edge {
             traffic: self.envoys.traffic_metrics.into(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{ReaderError, port};
 
-/// What Envoys count for each namespace.
+/// The counts of Envoys for each namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TrafficMetrics {
     /// Nothing

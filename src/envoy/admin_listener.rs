@@ -12,7 +12,7 @@ use super::statistics::{ShownStatistics, StatisticsReader};
 const BASIC_AUTH: &str = "envoy.filters.http.basic_auth";
 const RATE_LIMIT: &str = "envoy.filters.http.local_ratelimit";
 
-/// What one listener answers, to whom, and how much of it. Any client that can reach the address
+/// The answers of one listener, to whom, and how much of it. Any client that can reach the address
 /// may connect.
 pub(super) struct AdminListener {
     /// The name of the listener and of its cluster.
@@ -21,7 +21,7 @@ pub(super) struct AdminListener {
     path: &'static str,
     /// The path that the admin interface is asked for.
     asked: String,
-    /// Who is answered; `None` if it is everybody.
+    /// The reader who is answered; `None` if it is everybody.
     reader: Option<StatisticsReader>,
     /// The most concurrent connections.
     connections: u32,

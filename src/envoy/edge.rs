@@ -2,7 +2,7 @@
 
 use super::traffic::TrafficMetrics;
 
-/// What an operator sets for all listeners and backends: limits of connections, and what is
+/// The settings of an operator for all listeners and backends: limits of connections, and what is
 /// counted. A change of one changes every filter chain or every cluster, which closes connections:
 /// Envoy drains those of the old ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

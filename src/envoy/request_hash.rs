@@ -1,4 +1,4 @@
-//! What the hash of a request, or of a connection, is made of.
+//! The parts of a request, or of a connection, that its hash is made of.
 
 use envoy_types::pb::envoy::config::route::v3::route_action::{
     HashPolicy,

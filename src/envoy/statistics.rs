@@ -7,12 +7,12 @@ use std::net::SocketAddr;
 pub struct Statistics {
     /// Its address.
     pub address: SocketAddr,
-    /// What it shows, and to whom.
+    /// The statistics that it shows, and to whom.
     pub shown: ShownStatistics,
 }
 
-/// What the port for statistics shows. Numbers about traffic name what tenants have, so that only a
-/// reader with a password gets them.
+/// The content of the port for statistics. Numbers about traffic name what tenants have, so that
+/// only a reader with a password gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShownStatistics {
     /// Envoy as a whole, to everybody: memory, overload, and its configuration.
@@ -23,7 +23,7 @@ pub enum ShownStatistics {
     Services(StatisticsReader),
 }
 
-/// Who reads statistics, by HTTP's basic authentication.
+/// The reader of statistics, by HTTP's basic authentication.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatisticsReader {
     /// The name, without a colon.
