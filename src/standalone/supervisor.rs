@@ -186,10 +186,11 @@ impl Supervisor {
         })
     }
 
-    /// Removes files of Envoys that do not run any more.
+    /// Removes files of Envoys that do not run any more, but for the bootstrap of the next one.
     async fn tidy(&self) {
         let running = self.running().await;
-        block_in_place(|| tidy::tidy(&self.dir, &running));
+        let next = digest(&self.bootstrap, self.lifetime);
+        block_in_place(|| tidy::tidy(&self.dir, &running, &next));
     }
 
     async fn keep_running(&self) -> Infallible {

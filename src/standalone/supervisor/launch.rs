@@ -55,10 +55,15 @@ pub(super) fn socket_prefix(dir: &Path) -> PathBuf {
     dir.join("hot")
 }
 
+/// Returns the path of the bootstrap with a [`digest`].
+pub(super) fn bootstrap(dir: &Path, digest: &str) -> PathBuf {
+    dir.join(format!("bootstrap-{digest}.json"))
+}
+
 impl Launch {
     /// Returns the path of its bootstrap.
     pub(super) fn bootstrap(&self, dir: &Path) -> PathBuf {
-        dir.join(format!("bootstrap-{}.json", self.digest))
+        bootstrap(dir, &self.digest)
     }
 
     /// Returns its command line, without the program. `patience` is the time that connections of

@@ -5,7 +5,7 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 
-use super::launch::socket_prefix;
+use super::launch::{bootstrap, socket_prefix};
 use super::process::Process;
 
 /// The upper bound of base ids; names that Envoy makes of one contain ten times the number.
@@ -31,15 +31,17 @@ pub(super) fn free_base_id() -> u32 {
     }
 }
 
-/// Removes the leftovers that no running Envoy needs.
-pub(super) fn tidy(dir: &Path, running: &[Process]) {
+/// Removes the leftovers that no running Envoy needs. The bootstrap of the next one stays, so that
+/// its start takes no space.
+pub(super) fn tidy(dir: &Path, running: &[Process], next: &str) {
     let base_ids: BTreeSet<u32> = running
         .iter()
         .map(|process| process.launch.base_id)
         .collect();
     let bootstraps: BTreeSet<PathBuf> = running
         .iter()
-        .map(|process| process.launch.bootstrap(dir))
+        .map(|process| bootstrap(dir, &process.launch.digest))
+        .chain([bootstrap(dir, next)])
         .collect();
     let Ok(entries) = fs::read_dir(dir) else {
         return;
@@ -85,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_running_envoy_stay() {
+    fn files_of_a_running_envoy_and_of_the_next_one_stay() {
         let dir = tempfile::tempdir().expect("a directory");
         let launch = Launch {
             base_id: 71,
@@ -96,6 +98,7 @@ mod tests {
             "hot_parent_711",
             "hot_udp_child_712",
             "bootstrap-aa.json",
+            "bootstrap-cc.json",
             "lock",
             "hot_x_y",
             "bootstrap.json",
@@ -104,7 +107,7 @@ mod tests {
         for name in kept.into_iter().chain(gone) {
             fs::write(dir.path().join(name), "").expect("written");
         }
-        tidy(dir.path(), &[Process::of_child(1, launch)]);
+        tidy(dir.path(), &[Process::of_child(1, launch)], "cc");
         assert!(kept.iter().all(|name| dir.path().join(name).exists()));
         assert!(gone.iter().all(|name| !dir.path().join(name).exists()));
     }
