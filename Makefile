@@ -160,7 +160,9 @@ airgap: release ## build one archive of the release and Envoy's image, with a sc
 	deploy/airgap/build $(or $(DIST),dist) $(OUT)/envoy.tar $(or $(DIST),dist)/gatewright-$(VERSION)-airgap.tar
 
 kind: ## create a kind cluster with Gatewright and two tenants; NODES=3, CERT_MANAGER=1
-	kind/cluster up $(if $(NODES),--nodes $(NODES)) $(if $(BINARY),--binary $(BINARY)) $(if $(CERT_MANAGER),--cert-manager)
+	@# The profile of the demo and the tests: that of releases takes several times as long to build.
+	$(if $(BINARY),,$(CARGO) build --workspace --bin gatewright)
+	kind/cluster up $(if $(NODES),--nodes $(NODES)) --binary $(or $(BINARY),$(TARGET)/debug/gatewright) $(if $(CERT_MANAGER),--cert-manager)
 
 kind-down: ## delete the kind cluster and everything created with it
 	kind/cluster down

@@ -1,7 +1,7 @@
 //! One change of many hosts on a real Envoy: the time from the object to the acknowledgement and to
 //! the first answer.
 //!
-//! `cargo bench -p e2e --bench live`. Each host has a certificate, a ListenerSet and an HTTPRoute
+//! `cargo bench -p e2e --bench live [64 1000] [siblings own mixed]`. Each host has a certificate, a ListenerSet and an HTTPRoute
 //! of its own; each row adds, changes, rotates and removes hosts beside N others. The classic
 //! layout, one filter chain per host, is that of all other controllers; it is pushed through the
 //! same server to the same Envoy, so that only the layout differs. Then a flood of requests for
@@ -37,12 +37,39 @@ const ROUNDS: usize = 60;
 const CLASSIC_ROUNDS: usize = 5;
 const FLOOD: u32 = 500;
 
-fn name(n: usize) -> String {
-    format!("h{n}.bench.example.org")
+/// The names of hosts.
+#[derive(Clone, Copy, Debug)]
+enum Names {
+    /// Below one domain.
+    Siblings,
+    /// Each below a domain of its own.
+    Own,
+    /// Of four hosts one with a domain of its own.
+    Mixed,
 }
 
-fn listener_set(n: usize, port: u16) -> Change {
-    let listener = json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": name(n),
+impl Names {
+    /// The names that an argument asks for.
+    fn named(argument: &str) -> Option<Self> {
+        match argument {
+            "siblings" => Some(Self::Siblings),
+            "own" => Some(Self::Own),
+            "mixed" => Some(Self::Mixed),
+            _ => None,
+        }
+    }
+
+    fn of(self, n: usize) -> String {
+        match self {
+            Self::Mixed if n.is_multiple_of(4) => format!("www.shop{n}.example"),
+            Self::Own => format!("www.shop{n}.example"),
+            Self::Siblings | Self::Mixed => format!("h{n}.bench.example.org"),
+        }
+    }
+}
+
+fn listener_set(n: usize, port: u16, names: Names) -> Change {
+    let listener = json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": names.of(n),
         "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
     api(
         "ListenerSet",
@@ -61,10 +88,10 @@ fn route(n: usize, header: &str) -> Change {
     )
 }
 
-fn host(n: usize, port: u16) -> Result<Vec<Change>> {
+fn host(n: usize, port: u16, names: Names) -> Result<Vec<Change>> {
     Ok(vec![
-        secret(&format!("c{n}"), &name(n))?,
-        listener_set(n, port),
+        secret(&format!("c{n}"), &names.of(n))?,
+        listener_set(n, port, names),
         route(n, "0"),
     ])
 }
@@ -109,12 +136,13 @@ impl Row {
 struct Bench {
     world: World,
     port: u16,
+    names: Names,
 }
 
 impl Bench {
     fn probe(&self, n: usize) -> Probe {
-        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), &name(n))
-            .limit(Duration::from_secs(5))
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        Probe::https(address, &self.names.of(n)).limit(Duration::from_secs(5))
     }
 
     /// Applies a change and measures until `seen` holds for an answer.
@@ -162,7 +190,8 @@ impl Bench {
     }
 }
 
-async fn run(count: usize) -> Result<()> {
+async fn run(count: usize, names: Names) -> Result<()> {
+    println!("{count:>6} | {names:?}");
     let port = free_port()?;
     let echo = Echo::start("web").await?;
     let plain = json!([{"name": "http", "port": free_port()?, "protocol": "HTTP"}]);
@@ -172,12 +201,13 @@ async fn run(count: usize) -> Result<()> {
     let bench = Bench {
         world: World::start(changes).await?,
         port,
+        names,
     };
     let idle = bench.world.envoy.resident()?;
 
     let mut all = Vec::new();
     for n in 0..count {
-        all.extend(host(n, port)?);
+        all.extend(host(n, port, names)?);
     }
     let start = Instant::now();
     let (_, generation) = bench.world.apply(all);
@@ -208,7 +238,7 @@ async fn run(count: usize) -> Result<()> {
     for round in 0..ROUNDS {
         let n = count + round;
         bench
-            .change(&mut add, n, host(n, port)?, |a| {
+            .change(&mut add, n, host(n, port, names)?, |a| {
                 a.is_some_and(|a| a.status == 200)
             })
             .await?;
@@ -233,7 +263,7 @@ async fn run(count: usize) -> Result<()> {
             .change(
                 &mut rotate,
                 n,
-                vec![secret(&format!("c{n}"), &name(n))?],
+                vec![secret(&format!("c{n}"), &names.of(n))?],
                 |a| {
                     a.and_then(|a| a.peer.as_ref())
                         .is_some_and(|p| p.serial != before)
@@ -243,10 +273,12 @@ async fn run(count: usize) -> Result<()> {
     }
     for round in 0..ROUNDS {
         let n = count + round;
-        let gone = host(n, port)?.into_iter().map(|change| match change {
-            Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
-            gone => gone,
-        });
+        let gone = host(n, port, names)?
+            .into_iter()
+            .map(|change| match change {
+                Change::Object(ObjectChange::Put(object)) => Change::delete(object.key()),
+                gone => gone,
+            });
         bench
             .change(&mut remove, n, gone.collect(), |a| a.is_none())
             .await?;
@@ -278,12 +310,12 @@ async fn run(count: usize) -> Result<()> {
             cpu.as_secs_f64() * 1e6 / f64::from(FLOOD)
         );
     }
-    classic(count, &add).await
+    classic(count, names, &add).await
 }
 
 /// Measures the layout of others: one filter chain, one regular SDS secret and one route table per
 /// host.
-async fn classic(count: usize, ours: &Row) -> Result<()> {
+async fn classic(count: usize, names: Names, ours: &Row) -> Result<()> {
     let port = free_port()?;
     let echo = Echo::start("web").await?;
     let world = World::start(vec![class()]).await?;
@@ -306,6 +338,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     };
     let mut listener = Classic {
         port,
+        names,
         backend,
         chains: Vec::new(),
     };
@@ -315,11 +348,11 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
     update.upserts.push(listener.encode());
     let start = Instant::now();
     world.acknowledged(world.publish(update)).await?;
-    fn probe(n: usize, port: &u16) -> Probe {
-        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), &name(n))
+    fn probe(name: &str, port: u16) -> Probe {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), name)
             .limit(Duration::from_secs(5))
     }
-    live(&probe(count - 1, &port), start).await?;
+    live(&probe(&names.of(count - 1), port), start).await?;
     let cold = start.elapsed();
     let mut bytes = 0;
     let mut times = Vec::new();
@@ -338,7 +371,7 @@ async fn classic(count: usize, ours: &Row) -> Result<()> {
         let cpu = world.envoy.main_thread_cpu()?;
         let start = Instant::now();
         world.acknowledged(world.publish(update)).await?;
-        live(&probe(n, &port), start).await?;
+        live(&probe(&names.of(n), port), start).await?;
         times.push(start.elapsed());
         main.push(world.envoy.main_thread_cpu()?.saturating_sub(cpu));
     }
@@ -374,6 +407,7 @@ async fn live(probe: &Probe, start: Instant) -> Result<()> {
 /// A listener with one filter chain per host.
 struct Classic {
     port: u16,
+    names: Names,
     backend: BackendId,
     chains: Vec<FilterChain>,
 }
@@ -385,7 +419,7 @@ impl Classic {
 
     /// Adds a host's chain; its secret and routes are returned.
     fn add(&mut self, n: usize) -> Result<Vec<xds::Resource>> {
-        let hostname = Hostname::parse(&name(n))?;
+        let hostname = Hostname::parse(&self.names.of(n))?;
         let table = TableId {
             frontend: self.id(),
             listener: hostname.clone(),
@@ -404,10 +438,10 @@ impl Classic {
         let mut made = gatewright_envoy::listener(&self.frontend(&hostname, chain));
         let mut chain = made.filter_chains.remove(0);
         chain.filter_chain_match = Some(FilterChainMatch {
-            server_names: vec![name(n)],
+            server_names: vec![self.names.of(n)],
             ..Default::default()
         });
-        chain.name = name(n);
+        chain.name = self.names.of(n);
         without_our_header(&mut chain)?;
         self.chains.push(chain);
 
@@ -449,7 +483,7 @@ impl Classic {
             virtual_hosts: vec![VirtualHost::new(hostname, vec![route])],
             elsewhere: OtherListeners::NOWHERE,
         };
-        let made = rcgen::generate_simple_self_signed([name(n)])?;
+        let made = rcgen::generate_simple_self_signed([self.names.of(n)])?;
         let certificate = gatewright_core::inputs::parse_certificate(
             made.cert.pem().as_bytes(),
             made.signing_key.serialize_pem().as_bytes(),
@@ -522,14 +556,25 @@ async fn main() -> Result<()> {
     println!(
         " hosts | change         | on wire  | listener  | ours p50  | ack p50   | live p50  | live p99  | Envoy main"
     );
-    let mut counts: Vec<usize> = std::env::args()
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut counts: Vec<usize> = arguments
+        .iter()
         .filter_map(|arg| arg.parse().ok())
         .collect();
     if counts.is_empty() {
         counts = vec![64, 1_000, 10_000];
     }
-    for count in counts {
-        run(count).await?;
+    let mut kinds: Vec<Names> = arguments
+        .iter()
+        .filter_map(|arg| Names::named(arg))
+        .collect();
+    if kinds.is_empty() {
+        kinds = vec![Names::Siblings, Names::Own, Names::Mixed];
+    }
+    for names in kinds {
+        for count in &counts {
+            run(*count, names).await?;
+        }
     }
     Ok(())
 }

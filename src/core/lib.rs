@@ -12,6 +12,7 @@ pub mod channel;
 pub mod cost;
 mod counters;
 pub mod definitions;
+mod domain_order;
 pub mod fair_queue;
 pub mod gateway_api;
 pub mod inputs;

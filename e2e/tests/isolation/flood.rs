@@ -1,6 +1,6 @@
-//! A flood of TLS handshakes for unknown names, as fast as clients can, below a parent whose names
-//! are collapsed into one wildcard in the SNI matcher: each of these names makes Envoy request a
-//! certificate.
+//! A flood of TLS handshakes for unknown names, as fast as clients can, where names are collapsed
+//! into one entry of the SNI matcher, below a parent or of all domains: each of these names makes
+//! Envoy request a certificate.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,7 +28,11 @@ const RATE: u64 = 5_000;
 const OPEN: usize = 400;
 const SENDERS: usize = 4;
 /// More than the number of names at which a parent's names are collapsed into one wildcard.
-const HOSTS: usize = 24;
+const SIBLINGS: usize = 24;
+/// The number of domains with a name each at which these are collapsed.
+const OWN_DOMAINS: usize = 64;
+/// The hosts that are asked for during the flood.
+const ASKED: usize = 23;
 /// Time limit of a first handshake once its configuration is acknowledged.
 const FIRST_HANDSHAKE: Duration = Duration::from_secs(1);
 
@@ -89,15 +93,25 @@ async fn send(
     Ok(())
 }
 
+/// The name of a host below the flooded domain.
+fn sibling(host: usize) -> String {
+    format!("h{host}.flood.example")
+}
+
+/// The name of a host with a domain of its own.
+fn own_domain(host: usize) -> String {
+    format!("www.h{host}.example")
+}
+
 /// A Gateway of the platform with a listener for each of these hosts.
-fn gateway(port: u16, hosts: usize) -> String {
+fn gateway(port: u16, hosts: &[String]) -> String {
     let mut text =
         "apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: flooded, namespace: infra}\n\
                     spec:\n  gatewayClassName: ours\n  listeners:\n"
             .to_owned();
-    for host in 0..hosts {
+    for (number, host) in hosts.iter().enumerate() {
         text += &format!(
-            "  - {{name: h{host}, hostname: h{host}.flood.example, protocol: HTTPS, port: {port}, \
+            "  - {{name: h{number}, hostname: {host}, protocol: HTTPS, port: {port}, \
              allowedRoutes: {{namespaces: {{from: All}}}}, tls: {{options: {{gatewright.io/issuer: internal-ca}}}}}}\n"
         );
     }
@@ -115,18 +129,27 @@ async fn connections(site: &Site) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-#[allow(clippy::print_stderr, reason = "what was measured is worth reading")]
 async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> Result<()> {
+    flooded((0..SIBLINGS).map(sibling).collect()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn so_does_one_where_each_host_has_a_domain_of_its_own() -> Result<()> {
+    flooded((0..OWN_DOMAINS).map(own_domain).collect()).await
+}
+
+#[allow(clippy::print_stderr, reason = "what was measured is worth reading")]
+async fn flooded(hosts: Vec<String>) -> Result<()> {
     let site = Site::start_alone(&[]).await?;
     let port = free_port()?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    site.save("flooded.yaml", &gateway(port, HOSTS))?;
-    let everywhere = route("alice", "flooded", "*.flood.example", FORWARD)
-        .replace("name: edge", "name: flooded");
+    site.save("flooded.yaml", &gateway(port, &hosts))?;
+    let everywhere =
+        route("alice", "flooded", "*.example", FORWARD).replace("name: edge", "name: flooded");
     site.save("flooded-route.yaml", &everywhere)?;
-    let first = |host: usize| Probe::https(address, &format!("h{host}.flood.example"));
     let until = Instant::now() + LIMIT;
-    while !first(HOSTS - 1)
+    while !Probe::https(address, &hosts[hosts.len() - 1])
         .send()
         .await
         .is_ok_and(|answer| answer.status == 200)
@@ -152,16 +175,16 @@ async fn a_flood_of_unknown_names_leaves_the_stream_up_and_new_hosts_quick() -> 
         .ok()
         .map_or(Ok(FLOOD), |text| text.parse())?;
     let mut times = Vec::new();
-    for host in 0..HOSTS - 1 {
-        sleep(Duration::from_secs(seconds) / HOSTS as u32).await;
+    for host in &hosts[..ASKED] {
+        sleep(Duration::from_secs(seconds) / ASKED as u32).await;
         let asked = Instant::now();
-        let answer = first(host).send().await;
+        let answer = Probe::https(address, host).send().await;
         let so_far = sent.load(Ordering::Relaxed);
         let status = answer.map(|answer| answer.status);
         let is_good = status.as_ref().is_ok_and(|status| *status == 200);
         ensure!(
             is_good,
-            "h{host} after {so_far} unknown names: {status:?}\n{}",
+            "{host} after {so_far} unknown names: {status:?}\n{}",
             site.program.output()
         );
         times.push(asked.elapsed());

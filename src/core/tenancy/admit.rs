@@ -9,7 +9,7 @@ use super::claims::{Claims, Finding};
 use super::delta::{Derived, DerivedKind};
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use super::host::{HostId, from_the_end};
+use super::host::HostId;
 use super::hosts::{Bid, Hosts};
 use super::names::{self, lower_case};
 use super::namespaces::Namespaces;
@@ -18,6 +18,7 @@ use super::render::HOST_LABEL;
 use super::solver::Solvers;
 use super::tenants::{ResolvedTenant, Tenants};
 use super::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
+use crate::domain_order::from_the_end;
 use crate::inputs::SetKind;
 use crate::model::{Hostname, ObjectName, Reason};
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::claim::ClaimId;
 use super::delta::{Delta, Derived, Existing, Patch};
-use super::host::{HostId, Name, Shard};
+use super::host::{HostId, Shard};
 use super::work_list::{Todo, WorkList};
 use super::{ClaimKey, Desired, Readiness, Record, Verdict};
+use crate::domain_order::ByDomain;
 use crate::model::{Hostname, ObjectName};
 use crate::wanted::WantedCertificate;
 
@@ -19,7 +20,7 @@ pub(super) struct Dirty {
     /// TenantGateways whose derived objects are reconciled.
     pub(super) reconciled: Todo<ObjectName>,
     pub(super) claims: WorkList<ClaimId>,
-    pub(super) names: Todo<Name>,
+    pub(super) names: Todo<ByDomain>,
     pub(super) hosts: WorkList<HostId>,
     pub(super) shards: Todo<Shard>,
     pub(super) verdicts: WorkList<ClaimId>,

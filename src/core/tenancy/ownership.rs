@@ -6,11 +6,12 @@ use smallvec::SmallVec;
 
 use super::claims::Claims;
 use super::dirty::Dirty;
-use super::host::{HostId, Name};
+use super::host::HostId;
 use super::hosts::{Hosts, Priority};
 use super::namespaces::Namespaces;
 use super::record::{Records, Winner};
 use super::tenants::Tenants;
+use crate::domain_order::ByDomain;
 
 /// The states that the stage reads and writes.
 pub(super) struct Settling<'a> {
@@ -29,7 +30,7 @@ impl Settling<'_> {
     /// has `x.b.example.org` as well. Of several TenantGateways whose Gateways share addresses, the
     /// recorded owner keeps it. A name that a namespace released recently stays reserved, unless
     /// both namespaces belong to one owner.
-    pub(super) fn settle(self, name: &Name, dirty: &mut Dirty) {
+    pub(super) fn settle(self, name: &ByDomain, dirty: &mut Dirty) {
         let hosts: SmallVec<[HostId; 2]> = self.hosts.named(&name.0).collect();
         let mut bids: SmallVec<[(Priority, HostId); 2]> = SmallVec::new();
         for id in &hosts {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use super::claim::Rank;
 use super::delta::Record;
 use super::dirty::Dirty;
-use super::host::Name;
 use super::hosts::Priority;
 use super::settings::{ClaimPrecedence, Settings};
 use crate::cost;
+use crate::domain_order::ByDomain;
 use crate::model::{Hostname, HostnameError, ObjectName};
 use crate::record_quota::{RecordClaim, RecordQuota};
 use crate::reservations::Reservations;
@@ -112,7 +112,7 @@ impl Records {
         self.clock = now;
         dirty
             .names
-            .extend(self.reserved.expired(now).cloned().map(Name));
+            .extend(self.reserved.expired(now).cloned().map(ByDomain));
     }
 
     /// Sets how many bytes a namespace with these labels may have.
@@ -153,11 +153,11 @@ impl Records {
 
     fn touch_turned(&mut self, dirty: &mut Dirty) {
         let turned = self.quota.take_turned();
-        dirty.names.extend(turned.into_iter().map(Name));
+        dirty.names.extend(turned.into_iter().map(ByDomain));
     }
 
     /// True if a namespace may have a name by its quota.
-    pub(super) fn is_within_quota(&self, name: &Name, namespace: &Arc<str>) -> bool {
+    pub(super) fn is_within_quota(&self, name: &ByDomain, namespace: &Arc<str>) -> bool {
         self.quota.has(&name.0, namespace)
     }
 
@@ -217,7 +217,7 @@ impl Records {
         if self.claims != ClaimPrecedence::Smallest
             && before.as_ref() != self.records.get(&hostname)
         {
-            dirty.names.insert(Name(hostname));
+            dirty.names.insert(ByDomain(hostname));
         }
     }
 
@@ -233,7 +233,7 @@ impl Records {
             None => self.owned.remove(&hostname),
         };
         if before != owner {
-            dirty.names.insert(Name(hostname));
+            dirty.names.insert(ByDomain(hostname));
         }
     }
 
@@ -254,7 +254,7 @@ impl Records {
 
     /// The priority of a claimant: the recorded owner first, where records count (`counts`); then
     /// by rank. A name without an earlier owner counts as claimed now.
-    pub(super) fn priority_of(&self, name: &Name, rank: &Rank, counts: bool) -> Priority {
+    pub(super) fn priority_of(&self, name: &ByDomain, rank: &Rank, counts: bool) -> Priority {
         let record = self
             .records
             .get(&name.0)
@@ -269,7 +269,7 @@ impl Records {
     /// returns whether a namespace claims it.
     pub(super) fn reservation(
         &self,
-        name: &Name,
+        name: &ByDomain,
         asks: impl Fn(&Arc<str>) -> bool,
     ) -> Option<Record> {
         let held = self
@@ -290,7 +290,7 @@ impl Records {
     /// the present owner.
     pub(super) fn keep(
         &mut self,
-        name: &Name,
+        name: &ByDomain,
         winner: Option<Winner>,
         reserved: Option<Record>,
         is_frozen: impl FnOnce(&Arc<str>) -> bool,
@@ -347,7 +347,7 @@ impl Records {
         }
     }
 
-    fn propose(&mut self, name: &Name, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
+    fn propose(&mut self, name: &ByDomain, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
         match (self.proposed.get(&name.0), wanted) {
             (Some(there), Some(record)) if same(there, &record) => {}
             (_, Some(record)) => {
@@ -369,7 +369,7 @@ impl Records {
                 .filter(|hostname| self.records.contains_key(*hostname));
             dirty
                 .names
-                .extend(recorded.map(|hostname| Name(hostname.clone())));
+                .extend(recorded.map(|hostname| ByDomain(hostname.clone())));
         }
     }
 }

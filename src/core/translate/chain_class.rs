@@ -48,6 +48,16 @@ impl ChainClass {
         }
     }
 
+    /// True if a handshake for a name without an owner is refused: its certificate is requested by
+    /// the SNI, and there is none.
+    pub(super) fn refuses_unknown_names(&self) -> bool {
+        let by_sni = self
+            .tls
+            .as_ref()
+            .is_some_and(|tls| tls.certificate == CertificateSource::BySni);
+        by_sni && self.listener.is_none() && self.purpose == Purpose::Scopes
+    }
+
     /// The chain of this class, on a frontend whose other listeners are `elsewhere`.
     pub(super) fn chain(&self, frontend: &FrontendId, elsewhere: OtherListeners) -> Chain {
         let Self {

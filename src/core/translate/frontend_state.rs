@@ -1,6 +1,6 @@
 //! The state of a frontend.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use super::protocol::{Family, Protocol};
 use super::sans::Sans;
 use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
+use crate::domain_order::Domains;
 use crate::model::{
     AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, Tracing,
     VirtualHost, WeightedTarget,
@@ -28,8 +29,8 @@ pub(super) struct FrontendState {
     winners: BTreeMap<Hostname, (ListenerId, Protocol)>,
     /// Wildcards and the catch-all among the winners.
     wide: BTreeSet<Hostname>,
-    /// For each wildcard, and the catch-all, the number of winners below it.
-    under: HashMap<Hostname, usize>,
+    /// The hostnames of winners by domain.
+    domains: Domains,
     /// The chain for each SNI.
     matcher: SniMatcher,
     /// Virtual hosts by table: one for each wildcard or catch-all listener with TLS.
@@ -303,29 +304,22 @@ impl FrontendState {
         } else {
             self.wide.remove(hostname)
         };
+        // The wider ones that have a name below them by this one alone.
+        self.domains.set(hostname, false);
         let any = (!hostname.is_any()).then(Hostname::any);
         for wide in hostname.covering().chain(any) {
-            let count = self.under.entry(wide.clone()).or_insert(0);
-            if there {
-                *count += 1
-            } else {
-                *count -= 1
-            }
-            let edge = *count == usize::from(there);
-            if *count == 0 {
-                self.under.remove(&wide);
-            }
-            if edge && let Some((listener, _)) = self.winners.get(&wide) {
+            if let Some((listener, _)) = self.winners.get(&wide)
+                && self.domains.below(&wide).next().is_none()
+            {
                 flipped.insert(listener.clone());
             }
         }
         if !hostname.is_exact() {
-            let beneath = self
-                .winners
-                .iter()
-                .filter(|(name, _)| *name != hostname && hostname.covers(name));
-            flipped.extend(beneath.map(|(_, (listener, _))| listener.clone()));
+            let below = self.domains.below(hostname);
+            let winners = below.filter_map(|name| self.winners.get(name));
+            flipped.extend(winners.map(|(listener, _)| listener.clone()));
         }
+        self.domains.set(hostname, there);
         flipped
     }
 
@@ -346,7 +340,7 @@ impl FrontendState {
     /// True if another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
-        self.under.contains_key(hostname) || wider(hostname, &self.winners) || any
+        self.domains.below(hostname).next().is_some() || wider(hostname, &self.winners) || any
     }
 
     /// Sets its claims on its addresses, and returns the former ones if they differ.

@@ -1,9 +1,10 @@
 //! The SNI matcher of a TLS frontend: the chain for each SNI, in as few entries as possible.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::chain_class::{ChainClass, Purpose};
+use crate::domain_order::{ByDomain, Domains};
 use crate::model::{ChainName, Hostname};
 
 /// The number of siblings with one chain from which on their parent's wildcard replaces them
@@ -14,19 +15,49 @@ use crate::model::{ChainName, Hostname};
 /// and is refused then.
 const MIN_SIBLINGS: usize = 16;
 
+/// The number of names with one chain, below parents with few names each, from which on an entry
+/// for all names replaces them: hosts with domains of their own.
+const MIN_LONE: usize = if cfg!(test) { 4 } else { 64 }; // small where random tests are to cross it
+
 /// Entries by hostname, of which only those that differ from wider ones are sent to Envoy.
 #[derive(Default)]
 pub(super) struct SniMatcher {
     /// The entries as set.
     entries: BTreeMap<Hostname, ChainName>,
+    /// Their hostnames.
+    domains: Domains,
     /// The chains of entries, with the number of entries of each.
     chains: BTreeMap<ChainName, (ChainClass, usize)>,
-    /// For each parent wildcard, the number of exact names directly below it that have each chain.
-    siblings: HashMap<Hostname, BTreeMap<ChainName, usize>>,
-    /// Collapses: wildcards that replace their siblings.
-    suffixes: BTreeMap<Hostname, ChainName>,
+    /// The exact names directly below each parent wildcard.
+    siblings: BTreeMap<ByDomain, Siblings>,
+    /// The number of names with each chain below [`Parent::Lone`] parents.
+    lone: BTreeMap<ChainName, usize>,
+    /// The chain of all names that no entry covers (collapse).
+    rest: Option<ChainName>,
     /// The entries that are sent.
     sent: BTreeMap<Hostname, ChainName>,
+}
+
+/// The exact names directly below a parent wildcard.
+#[derive(Default)]
+struct Siblings {
+    /// The number of names with each chain.
+    chains: BTreeMap<ChainName, usize>,
+    /// What the wildcard is.
+    parent: Parent,
+}
+
+/// A parent wildcard in the matcher.
+#[derive(Clone, Debug, Default, PartialEq)]
+enum Parent {
+    /// An entry of a listener covers it: a collapse would give names without an owner another
+    /// chain than that entry does.
+    #[default]
+    Covered,
+    /// It replaces its names with this chain (collapse).
+    Collapsed(ChainName),
+    /// It has too few names for that.
+    Lone,
 }
 
 impl SniMatcher {
@@ -49,15 +80,30 @@ impl SniMatcher {
             Some(name) => self.entries.insert(hostname.clone(), name.clone()),
             None => self.entries.remove(hostname),
         };
-        let broad = !hostname.is_exact();
-        let flipped =
-            hostname.is_exact() && self.count_sibling(hostname, before.as_ref(), name.as_ref());
-        if broad || flipped {
-            changed |= self.recompute_sent();
-        } else {
-            changed |= self.update_sent(hostname);
+        self.domains.set(hostname, name.is_some());
+        let parent = hostname.parent().filter(|_| hostname.is_exact());
+        let flipped: Vec<Hostname> = match parent {
+            Some(parent) => {
+                self.count_sibling(&parent, before.as_ref(), name.as_ref());
+                let is_another = self.place(&parent);
+                is_another.then_some(parent).into_iter().collect()
+            }
+            // Whether it covers parents has changed.
+            None if !hostname.is_exact() => {
+                for parent in self.parents_below(hostname) {
+                    self.place(&parent);
+                }
+                vec![hostname.clone()]
+            }
+            None => Vec::new(),
+        };
+        if self.place_rest() {
+            return self.send_below(&Hostname::any()) | changed;
         }
-        changed
+        for wide in flipped {
+            changed |= self.send_below(&wide);
+        }
+        self.send(hostname) | changed
     }
 
     /// The entries that are sent.
@@ -129,70 +175,112 @@ impl SniMatcher {
         }
     }
 
-    /// Updates the counts of a name's siblings. Returns whether their parent's wildcard must be
-    /// evaluated again.
+    /// Updates the counts of the names below a parent.
     fn count_sibling(
         &mut self,
-        hostname: &Hostname,
+        parent: &Hostname,
         old: Option<&ChainName>,
         new: Option<&ChainName>,
-    ) -> bool {
-        let Some(parent) = hostname.parent() else {
-            return false;
-        };
-        let counts = self.siblings.entry(parent.clone()).or_default();
-        if let Some(new) = new {
-            *counts.entry(new.clone()).or_insert(0) += 1;
-        }
-        if let Some(old) = old
-            && let Some(count) = counts.get_mut(old)
-        {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(old);
+    ) {
+        let siblings = self.siblings.entry(ByDomain(parent.clone())).or_default();
+        let is_lone = siblings.parent == Parent::Lone;
+        for (chain, is_more) in [(new, true), (old, false)] {
+            let Some(chain) = chain else { continue };
+            count(&mut siblings.chains, chain, 1, is_more);
+            if is_lone {
+                count(&mut self.lone, chain, 1, is_more);
             }
         }
-        if counts.is_empty() {
-            self.siblings.remove(&parent);
-        }
-        self.suffix(&parent) != self.suffixes.get(&parent).cloned()
     }
 
-    /// The chain that a parent's wildcard may have as a collapse: none if a listener's own entry
-    /// covers the parent, since names without an owner would change their chain.
-    fn suffix(&self, parent: &Hostname) -> Option<ChainName> {
+    /// Decides what a parent wildcard is. Returns whether it is another.
+    fn place(&mut self, parent: &Hostname) -> bool {
+        let new = self.parent(parent);
+        let key = ByDomain(parent.clone());
+        let Some(siblings) = self.siblings.get_mut(&key) else {
+            return false;
+        };
+        let old = std::mem::replace(&mut siblings.parent, new.clone());
+        if old != new {
+            let lone = [(&old, false), (&new, true)].into_iter();
+            for (_, is_more) in lone.filter(|(parent, _)| **parent == Parent::Lone) {
+                for (chain, names) in &siblings.chains {
+                    count(&mut self.lone, chain, *names, is_more);
+                }
+            }
+        }
+        if siblings.chains.is_empty() {
+            self.siblings.remove(&key);
+        }
+        old != new
+    }
+
+    fn parent(&self, parent: &Hostname) -> Parent {
         let covered = self.entries.contains_key(parent)
             || parent
                 .covering()
                 .any(|wider| self.entries.contains_key(&wider))
             || self.entries.contains_key(&Hostname::any());
         if covered {
-            return None;
+            return Parent::Covered;
         }
-        let (name, count) = self
-            .siblings
-            .get(parent)?
-            .iter()
-            .max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)))?;
-        (*count >= MIN_SIBLINGS).then(|| name.clone())
+        let siblings = self.siblings.get(&ByDomain(parent.clone()));
+        match siblings.and_then(|siblings| most(siblings.chains.iter())) {
+            Some((name, count)) if count >= MIN_SIBLINGS => Parent::Collapsed(name.clone()),
+            _ => Parent::Lone,
+        }
+    }
+
+    /// Decides which chain all names have that no entry covers: only one that refuses names without
+    /// an owner. Returns whether it is another.
+    fn place_rest(&mut self) -> bool {
+        let by_sni = self.lone.iter().filter(|(chain, _)| {
+            let class = self.chains.get(*chain).map(|(class, _)| class);
+            class.is_some_and(ChainClass::refuses_unknown_names)
+        });
+        let new = most(by_sni)
+            .filter(|(_, count)| *count >= MIN_LONE)
+            .map(|(name, _)| name.clone());
+        let is_another = self.rest != new;
+        self.rest = new;
+        is_another
+    }
+
+    /// The parents at a wildcard, or the empty hostname, and below it.
+    fn parents_below(&self, wide: &Hostname) -> Vec<Hostname> {
+        let from = self.siblings.range(ByDomain::from(wide));
+        from.map(|(parent, _)| &parent.0)
+            .take_while(|parent| wide.covers(parent))
+            .cloned()
+            .collect()
+    }
+
+    /// The chain of a wildcard by its collapse.
+    fn collapsed(&self, wide: &Hostname) -> Option<&ChainName> {
+        if wide.is_any() {
+            return self.rest.as_ref();
+        }
+        match &self.siblings.get(&ByDomain(wide.clone()))?.parent {
+            Parent::Collapsed(chain) => Some(chain),
+            Parent::Covered | Parent::Lone => None,
+        }
     }
 
     /// The chain of the closest wildcard over a hostname.
     fn above(&self, hostname: &Hostname) -> Option<&ChainName> {
-        let wider = hostname
+        let any = (!hostname.is_any()).then(Hostname::any);
+        hostname
             .covering()
-            .find_map(|w| self.entries.get(&w).or_else(|| self.suffixes.get(&w)));
-        wider.or_else(|| {
-            self.entries
-                .get(&Hostname::any())
-                .filter(|_| !hostname.is_any())
-        })
+            .chain(any)
+            .find_map(|wide| self.entries.get(&wide).or_else(|| self.collapsed(&wide)))
     }
 
-    fn update_sent(&mut self, hostname: &Hostname) -> bool {
+    /// Sends an entry, if it differs from the wider ones. Returns whether that changed.
+    fn send(&mut self, hostname: &Hostname) -> bool {
         let entry = self
             .entries
             .get(hostname)
+            .or_else(|| self.collapsed(hostname))
             .filter(|chain| self.above(hostname) != Some(chain))
             .cloned();
         match entry {
@@ -201,25 +289,35 @@ impl SniMatcher {
         }
     }
 
-    /// Computes everything again; this is for rare changes.
-    fn recompute_sent(&mut self) -> bool {
-        let parents: Vec<Hostname> = self.siblings.keys().cloned().collect();
-        self.suffixes = parents
-            .into_iter()
-            .filter_map(|p| Some((p.clone(), self.suffix(&p)?)))
-            .collect();
-        let mut sent: BTreeMap<_, _> = self
-            .entries
+    /// Sends a wildcard, or what all names have, and everything below.
+    fn send_below(&mut self, wide: &Hostname) -> bool {
+        let mut names = self.parents_below(wide);
+        names.extend(self.domains.below(wide).cloned());
+        names.push(wide.clone());
+        names
             .iter()
-            .filter(|(hostname, chain)| self.above(hostname) != Some(chain))
-            .map(|(hostname, chain)| (hostname.clone(), chain.clone()))
-            .collect();
-        for (suffix, chain) in &self.suffixes {
-            sent.insert(suffix.clone(), chain.clone());
-        }
-        let changed = sent != self.sent;
-        self.sent = sent;
-        changed
+            .fold(false, |changed, name| self.send(name) | changed)
+    }
+}
+
+/// The chain with the most names; of several the first by name.
+fn most<'a>(
+    chains: impl Iterator<Item = (&'a ChainName, &'a usize)>,
+) -> Option<(&'a ChainName, usize)> {
+    chains
+        .max_by(|a, b| a.1.cmp(b.1).then_with(|| b.0.cmp(a.0)))
+        .map(|(name, count)| (name, *count))
+}
+
+fn count(of: &mut BTreeMap<ChainName, usize>, chain: &ChainName, names: usize, is_more: bool) {
+    let count = of.entry(chain.clone()).or_insert(0);
+    if is_more {
+        *count += names;
+    } else {
+        *count -= names;
+    }
+    if *count == 0 {
+        of.remove(chain);
     }
 }
 
@@ -284,6 +382,38 @@ mod tests {
     }
 
     #[test]
+    fn hosts_with_domains_of_their_own_become_one_entry_and_one_more_changes_nothing() {
+        let mut matcher = SniMatcher::default();
+        for i in 0..MIN_LONE {
+            set(&mut matcher, &format!("www.shop{i}.example"), Some("https"));
+        }
+        assert_eq!(matcher.sent().len(), 1, "{:?}", matcher.sent());
+        assert!(!set(&mut matcher, "www.another.example", Some("https")));
+        assert!(set(&mut matcher, "www.odd.example", Some("odd")));
+        assert!(set(&mut matcher, "*.wild.example", Some("wild")));
+        assert_eq!(matcher.sent().len(), 3, "{:?}", matcher.sent());
+        // A listener without a hostname takes all names that others have not.
+        assert!(set(&mut matcher, "", Some("every")));
+        assert_eq!(matcher.sent().len(), MIN_LONE + 4);
+        assert!(set(&mut matcher, "", None));
+        assert!(!set(&mut matcher, "www.another.example", None));
+        assert!(set(&mut matcher, "www.shop0.example", None));
+        assert_eq!(matcher.sent().len(), MIN_LONE + 1, "{:?}", matcher.sent());
+    }
+
+    #[test]
+    fn a_chain_that_would_answer_names_without_an_owner_is_not_that_of_all() {
+        let mut matcher = SniMatcher::default();
+        for i in 0..2 * MIN_LONE {
+            matcher.set(
+                &Hostname::of(&format!("www.shop{i}.example")),
+                Some(ChainClass::closed()),
+            );
+        }
+        assert_eq!(matcher.sent().len(), 2 * MIN_LONE);
+    }
+
+    #[test]
     fn a_hostname_changes_the_backends_of_its_own_chain() {
         let mut matcher = SniMatcher::default();
         let x = Hostname::parse("x.a.org").expect("a hostname");
@@ -341,7 +471,7 @@ mod tests {
     proptest! {
         #[test]
         fn shown_entries_say_what_was_set_whatever_the_order(
-            steps in proptest::collection::vec(("[a-t]\\.(x|y|x\\.y)\\.org|\\*\\.(x|y)\\.org|", proptest::option::of("p|q")), 1..120)
+            steps in proptest::collection::vec(("[a-t]\\.(x|y|x\\.y)\\.org|[a-f]\\.[a-d]\\.net|\\*\\.(x|y|a)\\.(org|net)|", proptest::option::of("p|q")), 1..120)
         ) {
             let mut matcher = SniMatcher::default();
             let mut last: BTreeMap<Hostname, Option<String>> = BTreeMap::new();
