@@ -4,8 +4,18 @@ use super::*;
 use crate::inputs::SetKey;
 
 /// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
+/// A host below the domain of all others.
 fn host(n: usize) -> Vec<Change> {
-    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": format!("h{n}.example.org"),
+    host_named(n, &format!("h{n}.example.org"))
+}
+
+/// A host with a domain of its own.
+fn own_domain(n: usize) -> Vec<Change> {
+    host_named(n, &format!("www.shop{n}.example"))
+}
+
+fn host_named(n: usize, hostname: &str) -> Vec<Change> {
+    let listener = json!({"name": "https", "port": 443, "protocol": "HTTPS", "hostname": hostname,
         "tls": {"certificateRefs": [{"name": format!("c{n}")}]}});
     let set = json!({"parentRef": {"name": "g"}, "listeners": [listener]});
     let spec = json!({"parentRefs": [{"kind": "ListenerSet", "name": format!("s{n}")}],
@@ -119,7 +129,7 @@ fn other_roots_are_one_resource_however_many_hosts_there_are() {
 }
 
 /// A Gateway with `count` hosts, each with a ListenerSet of its own.
-fn hosting(count: usize) -> Engine {
+fn hosting(count: usize, host: fn(usize) -> Vec<Change>) -> Engine {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
@@ -136,7 +146,7 @@ fn hosting(count: usize) -> Engine {
 }
 
 /// The work to add, change, rotate and remove one host with `count` others.
-fn work(count: usize) -> Vec<Work> {
+fn work(count: usize, host: fn(usize) -> Vec<Change>) -> Vec<Work> {
     let steps = [
         host(count),
         vec![
@@ -163,14 +173,16 @@ fn work(count: usize) -> Vec<Work> {
             })
             .collect(),
     ];
-    measured(&mut hosting(count), steps)
+    measured(&mut hosting(count, host), steps)
 }
 
 #[test]
 fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
-    let small = work(100);
-    assert_eq!(small, work(1_000));
-    assert_eq!(small, work(10_000));
+    let small = work(100, host);
+    assert_eq!(small, work(1_000, host));
+    assert_eq!(small, work(10_000, host));
+    assert_eq!(small, work(100, own_domain));
+    assert_eq!(small, work(1_000, own_domain));
     let (add, resources, _) = small[0];
     assert!(
         add.units <= 2 && add.frontends <= 1 && resources <= 2,
@@ -187,7 +199,7 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
 fn a_withheld_listener_evaluates_its_listener_set_alone() {
     fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
         let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
-        measured(&mut hosting(count), steps)
+        measured(&mut hosting(count, host), steps)
     }
     let small = work(100);
     assert_eq!(small, work(1_000));
