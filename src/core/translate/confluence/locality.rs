@@ -409,7 +409,7 @@ fn the_work_for_a_policy_does_not_grow_with_the_number_of_hosts() {
 /// The work that changing the retries and the sessions of a Service takes when `count` hosts have
 /// routes to another one.
 fn work_of_a_traffic_policy(count: usize) -> Vec<Work> {
-    let mut engine = hosting(count);
+    let mut engine = hosting(count, host);
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
         "spec": {"ports": [{"port": 80}]}});
     let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": ["api.example.org"],
@@ -466,7 +466,7 @@ fn the_work_for_a_traffic_policy_does_not_grow_with_the_number_of_hosts() {
 /// The work that changing the policy of a Service takes when `count` hosts have routes to another
 /// one.
 fn work_of_a_backend_policy(count: usize) -> Vec<Work> {
-    let mut engine = hosting(count);
+    let mut engine = hosting(count, host);
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "a", "name": "api"},
         "spec": {"ports": [{"port": 80}]}});
     let spec = json!({"parentRefs": [{"name": "g"}], "hostnames": ["api.example.org"],
