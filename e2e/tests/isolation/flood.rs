@@ -98,9 +98,9 @@ fn sibling(host: usize) -> String {
     format!("h{host}.flood.example")
 }
 
-/// The name of a host with a domain of its own.
+/// The name of a host with a domain of its own, below one that has a CA.
 fn own_domain(host: usize) -> String {
-    format!("www.h{host}.example")
+    format!("www.h{host}.shops.example")
 }
 
 /// A Gateway of the platform with a listener for each of these hosts.

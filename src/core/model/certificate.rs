@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
 
 use super::{FrontendId, Hostname, ObjectName, RootsName, TlsParams};
 
@@ -58,6 +59,16 @@ impl Certificate {
             .map(|(_, leaf)| leaf.raw_serial().to_vec())
             .unwrap_or_default();
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The bits of the leaf's key if that is one of RSA, whose signature is most of what a handshake
+    /// costs. Parsed at each call.
+    pub fn rsa_bits(&self) -> Option<usize> {
+        let (_, leaf) = X509Certificate::from_der(&self.leaf).ok()?;
+        match leaf.public_key().parsed().ok()? {
+            PublicKey::RSA(key) => Some(key.key_size()),
+            _ => None,
+        }
     }
 
     /// The chain in PEM, leaf first.
@@ -114,4 +125,32 @@ pub struct Secret {
     pub certificate: Arc<Certificate>,
     /// TLS parameters that go with a certificate served by SNI; a fixed one has them in its chain.
     pub params: Arc<TlsParams>,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    fn of(leaf: &[u8]) -> Certificate {
+        Certificate {
+            leaf: leaf.into(),
+            issuers: "".into(),
+            key: PrivateKey::new(&[]),
+            names: Vec::new(),
+            not_before: UNIX_EPOCH,
+            not_after: UNIX_EPOCH,
+            issuer: "".into(),
+        }
+    }
+
+    #[test]
+    fn rsa_keys_are_told_from_others() {
+        let rsa = pki::certificates(include_bytes!("testdata/rsa-2048.pem")).expect("PEM");
+        assert_eq!(of(&rsa[0]).rsa_bits(), Some(2048));
+        let made = rcgen::generate_simple_self_signed(["a.example.org".to_owned()]);
+        let ecdsa = made.expect("a certificate").cert;
+        assert_eq!(of(ecdsa.der()).rsa_bits(), None);
+    }
 }
