@@ -17,7 +17,7 @@ pub struct Statistics {
 /// only a reader with a password gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShownStatistics {
-    /// Envoy as a whole, to everybody: memory, overload, and its configuration.
+    /// Envoy as a whole, to everybody: memory, overload, its configuration, and lost log lines.
     Process,
     /// Requests by port and by namespace as well, to one reader.
     Traffic(StatisticsReader),
@@ -37,6 +37,8 @@ pub struct StatisticsReader {
 
 /// Statistics of Envoy as a whole.
 const PROCESS: &str = r"(server|overload|listener_manager|cluster_manager|main_thread|workers)\.";
+/// Lines of access logs that collectors took and that were lost, of all loggers together.
+const LOG_LINES: &str = r"access_logs\.open_telemetry_access_log\.logs_(dropped|written)$";
 /// Statistics by namespace, of the loggers of [`super::traffic`].
 const NAMESPACES: &str = r"gatewright\.";
 /// Statistics by port. Envoy writes the colon of a name as an underscore.
@@ -96,9 +98,9 @@ impl ShownStatistics {
     /// The expression (RE2) that finds the names of the statistics.
     pub(super) fn filter(&self) -> String {
         let parts: &[&str] = match self {
-            Self::Process => &[PROCESS],
-            Self::Traffic(_) => &[PROCESS, NAMESPACES, PORTS],
-            Self::Services(_) => &[PROCESS, NAMESPACES, PORTS, CLUSTERS],
+            Self::Process => &[PROCESS, LOG_LINES],
+            Self::Traffic(_) => &[PROCESS, LOG_LINES, NAMESPACES, PORTS],
+            Self::Services(_) => &[PROCESS, LOG_LINES, NAMESPACES, PORTS, CLUSTERS],
         };
         format!("^({})", parts.join("|"))
     }
