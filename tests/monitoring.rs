@@ -41,9 +41,10 @@ const UNTIL_COUNTED: [(&str, &[&str]); 17] = [
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 
-/// The statistics of Envoy that `e2e/tests/envoy/statistics.rs` reads, with the label that the
-/// monitor of the chart adds.
-const OF_ENVOY: [&str; 3] = [
+/// The statistics of Envoy that `statistics.rs` and `otlp_logs.rs` of `e2e/tests/envoy` read, with
+/// the label that the monitor of the chart adds.
+const OF_ENVOY: [&str; 4] = [
+    "envoy_access_logs_open_telemetry_access_log_logs_dropped",
     "envoy_overload_envoy_resource_monitors_fixed_heap_pressure",
     "envoy_server_memory_heap_size",
     "envoy_server_memory_allocated",

@@ -9,7 +9,7 @@ use super::REFUSED;
 use super::admin_listener::{readiness, statistics};
 use super::connection_limit::ConnectionLimit;
 use super::limits;
-use super::statistics::Statistics;
+use super::statistics::{Statistics, excluded};
 
 /// The parts that differ between Envoys.
 #[derive(Clone, Debug)]
@@ -139,6 +139,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         clusters.push(statistics.cluster(&upstream(admin)));
         listeners.push(statistics.listener(*address, own_tls(ads)));
     }
+    let excluded = excluded(stats.as_ref().map(|stats| &stats.shown));
     json!({
         "node": { "id": node_id, "cluster": node_cluster },
         "admin": { "address": admin_address(admin) },
@@ -157,7 +158,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         "cluster_manager": {},
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": {
-            "stats_matcher": { "exclusion_list": { "patterns": excluded_stats() } },
+            "stats_matcher": { "exclusion_list": { "patterns": excluded } },
             "histogram_bucket_settings": TIMES.map(buckets),
         },
         "layered_runtime": { "layers": [
@@ -303,16 +304,6 @@ fn refused() -> Value {
         "connect_timeout": format!("{}s", limits::CONNECT_SECONDS),
         "load_assignment": { "cluster_name": REFUSED },
     })
-}
-
-/// Statistics that exist once per hostname or certificate: with thousands of hosts they take most
-/// of Envoy's memory and of its idle CPU, and are too many to read.
-fn excluded_stats() -> Value {
-    json!([
-        { "contains": ".rds." },
-        { "prefix": "sds." },
-        { "contains": ".ssl.certificate." },
-    ])
 }
 
 /// The ends of the names of statistics that are times in milliseconds and that Prometheus reads.

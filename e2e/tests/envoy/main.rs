@@ -13,6 +13,7 @@ mod fixtures;
 mod full_disk;
 mod grpc;
 mod hot_restart;
+mod kept_statistics;
 mod last_good;
 mod layout;
 mod listener_filters;

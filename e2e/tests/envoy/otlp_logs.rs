@@ -208,6 +208,33 @@ async fn a_collector_that_is_not_reached_loses_lines_and_delays_no_request() -> 
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+async fn prometheus_reads_how_many_lines_are_lost_and_no_name() -> Result<()> {
+    let (port, web) = (free_port()?, Echo::start("web").await?);
+    let absent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let log = json!({"mode": "All", "sinks": [sink()]});
+    let all = objects(port, web.address(), absent, log);
+    let (world, statistics) = World::start_with_statistics(all).await?;
+    for _ in 0..3 {
+        assert_eq!(probe(port, "/ok").send().await?.status, 200);
+    }
+    dropped(&world, 3).await?;
+    let asked = Probe::http(statistics, "envoy").path("/stats/prometheus");
+    let answer = asked.send().await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    for series in [
+        "envoy_access_logs_open_telemetry_access_log_logs_dropped{} 3",
+        "envoy_access_logs_open_telemetry_access_log_logs_written{} 0",
+    ] {
+        assert!(text.contains(series), "no {series} in\n{text}");
+    }
+    for name in ["collector", "default", "edge", "example.org"] {
+        assert!(!text.contains(name), "{name} of a tenant is told:\n{text}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
 async fn a_part_of_the_requests_has_a_line() -> Result<()> {
     let (port, web) = (free_port()?, Echo::start("web").await?);
     let log = json!({"mode": "All", "percent": 30});

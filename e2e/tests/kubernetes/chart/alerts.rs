@@ -247,6 +247,40 @@ fn what_is_nearly_used_up_is_an_alert() -> Result<()> {
     run(&rules, &tests)
 }
 
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn lines_of_access_logs_that_are_lost_for_long_are_an_alert() -> Result<()> {
+    let rules = rules()?;
+    let alert = rule(&rules, "GatewrightAccessLogLinesLost")?;
+    let lost = |values: &[&str], told: &[(u32, Option<u32>)]| {
+        labelled_case(
+            alert,
+            "envoy_access_logs_open_telemetry_access_log_logs_dropped",
+            ",view=\"shared\"",
+            values,
+            Some(("view", "shared")),
+            told,
+        )
+    };
+    let tests = [
+        // One of two Envoys, until the collector is back.
+        lost(
+            &["0x20 1+5x60 301x60", "0x140"],
+            &[(30, None), (50, Some(0)), (120, None)],
+        ),
+        // A restart of the collector takes a few minutes.
+        lost(
+            &["0x20 100x2 200x100"],
+            &[(22, None), (36, None), (60, None)],
+        ),
+        // An Envoy without a collector, and one that starts again.
+        lost(&["0x140"], &[(60, None)]),
+        lost(&["500x60 0x60"], &[(50, None), (100, None)]),
+        lost(&[], &[(60, None)]),
+    ];
+    run(&rules, &tests)
+}
+
 /// A test of a namespace with a quota of 100 clusters, of which it uses these; two replicas tell
 /// it. The alert is there at these minutes, and not after half an hour.
 fn near_quota(alert: &Value, used: &str, told: &[u32]) -> Value {
