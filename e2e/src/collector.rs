@@ -1,5 +1,6 @@
 //! A collector that takes logs and traces by OTLP over gRPC, and keeps them for a test.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::metadata::KeyAndValueRef;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
@@ -39,6 +41,8 @@ pub struct Received {
     pub spans: Vec<Span>,
     /// The value of header `authorization` of the last request.
     pub authorization: Option<String>,
+    /// The headers of the last request in text, by name.
+    pub headers: BTreeMap<String, String>,
 }
 
 /// A log record.
@@ -170,6 +174,7 @@ impl LogsService for Keeper {
         request: Request<ExportLogsServiceRequest>,
     ) -> Result<Response<ExportLogsServiceResponse>, Status> {
         let authorization = authorization(&request);
+        let headers = headers(&request);
         let mut records = Vec::new();
         for logs in request.into_inner().resource_logs {
             let resource = resource(logs.resource);
@@ -189,6 +194,7 @@ impl LogsService for Keeper {
         self.0.send_modify(|received| {
             received.logs.extend(records);
             received.authorization = authorization;
+            received.headers = headers;
         });
         Ok(Response::new(ExportLogsServiceResponse::default()))
     }
@@ -201,6 +207,7 @@ impl TraceService for Keeper {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let authorization = authorization(&request);
+        let headers = headers(&request);
         let mut spans = Vec::new();
         for traces in request.into_inner().resource_spans {
             let resource = resource(traces.resource);
@@ -219,6 +226,7 @@ impl TraceService for Keeper {
         self.0.send_modify(|received| {
             received.spans.extend(spans);
             received.authorization = authorization;
+            received.headers = headers;
         });
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
@@ -227,6 +235,17 @@ impl TraceService for Keeper {
 fn authorization<T>(request: &Request<T>) -> Option<String> {
     let value = request.metadata().get("authorization")?;
     Some(value.to_str().ok()?.to_owned())
+}
+
+fn headers<T>(request: &Request<T>) -> BTreeMap<String, String> {
+    let all = request.metadata().iter();
+    all.filter_map(|pair| match pair {
+        KeyAndValueRef::Ascii(name, value) => {
+            Some((name.to_string(), value.to_str().ok()?.to_owned()))
+        }
+        KeyAndValueRef::Binary(..) => None,
+    })
+    .collect()
 }
 
 fn resource(resource: Option<Resource>) -> Value {

@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 
 use crate::world::free_port;
 
+mod policies;
+mod redirected;
+mod traced;
+
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// The hostnames of a route: the most that it may have.
 const HOSTNAMES: usize = 16;
@@ -78,6 +82,7 @@ pub struct Dimension {
     pub is_similar: bool,
     /// The most batches: as many as reach a limit by number.
     pub most: usize,
+    base: fn(&Batch<'_>) -> Vec<Value>,
     objects: fn(&Batch<'_>) -> Vec<Value>,
     requests: fn(&Batch<'_>) -> Vec<String>,
 }
@@ -97,6 +102,7 @@ const fn dimension(name: &'static str, objects: fn(&Batch<'_>) -> Vec<Value>) ->
         name,
         is_similar: false,
         most: usize::MAX,
+        base: |_| Vec::new(),
         objects,
         requests: |_| Vec::new(),
     }
@@ -113,9 +119,19 @@ impl Dimension {
         self
     }
 
+    const fn upon(mut self, base: fn(&Batch<'_>) -> Vec<Value>) -> Self {
+        self.base = base;
+        self
+    }
+
     const fn requested(mut self, requests: fn(&Batch<'_>) -> Vec<String>) -> Self {
         self.requests = requests;
         self
+    }
+
+    /// The objects that all batches stand on, without a route.
+    pub fn base(&self, place: &Place) -> Vec<Value> {
+        (self.base)(&self.batch(place, 0))
     }
 
     /// All objects of the batch with this number.
@@ -150,12 +166,13 @@ impl Dimension {
 
     /// All dimensions together.
     pub const EVERYTHING: Self = dimension("everything", |batch| batch.everything())
+        .upon(|batch| batch.all_bases())
         .requested(|batch| batch.all_requests())
         .similar();
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 27] = [
+pub static DIMENSIONS: [Dimension; 32] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -208,6 +225,12 @@ pub static DIMENSIONS: [Dimension; 27] = [
     dimension("endpoints", |batch| batch.endpoints())
         .similar()
         .at_most(12),
+    dimension("traffic policies", |batch| batch.policed()).at_most(32),
+    dimension("endpoints of traffic policies", |batch| {
+        batch.policed_endpoints()
+    })
+    .similar()
+    .at_most(12),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),
@@ -220,9 +243,22 @@ pub static DIMENSIONS: [Dimension; 27] = [
         vec![batch.listeners(&json!({"protocol": "HTTP", "port": batch.place.http}))]
     })
     .similar(),
+    dimension("listeners redirected to HTTPS", |batch| {
+        batch.redirected_listeners()
+    })
+    .upon(|batch| batch.redirecting_port())
+    .requested(|batch| batch.names()),
+    dimension("hosts redirected on many ports", |batch| {
+        vec![batch.redirected_hosts()]
+    })
+    .upon(|batch| batch.redirecting_ports())
+    .similar(),
     dimension("ports", |batch| vec![batch.ports()])
         .similar()
         .at_most(9),
+    dimension("ports with traces", |batch| batch.traced_ports())
+        .similar()
+        .at_most(8),
     dimension("UDP ports", |batch| batch.udp_ports())
         .similar()
         .at_most(2),
@@ -326,6 +362,12 @@ impl Batch<'_> {
     fn everything(&self) -> Vec<Value> {
         self.of_all()
             .flat_map(|(one, batch)| (one.objects)(&batch))
+            .collect()
+    }
+
+    fn all_bases(&self) -> Vec<Value> {
+        self.of_all()
+            .flat_map(|(one, batch)| (one.base)(&batch))
             .collect()
     }
 

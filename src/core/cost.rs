@@ -17,11 +17,13 @@ mod certificate;
 mod policy;
 mod record;
 mod route;
+mod traces;
 
 pub(crate) use certificate::{chain, served};
 pub(crate) use policy::{settings, tls};
 pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{OfServices, hostname, of_auth};
+pub(crate) use traces::traces;
 
 /// Bytes in the memory of an Envoy, and of this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +130,10 @@ pub(crate) const ENDPOINT: Bytes = Bytes::of(2_300, 1_500);
 pub(crate) const FILTER_CHAIN: Bytes = Bytes::of(35_000, 12_000);
 /// A listener of a Gateway or ListenerSet, beside its port.
 pub(crate) const LISTENER: Bytes = Bytes::of(9_000, 16_000);
+/// The tracing of a port or filter chain, and an attribute of its spans or a header of the requests
+/// by which they are exported, beside their texts.
+const TRACER: Bytes = Bytes::of(20_000, 1_000);
+const SPAN_ATTRIBUTE: Bytes = Bytes::of(700, 100);
 /// A port: a Listener of Envoy's.
 pub(crate) const PORT_HTTP: Bytes = Bytes::of(150_000, 40_000);
 pub(crate) const PORT_TCP: Bytes = Bytes::of(50_000, 40_000);

@@ -1,8 +1,8 @@
 //! Prints Envoy's messages for people: proto JSON with the fields' own names, in the order of the
 //! protocol buffers.
 //!
-//! Every `Any` is unpacked, defaults are left out, maps are sorted, and private keys read
-//! `[redacted]`.
+//! Every `Any` is unpacked, defaults are left out, maps are sorted, and private keys and
+//! metadata of gRPC read `[redacted]`.
 
 use envoy_types::pb::google::protobuf::Any;
 use prost::{Message, Name};
@@ -25,6 +25,9 @@ pub(super) const SENSITIVE: &[&str] = &[
     "envoy.extensions.transport_sockets.tls.v3.TlsCertificate.private_key",
     "envoy.extensions.transport_sockets.tls.v3.TlsSessionTicketKeys.keys",
 ];
+
+/// Metadata of requests of gRPC, which Envoy marks as nothing: users may put credentials there.
+const METADATA: &str = "envoy.config.core.v3.GrpcService.initial_metadata";
 
 /// Why a message cannot be printed.
 #[derive(Debug, thiserror::Error)]
@@ -110,13 +113,27 @@ fn show(message: &DynamicMessage) -> Result<Value, RenderError> {
     fields.sort_by_key(|(field, _)| field.number());
     let mut mapping = Mapping::new();
     for (field, value) in fields {
-        let shown = match SENSITIVE.binary_search(&field.full_name()) {
+        let mut shown = match SENSITIVE.binary_search(&field.full_name()) {
             Ok(_) => Value::from("[redacted]"),
             Err(_) => show_field(&field, value)?,
         };
+        if field.full_name() == METADATA {
+            hide_metadata(&mut shown);
+        }
         mapping.insert(field.name().into(), shown);
     }
     Ok(Value::Mapping(mapping))
+}
+
+/// Hides the values of metadata, apart from those that begin with a command of Envoy's format:
+/// these are ours.
+fn hide_metadata(all: &mut Value) {
+    for pair in all.as_sequence_mut().into_iter().flatten() {
+        let value = pair.get_mut("value");
+        if let Some(value) = value.filter(|it| !it.as_str().unwrap_or_default().starts_with('%')) {
+            *value = Value::from("[redacted]");
+        }
+    }
 }
 
 /// Durations, wrappers, structs and other well-known types have a JSON form of their own.

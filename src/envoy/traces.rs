@@ -6,7 +6,7 @@
 //! Envoy would sample whatever a client says that it samples.
 
 use envoy_types::pb::cel::expr::Expr;
-use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
+use envoy_types::pb::envoy::config::core::v3::{GrpcService, HeaderValue, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::trace::v3::{OpenTelemetryConfig, tracing as provider};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing as PbTracing;
 use envoy_types::pb::envoy::extensions::tracers::opentelemetry::samplers::v3::{
@@ -24,7 +24,7 @@ use super::cel::{call, expression, field, method, text, truth};
 use super::otlp;
 use super::proto::{any, boolean, extension, uint};
 use gatewright_core::model::{
-    AttributeValue, FrontendId, KnownAttribute, SamplingRate, SpanAttribute, Tracing,
+    AttributeValue, ExportHeader, FrontendId, KnownAttribute, SamplingRate, SpanAttribute, Tracing,
 };
 
 /// The most spans of a worker that wait for the collector; Envoy drops others.
@@ -47,6 +47,7 @@ const SPAN_NAME: &str = "%REQ(:METHOD):16% %ROUTE_NAME%";
 pub(super) fn tracing(frontend: &FrontendId, tracing: &Tracing) -> PbTracing {
     let Tracing {
         collector,
+        headers,
         sampling,
         parents,
         service_name,
@@ -54,7 +55,10 @@ pub(super) fn tracing(frontend: &FrontendId, tracing: &Tracing) -> PbTracing {
         attributes,
     } = tracing;
     let config = OpenTelemetryConfig {
-        grpc_service: Some(otlp::service(collector)),
+        grpc_service: Some(GrpcService {
+            initial_metadata: metadata(headers),
+            ..otlp::service(collector)
+        }),
         service_name: service_name
             .as_deref()
             .unwrap_or(otlp::SERVICE_NAME)
@@ -79,6 +83,17 @@ pub(super) fn tracing(frontend: &FrontendId, tracing: &Tracing) -> PbTracing {
         operation: span_name.as_deref().unwrap_or(SPAN_NAME).to_owned(),
         ..Default::default()
     }
+}
+
+fn metadata(headers: &[ExportHeader]) -> Vec<HeaderValue> {
+    headers
+        .iter()
+        .map(|header| HeaderValue {
+            key: header.name.to_string(),
+            value: header.expose().to_owned(),
+            ..Default::default()
+        })
+        .collect()
 }
 
 fn percent(value: f64) -> Option<Percent> {
@@ -185,23 +200,28 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::render::render_any;
     use crate::testdata::{backend, frontend};
     use gatewright_core::model::AppProtocol;
 
     fn made(sampling: SamplingRate, parents: Option<SamplingRate>) -> PbTracing {
+        tracing(&frontend(80), &model(sampling, parents))
+    }
+
+    fn model(sampling: SamplingRate, parents: Option<SamplingRate>) -> Tracing {
         let attribute = SpanAttribute {
             name: "gateway".into(),
             value: AttributeValue::Literal("mine".into()),
         };
-        let model = Tracing {
+        Tracing {
             collector: backend("collector", AppProtocol::Otlp),
+            headers: Vec::new(),
             sampling,
             parents,
             service_name: None,
             span_name: None,
             attributes: vec![attribute],
-        };
-        tracing(&frontend(80), &model)
+        }
     }
 
     /// The tree of the sampler; `None` if it takes everything.
@@ -243,6 +263,25 @@ mod tests {
             decision(made(SamplingRate::ALL, Some(part(50)))).is_some(),
             "what the client does not sample has no span"
         );
+    }
+
+    #[test]
+    fn headers_of_the_user_are_metadata_and_never_printed() {
+        let model = Tracing {
+            headers: vec![ExportHeader::new("authorization", "Bearer hunter2")],
+            ..model(SamplingRate::ALL, None)
+        };
+        let provider = tracing(&frontend(80), &model).provider;
+        let Some(ConfigType::TypedConfig(packed)) = provider.and_then(|it| it.config_type) else {
+            panic!("a provider")
+        };
+        let config = OpenTelemetryConfig::decode(packed.value.as_slice()).expect("its message");
+        let sent = config.grpc_service.expect("a service").initial_metadata;
+        assert_eq!(sent[0].key, "authorization");
+        assert_eq!(sent[0].value, "Bearer hunter2");
+        let printed = format!("{:?}", render_any(&packed).expect("a text"));
+        assert!(printed.contains("authorization"), "{printed}");
+        assert!(!printed.contains("hunter2"), "{printed}");
     }
 
     #[test]

@@ -7,13 +7,15 @@ use serde_json::Value;
 const REDACTED: &str = "[redacted]";
 
 /// Fields whose values are secrets, of whatever type.
-const SECRETS: [&str; 8] = [
+const SECRETS: [&str; 9] = [
     "private_key",
     "private_key_provider",
     "password",
     "session_ticket_keys",
     "generic_secret",
     "hmac_secret",
+    // Metadata of requests of gRPC, such as credentials of a collector of traces.
+    "initial_metadata",
     "token_secret",
     "users",
 ];

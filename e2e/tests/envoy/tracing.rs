@@ -157,6 +157,41 @@ async fn a_trace_joins_client_gateway_and_backend() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_collector_gets_the_headers_of_the_policy_and_nobody_else_sees_them() -> Result<()> {
+    let port = free_port()?;
+    let (web, collector) = (Echo::start("web").await?, Collector::start().await?);
+    let headers = json!([
+        {"name": "Authorization", "value": "Bearer hunter2=="},
+        {"name": "authorization", "value": "Bearer ignored"},
+        {"name": "X-Scope-OrgID", "value": "shop, team \"one\""}]);
+    let provider = json!({"backendRef": {"name": "collector", "port": 80}, "headers": headers});
+    let tracing = json!({"provider": provider});
+    let _world = World::start(objects(port, &web, collector.address(), &tracing)).await?;
+    let asked = probe(port, "/with-headers");
+    let mut connection = asked.connect().await?;
+    let answer = connection.ask(&asked).await?;
+    let backend = String::from_utf8_lossy(&answer.body).into_owned();
+    span(&collector, "/with-headers").await?;
+    let received = collector.received();
+    for (name, expected) in [
+        ("authorization", "Bearer hunter2=="),
+        ("x-scope-orgid", "shop, team \"one\""),
+        ("content-type", "application/grpc"),
+    ] {
+        let found = received.headers.get(name).map(String::as_str);
+        assert_eq!(found, Some(expected), "{name}: {:?}", received.headers);
+    }
+    assert!(
+        !backend.contains("hunter2"),
+        "the backend got it: {backend}"
+    );
+    let spans = format!("{:?}", received.spans);
+    assert!(!spans.contains("hunter2"), "a span has it: {spans}");
+    Ok(())
+}
+
 /// Waits until every worker has sent what it had, and returns the number of spans.
 async fn all_spans(world: &World, collector: &Collector) -> Result<usize> {
     let flushed = "tracing.opentelemetry.timer_flushed";

@@ -96,7 +96,8 @@ impl Site {
     /// Mallory fills her namespace with batches.
     async fn filled(&self, of: &Dimension, is_long: bool) -> Result<Filled> {
         let place = Place::new("mallory", "ours", ("infra", "edge"))?;
-        self.save("mallory-own.yaml", &manifest(&[place.own_gateway()]))?;
+        let base = [vec![place.own_gateway()], of.base(&place)].concat();
+        self.save("mallory-own.yaml", &manifest(&base))?;
         let empty = self.settled(0).await?;
         let before = self.sizes()?;
         self.save("mallory-0.yaml", &manifest(&of.objects(&place, 0)))?;

@@ -130,6 +130,7 @@ async fn fill(cluster: &Cluster, replicas: &mut Replicas, of: &Dimension) -> Res
     cluster.server.put(namespace).await?;
     put_all(cluster, service(&name, "web", 80).into()).await?;
     cluster.server.put(place.own_gateway()).await?;
+    put_all(cluster, of.base(&place)).await?;
     let empty = replicas.until_used(&name, 0).await?;
     put_all(cluster, of.objects(&place, 0)).await?;
     let one = replicas.until_used(&name, empty).await?;

@@ -16,6 +16,7 @@ mod change;
 mod client_addresses;
 mod configmap;
 mod document;
+mod export_headers;
 mod external_auth;
 mod frontend_tls;
 mod gateway;

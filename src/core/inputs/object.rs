@@ -208,8 +208,9 @@ impl Object {
                 Object::Policy(object.spec.policy(meta)?)
             }
             Kind::XTelemetryPolicy => {
+                // A header of the requests to the collector may be a credential.
                 let object: Manifest<gw::xtelemetrypolicies::XTelemetryPolicySpec> =
-                    read(value, fields)?;
+                    read(value, fields).map_err(ParseError::without_values)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::TelemetryPolicy(TelemetryPolicy::read(meta, object.spec)?)
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
+use super::export_headers::headers;
 use super::schema::port;
 use super::{Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::xtelemetrypolicies::{
@@ -16,7 +17,9 @@ use crate::gateway_api::xtelemetrypolicies::{
     XTelemetryPolicyTracingParentBasedSamplingMode as ParentMode,
     XTelemetryPolicyTracingProvider as Provider,
 };
-use crate::model::{AttributeValue, KnownAttribute, ObjectName, SamplingRate, SpanAttribute};
+use crate::model::{
+    AttributeValue, ExportHeader, KnownAttribute, ObjectName, SamplingRate, SpanAttribute,
+};
 
 /// The most target Gateways (`maxItems`).
 const MOST_TARGETS: usize = 16;
@@ -54,6 +57,8 @@ pub struct TracingParameters {
     pub collector: LocalRef,
     /// The port of its Service.
     pub port: Option<u16>,
+    /// Further headers of the requests to the collector.
+    pub headers: Vec<ExportHeader>,
     /// The part of the requests that have a span.
     pub sampling: SamplingRate,
     /// The part of those that clients sample; `None` if what they say does not count.
@@ -151,7 +156,7 @@ fn rules(namespace: &Arc<str>, written: XTelemetryPolicyTracing) -> Result<Traci
             Ok(TracingRules::Off)
         };
     };
-    let (collector, port) = collector(namespace, provider)?;
+    let (collector, port, headers) = destination(namespace, provider)?;
     let sampling = match sampling_rate {
         None => SamplingRate::ALL,
         Some(rate) => fraction("samplingRate", rate.numerator, rate.denominator)?,
@@ -160,6 +165,7 @@ fn rules(namespace: &Arc<str>, written: XTelemetryPolicyTracing) -> Result<Traci
     Ok(TracingRules::On(Box::new(TracingParameters {
         collector,
         port,
+        headers,
         sampling,
         parents: parents(parent_based_sampling)?,
         service_name: name("serviceName", service_name)?,
@@ -169,19 +175,14 @@ fn rules(namespace: &Arc<str>, written: XTelemetryPolicyTracing) -> Result<Traci
     })))
 }
 
-fn collector(namespace: &Arc<str>, provider: Provider) -> Result<(LocalRef, Option<u16>), String> {
+/// The collector, its port, and the headers of requests to it.
+type Destination = (LocalRef, Option<u16>, Vec<ExportHeader>);
+
+fn destination(namespace: &Arc<str>, provider: Provider) -> Result<Destination, String> {
     let Provider {
         backend_ref,
-        headers,
+        headers: written,
     } = provider;
-    if headers.is_some_and(|headers| !headers.is_empty()) {
-        return Err(
-            "spec.tracing.provider.headers: not supported, since whoever reads Envoy's \
-             configuration would read them: leave it out, or have the collector let in the Envoys \
-             by the network"
-                .to_owned(),
-        );
-    }
     let field = "spec.tracing.provider.backendRef.port";
     let number = backend_ref
         .port
@@ -195,7 +196,7 @@ fn collector(namespace: &Arc<str>, provider: Provider) -> Result<(LocalRef, Opti
         backend_ref.namespace,
         backend_ref.name,
     );
-    Ok((reference, number))
+    Ok((reference, number, headers(written.unwrap_or_default())?))
 }
 
 fn fraction(field: &str, numerator: i32, denominator: Option<i32>) -> Result<SamplingRate, String> {
@@ -437,8 +438,8 @@ mod tests {
             (json!({"attributes": many}), "33 items, at most 32"),
             (json!({"spanName": "%REQ(cookie)%"}), "spanName: expected"),
             (
-                json!({"provider": {"backendRef": {"name": "c", "port": 1}, "headers": [{"name": "a", "value": "b"}]}}),
-                "provider.headers: not supported",
+                json!({"provider": {"backendRef": {"name": "c", "port": 1}, "headers": [{"name": "te", "value": "b"}]}}),
+                "provider.headers[0].name: the requests to a collector cannot have te",
             ),
         ] {
             let error = enabled(written.clone()).expect_err("it is not valid");

@@ -321,6 +321,17 @@ pub(super) fn told_header(field: &str, name: &str) -> Checked {
     }
 }
 
+/// Checks the name of a header of gRPC that is sent to a collector of spans: no header of the
+/// protocol (gRPC over HTTP/2, Custom-Metadata).
+pub(super) fn exported_header(field: &str, name: &str) -> Checked {
+    unkept_header(field, name, "the requests to a collector cannot have")?;
+    let lower = name.to_ascii_lowercase();
+    if lower == "content-type" || lower.starts_with("grpc-") {
+        return refuse(field, &format!("{name} belongs to gRPC: leave it out"));
+    }
+    Ok(())
+}
+
 /// Checks the name of a cookie (RFC 6265, 4.1.1: a token).
 pub(super) fn cookie_name(field: &str, name: &str) -> Checked {
     if is_token(name) {

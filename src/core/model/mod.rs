@@ -12,6 +12,7 @@ mod certificate;
 mod client_address;
 mod client_validation;
 mod condition;
+mod export_header;
 mod external_auth;
 mod fleet;
 mod frontend;
@@ -43,6 +44,7 @@ pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
 pub use client_address::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
+pub use export_header::ExportHeader;
 pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{

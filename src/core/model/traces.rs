@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::BackendId;
+use super::{BackendId, ExportHeader};
 
 /// The tracing of a frontend: where spans go, which requests have one, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tracing {
     /// The collector, by OTLP over gRPC. Spans that it does not take are lost.
     pub collector: BackendId,
+    /// Further headers of the requests to the collector.
+    pub headers: Vec<ExportHeader>,
     /// The part of the requests that have a span; with `parents`, of those without a trace of the
     /// client.
     pub sampling: SamplingRate,

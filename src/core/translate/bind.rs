@@ -60,7 +60,13 @@ impl Binding<'_> {
         }
         let access_log =
             frontend_logs::of_frontends(gateway, self.parents, self.store, self.settings);
-        let tracing = telemetry::tracing(gateway, self.parents, self.store, self.settings);
+        let tracing = telemetry::tracing(
+            gateway,
+            self.parents,
+            self.store,
+            self.quotas,
+            self.settings,
+        );
         let (age, socket) = self.sockets_of(gateway);
         let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> =

@@ -343,8 +343,9 @@ fn service_port(target: &LocalRef, port: Option<u16>, transport: Transport) -> O
     })
 }
 
-/// The cost of a Gateway or ListenerSet; it may share its ports with others.
-pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
+/// The cost of a Gateway or ListenerSet; it may share its ports with others. Each of its ports for
+/// HTTP and filter chains takes `traced` for the tracing of its requests.
+pub(super) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
     let listeners = parent.listeners.iter();
     let wide = listeners
         .clone()
@@ -355,7 +356,7 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         .map(|listener| cost::LISTENER + listener.guard.bytes + certificate(listener))
         .sum();
     let own = Cost {
-        bytes: cost::OBJECT + each + cost::FILTER_CHAIN * wide,
+        bytes: cost::OBJECT + each + (cost::FILTER_CHAIN + traced) * wide,
         filter_chains: wide,
         ..Cost::default()
     };
@@ -363,7 +364,7 @@ pub(super) fn parent(parent: &Parent) -> Charge<FrontendId> {
         let bytes = match listener.protocol {
             Some(Protocol::Udp) => cost::PORT_UDP,
             Some(Protocol::Tcp) => cost::PORT_TCP,
-            _ => cost::PORT_HTTP,
+            _ => cost::PORT_HTTP + traced,
         };
         (
             parent.frontend(listener.transport_port()),

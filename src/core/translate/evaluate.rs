@@ -28,7 +28,7 @@ use super::redirecting_ports::own_ports;
 use super::register::Register;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
-use super::telemetry;
+use super::telemetry_marks;
 use super::tls_secrets::place_roots;
 use crate::cost::{self, Bytes};
 use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
@@ -74,7 +74,9 @@ impl Evaluation<'_> {
                 ))
             }),
         };
-        let new = self.quotas.within_limits(key, new, self.settings, dirty);
+        let new = self
+            .quotas
+            .within_limits(key, new, self.store, self.settings, dirty);
         if let ParentKey::Gateway(name) = key {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely
             // change.
@@ -92,7 +94,7 @@ impl Evaluation<'_> {
                 );
             }
             dirty.bindings.insert(name.clone());
-            telemetry::touch_statuses(name, self.store, dirty);
+            telemetry_marks::touch_statuses(name, self.store, dirty);
             self.gateway_services.touch_rivals(name, dirty);
         }
         self.watch_secrets(key, new.as_ref());

@@ -6,7 +6,7 @@ use super::backend_reference::Referrer;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::key::{ParentKey, Verdict};
-use super::telemetry;
+use super::telemetry_marks;
 use crate::inputs::{Kind, LocalRef, ObjectKey};
 use crate::model::{
     AccessLog, BackendId, BackendTransport, Condition, ConditionType, ObjectName, Reason, Status,
@@ -100,7 +100,7 @@ pub(super) fn touch_collector(service: &ObjectName, store: &Store, dirty: &mut D
     dirty.uses.extend(logged.iter().cloned());
     dirty.statuses.extend(logged);
     for policy in store.indexes().telemetry_by_collector(service) {
-        telemetry::touch_policy(policy, store, dirty);
+        telemetry_marks::touch_policy(policy, store, dirty);
     }
 }
 

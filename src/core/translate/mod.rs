@@ -113,6 +113,7 @@ mod statuses;
 mod surroundings;
 mod tables;
 mod telemetry;
+mod telemetry_marks;
 mod telemetry_status;
 mod tls_options;
 mod tls_secrets;

@@ -23,7 +23,7 @@ use super::resolutions::Resolved;
 use super::settings::Settings;
 use super::shared_parts::SharedParts;
 use super::udp_ports::UdpPorts;
-use crate::cost::{self, Cost};
+use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use crate::limits::{Limits, NamespaceLimits};
 use crate::model::{FrontendId, ObjectName, Reason, clipped};
@@ -31,6 +31,7 @@ use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
 mod overrides;
+mod telemetry;
 mod uses;
 
 pub use uses::QuotaUse;
@@ -74,6 +75,8 @@ pub(super) struct Quotas {
     traffic_policies: Quota<Arc<str>, ObjectKey>,
     /// TrafficPolicies.
     backend_policies: Quota<Arc<str>, ObjectKey>,
+    /// XTelemetryPolicies.
+    telemetry_policies: Quota<Arc<str>, ObjectName>,
     /// Targets of TrafficPolicies with active health checks.
     health_checks: Quota<Arc<str>, ObjectKey>,
 }
@@ -103,6 +106,7 @@ impl Quotas {
             tls_policies: Quota::new(limits.namespace.policies),
             traffic_policies: Quota::new(limits.namespace.policies),
             backend_policies: Quota::new(limits.namespace.policies),
+            telemetry_policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
         }
     }
@@ -148,6 +152,7 @@ impl Quotas {
             Kind::Namespace => {
                 self.note_namespace(&key.name.name, store, service_endpoints, dirty);
             }
+            Kind::XTelemetryPolicy => self.note_telemetry(&key.name, store, dirty),
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let there = store.policy(key);
@@ -524,10 +529,12 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
+        store: &Store,
         settings: &Settings,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        let mut new = self.within_quotas(key, new, dirty);
+        let traced = self.traced(new.as_ref(), store, settings);
+        let mut new = self.within_quotas(key, new, traced, dirty);
         let limits = *self.limits_of(&key.name().namespace);
         self.udp_ports
             .limit(key, new.as_mut(), &limits, settings, dirty);
@@ -538,9 +545,10 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
+        traced: Bytes,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        self.charge_parent(key, new.as_ref(), dirty);
+        self.charge_parent(key, new.as_ref(), traced, dirty);
         let isolated = new.as_ref().filter(|parent| {
             matches!(key, ParentKey::Gateway(_))
                 && parent.accepted.is_ok()
@@ -606,7 +614,13 @@ impl Quotas {
     }
 
     /// Counts the listeners and ports of a Gateway or ListenerSet.
-    fn charge_parent(&mut self, key: &ParentKey, new: Option<&Parent>, dirty: &mut Dirty) {
+    fn charge_parent(
+        &mut self,
+        key: &ParentKey,
+        new: Option<&Parent>,
+        traced: Bytes,
+        dirty: &mut Dirty,
+    ) {
         let namespace = &key.name().namespace;
         let ports = new.map(|parent| {
             let ports: BTreeSet<u16> = parent
@@ -621,7 +635,7 @@ impl Quotas {
             }
         });
         dirty.parents.extend(self.ports.set(key, ports));
-        let new = new.map(charge_of);
+        let new = new.map(|parent| charge_of(parent, traced));
         if self.parent_charges.get(key) == new.as_ref() {
             return;
         }

@@ -23,6 +23,7 @@ use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
+use super::quotas::Quotas;
 use super::register::Register;
 use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};
@@ -49,6 +50,7 @@ use crate::store::{Store, target_ports};
 pub(super) struct Report<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
+    pub(super) quotas: &'a Quotas,
     pub(super) parents: &'a Parents,
     pub(super) attachments: &'a Attachments,
     pub(super) register: &'a Register,

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 
 use super::backend_reference::Referrer;
-use super::dirty::Dirty;
 use super::gateway_exposure::Fleet;
 use super::key::{ParentKey, Verdict};
 use super::parents::Parents;
+use super::quotas::Quotas;
 use super::settings::Settings;
 use crate::channel::Channel;
-use crate::inputs::{Kind, ObjectKey, TelemetryPolicy, TracingParameters, TracingRules};
+use crate::inputs::{Kind, TelemetryPolicy, TracingParameters, TracingRules};
 use crate::model::{AppProtocol, BackendId, ObjectName, Reason, Tracing, Transport};
 use crate::store::Store;
 
@@ -23,9 +23,10 @@ pub(super) fn tracing(
     gateway: &ObjectName,
     parents: &Parents,
     store: &Store,
+    quotas: &Quotas,
     settings: &Settings,
 ) -> Option<Arc<Tracing>> {
-    let policy = first(gateway, parents, store, settings)?;
+    let policy = first(gateway, parents, store, quotas, settings)?;
     let Ok(TracingRules::On(parameters)) = &policy.tracing else {
         return None;
     };
@@ -33,6 +34,7 @@ pub(super) fn tracing(
     let TracingParameters {
         collector: _,
         port: _,
+        headers,
         sampling,
         parents,
         service_name,
@@ -42,6 +44,7 @@ pub(super) fn tracing(
     } = &**parameters;
     Some(Arc::new(Tracing {
         collector,
+        headers: headers.clone(),
         sampling: *sampling,
         parents: *parents,
         service_name: service_name.clone(),
@@ -55,13 +58,15 @@ pub(super) fn first<'a>(
     gateway: &ObjectName,
     parents: &Parents,
     store: &'a Store,
+    quotas: &Quotas,
     settings: &Settings,
 ) -> Option<&'a Arc<TelemetryPolicy>> {
-    let mut policies = store.telemetry_policies(gateway);
+    let mut policies = quotas.telemetry_within(gateway, store);
     policies.find(|policy| accepted(policy, gateway, parents, settings).is_ok())
 }
 
-/// Ok if a policy can be carried out at a Gateway, where no other one comes first.
+/// Ok if a policy that is within the quota can be carried out at a Gateway, where no other one
+/// comes first.
 pub(super) fn accepted(
     policy: &TelemetryPolicy,
     gateway: &ObjectName,
@@ -107,35 +112,4 @@ pub(super) fn collector(
     let field = "spec.tracing.provider.backendRef";
     let (at, _) = referrer.look_up(&parameters.collector, parameters.port, field)?;
     Ok(BackendId::new(at, AppProtocol::Otlp))
-}
-
-/// Marks the frontends of a Gateway, whose tracing may have changed, and the statuses of its
-/// policies.
-pub(super) fn touch_gateway(gateway: &ObjectName, store: &Store, dirty: &mut Dirty) {
-    dirty.bindings.insert(gateway.clone());
-    dirty
-        .uses
-        .insert(ParentKey::Gateway(gateway.clone()).object());
-    touch_statuses(gateway, store, dirty);
-}
-
-/// Marks the statuses of the policies of a Gateway.
-pub(super) fn touch_statuses(gateway: &ObjectName, store: &Store, dirty: &mut Dirty) {
-    let policies = store.telemetry_policies(gateway);
-    dirty
-        .statuses
-        .extend(policies.map(|policy| key(&policy.meta.name)));
-}
-
-/// Marks what depends on what a policy refers to.
-pub(super) fn touch_policy(policy: &ObjectName, store: &Store, dirty: &mut Dirty) {
-    dirty.statuses.insert(key(policy));
-    let policy = store.telemetry_policy(policy);
-    for gateway in policy.iter().flat_map(|policy| &policy.gateways) {
-        touch_gateway(gateway, store, dirty);
-    }
-}
-
-fn key(name: &ObjectName) -> ObjectKey {
-    ObjectKey::new(Kind::XTelemetryPolicy, name.clone())
 }

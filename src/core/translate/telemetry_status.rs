@@ -30,8 +30,11 @@ impl Report<'_> {
 
     /// The conditions of a policy at a Gateway.
     fn telemetry_at(self, policy: &TelemetryPolicy, gateway: &ObjectName) -> Vec<Condition> {
-        let verdict = accepted(policy, gateway, self.parents, self.settings);
-        let verdict = verdict.and_then(|()| self.comes_first(policy, gateway));
+        let verdict = match self.quotas.telemetry_beyond(&policy.meta.name) {
+            Some(beyond) => Err(beyond),
+            None => accepted(policy, gateway, self.parents, self.settings)
+                .and_then(|()| self.comes_first(policy, gateway)),
+        };
         let mut accepted = condition(ConditionType::Accepted, verdict, Reason::Accepted);
         if accepted.message.is_empty() {
             accepted.message = notes(policy).join("; ");
@@ -54,7 +57,13 @@ impl Report<'_> {
 
     /// Ok if a policy that can be carried out is the first of its Gateway.
     fn comes_first(self, policy: &TelemetryPolicy, gateway: &ObjectName) -> Verdict {
-        match first(gateway, self.parents, self.store, self.settings) {
+        match first(
+            gateway,
+            self.parents,
+            self.store,
+            self.quotas,
+            self.settings,
+        ) {
             Some(first) if first.meta.name != policy.meta.name => {
                 let text = format!(
                     "Gateway {} has XTelemetryPolicy {}, which takes precedence (older, or first by name)",

@@ -15,3 +15,4 @@ mod replicas;
 mod rights;
 mod storage;
 mod to_and_fro;
+mod unrenewed;

@@ -6,7 +6,7 @@ use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::key::{ParentKey, RouteKey};
 use super::super::log_collectors;
-use super::super::telemetry;
+use super::super::telemetry_marks;
 use super::Engine;
 use crate::inputs::{Kind, ObjectChange, ObjectKey};
 use crate::model::ObjectName;
@@ -147,7 +147,7 @@ impl Engine {
                 }
                 let traced = self.store.indexes().telemetry_across(&name.namespace);
                 for policy in traced {
-                    telemetry::touch_policy(policy, &self.store, dirty);
+                    telemetry_marks::touch_policy(policy, &self.store, dirty);
                 }
                 for route in self.store.indexes().routes_across(&name.namespace) {
                     dirty.routes.insert(route.clone());
@@ -236,7 +236,7 @@ impl Engine {
                 let policy = self.store.telemetry_policy(name);
                 let now = policy.iter().flat_map(|policy| &policy.gateways);
                 for gateway in replaced.traced.iter().chain(now) {
-                    telemetry::touch_gateway(gateway, &self.store, dirty);
+                    telemetry_marks::touch_traced(gateway, &self.store, dirty);
                 }
                 dirty.statuses.insert(key);
             }

@@ -208,6 +208,7 @@ impl Engine {
         Report {
             settings: &self.settings,
             store: &self.store,
+            quotas: &self.quotas,
             parents: &self.parents,
             attachments: &self.attachments,
             register: &self.register,

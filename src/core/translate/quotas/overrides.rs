@@ -29,6 +29,7 @@ impl Quotas {
             self.overridden.insert(namespace.clone(), limits);
         }
         self.allow(namespace, &limits, dirty);
+        self.allow_telemetry(namespace, limits.policies, store, dirty);
         self.leave_to_routes(namespace, dirty);
         let cut = self.of_namespace.allow(namespace, limits.endpoints);
         let services = cut.iter().filter_map(|slice| store.service_of_slice(slice));

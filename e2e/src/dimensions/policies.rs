@@ -1,0 +1,77 @@
+//! TrafficPolicies with every setting that each namespace may have: for as many Services as fit its
+//! quotas, and for as many endpoints.
+
+use serde_json::{Value, json};
+
+use super::{Batch, MANY, short, to};
+
+/// The targets of a policy: with as many policies as a namespace may have, and as many Services as
+/// fit nearly all of its memory, each has so many.
+const TARGETS: usize = 8;
+/// The endpoints of a Service of those that have few.
+const FEW: usize = 4;
+
+impl Batch<'_> {
+    /// Services with a few endpoints, and policies for some of them each.
+    pub(super) fn policed(&self) -> Vec<Value> {
+        let name = |number: usize| format!("{}-{number}", self.name);
+        let ports = json!({"spec": {"ports": [{"port": 80}]}});
+        let services =
+            (0..MANY).map(|number| self.place.object("v1", "Service", &name(number), &ports));
+        let slices = (0..MANY).map(|number| {
+            let addresses: Vec<Value> = (0..FEW)
+                .map(|end| json!({"addresses": [format!("198.18.{number}.{end}")]}))
+                .collect();
+            let rest =
+                json!({"addressType": "IPv4", "endpoints": addresses, "ports": [{"port": 80}]});
+            let mut slice = self.endpoint_slice(&name(number), &rest);
+            slice["metadata"]["labels"] = json!({"kubernetes.io/service-name": name(number)});
+            slice
+        });
+        let policies = (0..MANY / TARGETS).map(|number| {
+            let services = number * TARGETS..(number + 1) * TARGETS;
+            self.traffic_policy(&name(number), &services.map(name).collect::<Vec<_>>())
+        });
+        let host = [short(0, &self.name)];
+        let route = self.route("HTTPRoute", &self.name, &host, &to(&self.name));
+        services
+            .chain(slices)
+            .chain(policies)
+            .chain([route])
+            .collect()
+    }
+
+    /// A Service with as many endpoints as a namespace may have a tenth of, and its policy.
+    pub(super) fn policed_endpoints(&self) -> Vec<Value> {
+        let policy = self.traffic_policy(&self.name, std::slice::from_ref(&self.name));
+        let mut all = self.endpoints();
+        all.push(policy);
+        all
+    }
+
+    /// A policy for Services. Active checks are left out: no namespace has them by default.
+    fn traffic_policy(&self, name: &str, services: &[String]) -> Value {
+        let targets: Vec<Value> = services
+            .iter()
+            .map(|service| json!({"group": "", "kind": "Service", "name": service}))
+            .collect();
+        let key = "k".repeat(256);
+        let hash = if self.number.is_multiple_of(2) {
+            json!({"type": "Header", "header": {"name": key}})
+        } else {
+            json!({"type": "Cookie", "cookie": {"name": key, "ttl": "1h"}})
+        };
+        let passive = json!({"consecutive5XxErrors": 3, "consecutiveGatewayErrors": 2,
+            "interval": "5s", "baseEjectionTime": "45s", "maxEjectionPercent": 100});
+        let spec = json!({"spec": {
+            "targetRefs": targets,
+            "loadBalancer": {"type": "ConsistentHash", "consistentHash": hash},
+            "timeout": {"tcp": {"connectTimeout": "500ms"}},
+            "circuitBreaker": {"maxConnections": 200, "maxPendingRequests": 50,
+                "maxParallelRequests": 400, "maxParallelRetries": 3},
+            "healthCheck": {"passive": passive, "panicThreshold": 0},
+            "proxyProtocol": {"version": "V2"}}});
+        self.place
+            .object("gatewright.io/v1alpha1", "TrafficPolicy", name, &spec)
+    }
+}
