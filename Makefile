@@ -31,7 +31,7 @@ program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewrigh
 # The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test quick check golden e2e conformance chaos fuzz fuzz-guided bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help demo test quick check golden e2e conformance chaos fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -106,6 +106,10 @@ fuzz-guided: ## fuzz one target, guided by coverage; FUZZ=objects SECONDS=600, n
 	    $(TARGET)/guided/corpus/$(FUZZ) e2e/fuzz/corpus/$(FUZZ)
 	@# Keeps a small set of the inputs that together reach all new code.
 	$(GUIDED) -set_cover_merge=1 -use_counters=0 e2e/fuzz/corpus/$(FUZZ) $(TARGET)/guided/corpus/$(FUZZ)
+
+dataplane: ## count the instructions of a request, and compare them with the recorded ratios; needs valgrind
+	e2e/tools install envoy
+	DATAPLANE_CHECK=1 $(CARGO) test --workspace --bench dataplane
 
 bench: ## run the benchmarks, with the table of README: ours, Envoy's floor, one chain per host
 	e2e/tools install envoy go pebble caddy lego

@@ -10,9 +10,11 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::callgrind::{self, Callgrind};
 use crate::process::Process;
 use crate::usage;
 
@@ -37,10 +39,43 @@ impl Envoy {
 
     /// Starts Envoy with further command line arguments.
     pub async fn start_with(bootstrap: &str, args: &[&str]) -> Result<Self> {
-        let dir = tempfile::Builder::new()
-            .prefix("envoy")
-            .tempdir()
-            .context("making a directory for Envoy")?;
+        let args: Vec<&str> = ["--concurrency", "2"].iter().chain(args).copied().collect();
+        Self::launch(
+            private_directory()?,
+            (binary()?, Vec::new()),
+            bootstrap,
+            &args,
+        )
+        .await
+    }
+
+    /// Starts Envoy with one worker under Callgrind. It is slower by a factor of three until
+    /// [`Envoy::count`], and then of fifty.
+    ///
+    /// # Errors
+    /// When Valgrind is not installed, or Envoy does not start.
+    pub async fn start_counted(bootstrap: &str) -> Result<Self> {
+        let dir = private_directory()?;
+        let (valgrind, mut before) = callgrind::launcher(dir.path())?;
+        before.push(binary()?.display().to_string());
+        Self::launch(dir, (valgrind, before), bootstrap, &["--concurrency", "1"]).await
+    }
+
+    /// Begins to count the instructions of an Envoy that [`Envoy::start_counted`] has started.
+    ///
+    /// # Errors
+    /// When it does not run under Callgrind.
+    pub fn count(&self) -> Result<Callgrind> {
+        Callgrind::begin(self.pid(), self.dir())
+    }
+
+    /// Starts a program, with the arguments before Envoy's own and after them.
+    async fn launch(
+        dir: TempDir,
+        (program, before): (PathBuf, Vec<String>),
+        bootstrap: &str,
+        after: &[&str],
+    ) -> Result<Self> {
         let admin = dir.path().join("admin.sock");
         let mut document: Value =
             serde_yaml_ng::from_str(bootstrap).context("the bootstrap is not YAML")?;
@@ -52,22 +87,20 @@ impl Envoy {
         lead_to(&mut document, &replaced["address"], &admin);
         let config = dir.path().join("bootstrap.json");
         std::fs::write(&config, serde_json::to_vec(&document)?).context("writing the bootstrap")?;
-        let mut arguments: Vec<String> = [
+        let own = [
             "--use-dynamic-base-id",
-            "--concurrency",
-            "2",
             "--log-level",
             "info",
             "--file-flush-interval-msec",
             "1000",
             "--drain-time-s",
             "5",
-        ]
-        .map(str::to_owned)
-        .into();
+        ];
+        let mut arguments = before;
+        arguments.extend(own.map(str::to_owned));
         arguments.extend(["--config-path".to_owned(), config.display().to_string()]);
-        arguments.extend(args.iter().map(|arg| (*arg).to_owned()));
-        let process = Process::start(&binary()?, &arguments, dir)?;
+        arguments.extend(after.iter().map(|arg| (*arg).to_owned()));
+        let process = Process::start(&program, &arguments, dir)?;
         let mut envoy = Self { process, admin };
         envoy.until("the admin socket answers", |_, _| true).await?;
         Ok(envoy)
@@ -226,6 +259,13 @@ impl Envoy {
             ended = connection => { ended?; exchange.await }
         }
     }
+}
+
+fn private_directory() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("envoy")
+        .tempdir()
+        .context("making a directory for Envoy")
 }
 
 /// Leads the static clusters of one address to a Unix socket.

@@ -6,6 +6,7 @@ pub mod answers;
 pub mod apiserver;
 pub mod auth;
 pub mod bind;
+pub mod callgrind;
 pub mod certmanager;
 pub mod chromium;
 pub mod cilium;

@@ -41,13 +41,55 @@ pub struct World {
     dir: tempfile::TempDir,
 }
 
+/// How Envoy runs.
+enum Process {
+    /// With a port for its statistics, if there is one.
+    Usual(Option<Statistics>),
+    /// Under Callgrind, with an edited bootstrap.
+    Counted(fn(&mut Value)),
+}
+
+impl Process {
+    fn statistics(&self) -> Option<Statistics> {
+        match self {
+            Self::Usual(statistics) => statistics.clone(),
+            Self::Counted(_) => None,
+        }
+    }
+
+    async fn start(&self, bootstrap: Value) -> Result<Envoy> {
+        match self {
+            Self::Usual(_) => Envoy::start(&bootstrap.to_string()).await,
+            Self::Counted(edit) => {
+                let mut bootstrap = bootstrap;
+                edit(&mut bootstrap);
+                bootstrap["stats_flush_interval"] = json!(UNDISTURBED);
+                Envoy::start_counted(&bootstrap.to_string()).await
+            }
+        }
+    }
+}
+
+/// The longest interval between two flushes of statistics that Envoy accepts: every flush costs
+/// the worker instructions that belong to no request.
+pub const UNDISTURBED: &str = "299s";
+
 impl World {
     /// Starts with some objects, and returns when Envoy has acknowledged them.
     ///
     /// # Errors
     /// When Envoy does not start or refuses a resource.
     pub async fn start(changes: Vec<Change>) -> Result<Self> {
-        Self::start_within(changes, Edge::DEFAULT, None).await
+        Self::start_within(changes, Edge::DEFAULT, Process::Usual(None)).await
+    }
+
+    /// The same with an Envoy whose instructions are counted, as [`Envoy::start_counted`] says, and
+    /// whose bootstrap is edited.
+    ///
+    /// # Errors
+    /// As [`World::start`], and when Valgrind is not installed.
+    pub async fn start_counted(changes: Vec<Change>, edit: fn(&mut Value)) -> Result<Self> {
+        Self::start_within(changes, Edge::DEFAULT, Process::Counted(edit)).await
     }
 
     /// The same with a port for Envoy's statistics.
@@ -60,7 +102,8 @@ impl World {
             address: at,
             shown: ShownStatistics::Process,
         };
-        let world = Self::start_within(changes, Edge::DEFAULT, Some(statistics)).await?;
+        let process = Process::Usual(Some(statistics));
+        let world = Self::start_within(changes, Edge::DEFAULT, process).await?;
         Ok((world, at))
     }
 
@@ -78,14 +121,10 @@ impl World {
             traffic,
             ..Edge::DEFAULT
         };
-        Self::start_within(changes, edge, statistics).await
+        Self::start_within(changes, edge, Process::Usual(statistics)).await
     }
 
-    async fn start_within(
-        changes: Vec<Change>,
-        edge: Edge,
-        stats: Option<Statistics>,
-    ) -> Result<Self> {
+    async fn start_within(changes: Vec<Change>, edge: Edge, process: Process) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("xds.sock");
         let cache = Cache::new();
@@ -116,11 +155,11 @@ impl World {
             ads: AdsServer::Pipe(socket),
             admin: Admin::Loopback(0),
             ready: None,
-            stats,
+            stats: process.statistics(),
             max_heap_bytes: 4 << 30,
             connections: ConnectionLimit::of(50_000),
         };
-        let envoy = Envoy::start(&bootstrap(&options).to_string()).await?;
+        let envoy = process.start(bootstrap(&options)).await?;
         let engine = Mutex::new(engine);
         let mut world = Self {
             cache,
@@ -152,6 +191,11 @@ impl World {
     /// Publishes resources that are not from the engine.
     pub fn publish(&self, update: xds::Update) -> Generation {
         self.cache.publish(&self.view, update)
+    }
+
+    /// Returns all published resources.
+    pub fn resources(&self) -> Vec<xds::Resource> {
+        self.cache.resources(&self.view).1
     }
 
     /// Waits until Envoy has acknowledged a generation, without refusing any resource.

@@ -29,18 +29,20 @@ use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_muta
 
 use super::chain::network_filter;
 use super::headers::mutation;
-use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
+use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::virtual_host::HEADER_TO_METADATA;
 use super::{
-    Edge, ResourceName, access_log, cors, identity_headers, limits, listener_filters, location,
-    misdirected, plain_http, route_filters, traces, traffic, websocket,
+    Edge, ResourceName, access_log, cors, find_scope, identity_headers, limits, listener_filters,
+    location, misdirected, plain_http, route_filters, traces, traffic, websocket,
 };
 use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId, Tracing};
 
-/// The host by which the scope is looked up. For a host in upper case or with a port it is the SNI,
-/// whose virtual host matches both spellings if they are of the same host (RFC 9110, 4.2.3).
+/// The host by which the scope is looked up on connections of a wildcard or catch-all listener. For
+/// a host in upper case or with a port it is the SNI, whose virtual host matches both spellings if
+/// they are of the same host (RFC 9110, 4.2.3). Envoy evaluates it for every request, which costs a
+/// twentieth of one.
 const SCOPE_OF: &str = "%CEL(request.host == connection.requested_server_name || request.host.contains(':') || \
                         request.host.matches('[A-Z]') ? connection.requested_server_name : request.host)%";
 
@@ -101,7 +103,10 @@ pub(super) fn filter(
 ) -> Filter {
     let http_filters = match routes {
         Routes::Plain => filters_of_plain_http(frontend, http),
-        Routes::Scopes { .. } | Routes::Table(_) => http_filters(http),
+        Routes::Scopes { listener: None, .. } => {
+            http_filters(http, Some(misdirected::find(frontend)))
+        }
+        Routes::Scopes { .. } | Routes::Table(_) => http_filters(http, None),
     };
     let (route_specifier, early, local_replies) = match routes {
         Routes::Plain => {
@@ -121,14 +126,11 @@ pub(super) fn filter(
             listener,
             elsewhere,
         } => {
-            let listener = listener.map_or_else(|| SNI.to_owned(), ToString::to_string);
-            let headers = [
-                (SCOPE_HEADER, frontend.scope_key(&SCOPE_OF)),
-                (LISTENER_HEADER, listener),
-            ];
+            let host = listener.map_or(SNI, |_| SCOPE_OF);
+            let scope = misdirected::scope_header(frontend, &host, listener);
             (
                 scoped_routes(),
-                vec![early_headers(headers)],
+                vec![early_headers([(SCOPE_HEADER, scope)])],
                 Some(misdirected::local_replies(elsewhere)),
             )
         }
@@ -223,7 +225,7 @@ fn rds(table: &TableId) -> RouteSpecifier {
 fn scoped_routes() -> RouteSpecifier {
     let extractor = HeaderValueExtractor {
         name: SCOPE_HEADER.to_owned(),
-        // The port of a host.
+        // The port of a host, or the listener, follows it.
         element_separator: ":".to_owned(),
         extract_type: Some(ExtractType::Index(0)),
     };
@@ -278,7 +280,7 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
     let identity = identity_headers::late_filter(http.hops);
     [
         cdn_loop(http.cdn_id),
-        http_filter(plain_http::FIND, &plain_http::find(frontend)),
+        http_filter(find_scope::FILTER, &plain_http::find(frontend)),
         http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
     ]
     .into_iter()
@@ -294,9 +296,10 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
     .collect()
 }
 
-/// The HTTP filters on TLS, which routes configure.
-fn http_filters(http: Http<'_>) -> Vec<HttpFilter> {
+/// The HTTP filters on TLS, which routes configure. `find` looks for another scope.
+fn http_filters(http: Http<'_>, find: Option<FilterChainConfig>) -> Vec<HttpFilter> {
     std::iter::once(cdn_loop(http.cdn_id))
+        .chain(find.map(|find| http_filter(find_scope::FILTER, &find)))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
         .chain([http_filter(
@@ -308,7 +311,7 @@ fn http_filters(http: Http<'_>) -> Vec<HttpFilter> {
             listener_filters::FILTER,
             &FilterChainConfig::default(),
         ))])
-        .chain([http_filter(cors::FILTER, &Cors {})])
+        .chain([off(http_filter(cors::FILTER, &Cors {}))])
         .chain([off(http_filter(
             listener_filters::MARK,
             &listener_filters::mark(),
@@ -360,6 +363,30 @@ mod tests {
         }
     }
 
+    fn scopes_of(listener: &Hostname) -> Routes<'_> {
+        Routes::Scopes {
+            listener: Some(listener),
+            elsewhere: const { &OtherListeners::NOWHERE },
+        }
+    }
+
+    #[test]
+    fn only_connections_whose_sni_is_the_listener_look_for_another_scope() {
+        fn finds(made: &HttpConnectionManager) -> bool {
+            let all = made.http_filters.iter();
+            all.clone()
+                .any(|filter| filter.name == find_scope::FILTER && !filter.disabled)
+        }
+        assert!(
+            finds(&manager(443, scopes())),
+            "the SNI's scope may be of another host"
+        );
+        assert!(
+            !finds(&manager(443, scopes_of(&host("*.a.org")))),
+            "the first look-up is by the host"
+        );
+    }
+
     #[test]
     fn scoped_routes_are_the_same_for_all_frontends_and_the_header_tells_them_apart() {
         let one = manager(443, scopes());
@@ -401,11 +428,11 @@ mod tests {
         }
         assert_eq!(
             names(manager(80, Routes::Plain))[..3],
-            [CDN_LOOP, plain_http::FIND, HEADER_TO_METADATA]
+            [CDN_LOOP, find_scope::FILTER, HEADER_TO_METADATA]
         );
         assert_eq!(
             names(manager(443, Routes::Table(&wild))),
-            names(manager(443, scopes()))
+            names(manager(443, scopes_of(&wild.listener)))
         );
     }
 }

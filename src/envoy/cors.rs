@@ -7,7 +7,7 @@ use super::proto::boolean;
 use super::request_match::{exact, matching};
 use gatewright_core::model::{Cors, Origin};
 
-/// The filter's name, under which routes configure it.
+/// The filter's name, under which routes configure it. On TLS it is in place only where they do.
 pub(super) const FILTER: &str = "envoy.filters.http.cors";
 
 /// The policy of a rule.
@@ -38,6 +38,13 @@ pub(super) fn policy(cors: &Cors) -> CorsPolicy {
         forward_not_matching_preflights: boolean(false),
         ..Default::default()
     }
+}
+
+/// The policy of a virtual host whose routes are looked for again once the filters are made. It
+/// puts the filter in place for the routes that have a policy. On the others it does nothing: it
+/// allows no origin, and preflights of those are forwarded.
+pub(super) fn none() -> CorsPolicy {
+    CorsPolicy::default()
 }
 
 /// Returns true if Envoy responds to a preflight with the headers that it requests. To a preflight

@@ -17,7 +17,6 @@ use envoy_types::pb::envoy::extensions::filters::common::matcher::action::v3::Sk
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
     HeaderMutation as Filter, Mutations,
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::{StringMatcher, string_matcher::MatchPattern};
 use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
 
 use super::proto::{always, any, extension, xds_extension};
@@ -69,23 +68,35 @@ const TRUSTED: [&str; 3] = ["for", "proto", "port"];
 /// The filter behind a number of trusted proxies.
 pub(super) fn filter(hops: u8) -> Filter {
     let kept: &[&str] = if hops > 0 { &TRUSTED } else { &WRITTEN };
-    let names = NAMES.iter().map(|name| Action::Remove((*name).to_owned()));
-    let prefixes = PREFIXES.iter().map(|prefix| matched(beginning(prefix)));
-    let all = names
-        .chain(prefixes)
-        .chain([matched(matching(&forwarded(kept)))]);
-    let request_mutations = all
-        .map(|action| HeaderMutation {
-            action: Some(action),
-        })
-        .collect();
+    let remove = RemoveOnMatch {
+        key_matcher: Some(matching(&removed(kept))),
+    };
+    let mutation = HeaderMutation {
+        action: Some(Action::RemoveOnMatch(remove)),
+    };
     Filter {
         mutations: Some(Mutations {
-            request_mutations,
+            request_mutations: vec![mutation],
             ..Default::default()
         }),
         ..Default::default()
     }
+}
+
+/// A regular expression for the names of all headers that are removed.
+///
+/// One for all, since Envoy goes through all headers of a request for each, or looks for each name:
+/// with 22 names and five expressions it took twice as long. RE2 joins what neighbours begin with,
+/// so that in order of names the next letter alone says how it goes on.
+fn removed(kept: &[&str]) -> String {
+    let names = NAMES.iter().map(|name| (*name).to_owned());
+    let prefixes = PREFIXES.iter().map(|prefix| format!("{prefix}.*"));
+    let mut all: Vec<String> = names
+        .chain(prefixes)
+        .chain([format!("x-forwarded-(?:{})", other_than(kept))])
+        .collect();
+    all.sort();
+    all.join("|")
 }
 
 /// The filter on plain HTTP, where a virtual host says so when it runs.
@@ -96,20 +107,6 @@ pub(super) fn late_filter(hops: u8) -> ExtensionWithMatcher {
             &filter(hops),
         )),
         xds_matcher: Some(Matcher::default()),
-        ..Default::default()
-    }
-}
-
-/// Removes the headers whose name matches.
-fn matched(name: StringMatcher) -> Action {
-    Action::RemoveOnMatch(RemoveOnMatch {
-        key_matcher: Some(name),
-    })
-}
-
-fn beginning(prefix: &str) -> StringMatcher {
-    StringMatcher {
-        match_pattern: Some(MatchPattern::Prefix(prefix.to_owned())),
         ..Default::default()
     }
 }
@@ -128,11 +125,6 @@ pub(super) fn keep_late() -> ExtensionWithMatcherPerRoute {
     ExtensionWithMatcherPerRoute {
         xds_matcher: Some(always(skip)),
     }
-}
-
-/// A regular expression for the headers `x-forwarded-*` other than those that are kept.
-fn forwarded(kept: &[&str]) -> String {
-    format!("x-forwarded-(?:{})", other_than(kept))
 }
 
 /// A regular expression for texts other than these words, none of which begins with another one:
@@ -170,15 +162,17 @@ mod tests {
 
     #[test]
     fn every_name_of_the_identity_is_removed_unless_envoy_writes_it() {
-        let forwarded = regex::Regex::new(&format!("^(?:{})$", forwarded(&WRITTEN)))
+        let removed = regex::Regex::new(&format!("^(?:{})$", removed(&WRITTEN)))
             .expect("a regular expression");
-        fn is_removed(name: &str, forwarded: &regex::Regex) -> bool {
-            NAMES.contains(&name)
-                || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-                || forwarded.is_match(name)
+        for name in NAMES {
+            assert!(removed.is_match(name), "{name}");
         }
         for name in [
             "forwarded",
+            "x-forwarded",
+            "x-original-",
+            "x-client-cert-hash",
+            "ssl-client-subject-dn",
             "x-real-ip",
             "x-forwarded-host",
             "x-forwarded-port",
@@ -200,7 +194,7 @@ mod tests {
             "client-cert-chain",
             "x-ssl-client-verify",
         ] {
-            assert!(is_removed(name, &forwarded), "{name}");
+            assert!(removed.is_match(name), "{name}");
         }
         for name in [
             "x-forwarded-for",
@@ -213,14 +207,18 @@ mod tests {
             "origin",
             "x-user",
             "x-client-version",
+            "x-client-ip-country",
+            "x-original",
+            "client",
+            ":authority",
         ] {
-            assert!(!is_removed(name, &forwarded), "{name}");
+            assert!(!removed.is_match(name), "{name}");
         }
     }
 
     #[test]
     fn the_port_of_a_trusted_proxy_is_kept_and_nothing_that_looks_like_it() {
-        let removed = regex::Regex::new(&format!("^(?:{})$", forwarded(&TRUSTED)))
+        let removed = regex::Regex::new(&format!("^(?:{})$", removed(&TRUSTED)))
             .expect("a regular expression");
         for name in ["for", "proto", "port"] {
             let name = format!("x-forwarded-{name}");

@@ -1,13 +1,13 @@
 //! Headers by which Envoy selects the routes of a connection: overwritten before anything reads
 //! them, and removed before a request leaves.
 
-/// The header with frontend and host, which selects the scope. Like [`LISTENER_HEADER`] it is
+/// The header whose value up to the first colon is the key of the scope: frontend and host. It is
 /// overwritten before anything reads it, so no client can forge it, and removed before a request
 /// leaves.
+///
+/// What follows the key says which listener the connection belongs to (see [`super::misdirected`]).
+/// A host of a client may have a colon, but never after ours.
 pub(super) const SCOPE_HEADER: &str = "x-gw-scope";
-
-/// The header with the hostname of the connection's listener, which for an exact one is the SNI.
-pub(super) const LISTENER_HEADER: &str = "x-gw-sni";
 
 /// The header that is `own` if the request is for the host that the connection was opened for, else
 /// `other`. It is used where not all hosts of other listeners are known.

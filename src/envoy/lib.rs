@@ -28,6 +28,7 @@ mod descriptors;
 mod domain;
 mod edge;
 mod external_auth;
+mod find_scope;
 mod headers;
 mod identity_headers;
 mod internal_headers;

@@ -46,6 +46,7 @@ use envoy_types::pb::xds::r#type::matcher::v3::{
 use prost::Message;
 use sha2::{Digest, Sha256};
 
+use super::cors;
 use super::external_auth;
 use super::headers;
 use super::internal_headers::ROUTE_HEADER;
@@ -122,8 +123,11 @@ pub(super) fn guarded(
     let ask = FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters: ask }),
     };
+    let has_cors = host.routes.iter().any(|route| route.rule.cors.is_some());
+    let cors = has_cors.then(|| (cors::FILTER, any(&cors::none())));
     let configs: Vec<(&str, Any)> = [(FILTER, any(&ask))]
         .into_iter()
+        .chain(cors)
         .chain(marked.configs())
         .collect();
     VirtualHost {
@@ -351,8 +355,8 @@ mod tests {
 
     use envoy_types::pb::envoy::config::route::v3::route::Action as PbAction;
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, ExternalAuth, Route as ModelRoute, Session,
-        WeightedTarget,
+        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, Origin, Route as ModelRoute,
+        Session, WeightedTarget,
     };
 
     use gatewright_core::request_outcome::MISDIRECTED;
@@ -457,6 +461,29 @@ mod tests {
             panic!("a list")
         };
         assert_eq!(list.matchers.len(), 3, "two that are known, and all others");
+    }
+
+    #[test]
+    fn the_filter_of_cors_is_in_place_before_the_route_is_known() {
+        let mut with = rule(Action::Forward(vec![to("web", 1)]));
+        with.cors = Some(Cors {
+            allow_origins: vec![Origin::Any],
+            allow_methods: Vec::new(),
+            allow_headers: Vec::new(),
+            expose_headers: Vec::new(),
+            allow_credentials: false,
+            max_age: std::time::Duration::ZERO,
+        });
+        fn has_it(rules: Vec<ModelRoute>) -> bool {
+            made(ListenerFilters::Ask(vec![auth("first")]), rules)
+                .typed_per_filter_config
+                .contains_key(cors::FILTER)
+        }
+        assert!(
+            has_it(vec![own("/one", "x"), route("/two", with)]),
+            "a route may need it"
+        );
+        assert!(!has_it(vec![own("/one", "x")]), "no route needs it");
     }
 
     #[test]

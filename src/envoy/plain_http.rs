@@ -2,36 +2,24 @@
 //!
 //! Without SNI nothing but the host says which routes a request has. Its scope is looked up by the
 //! host as the client wrote it, without the port: that finds exact hostnames in lower case, which
-//! is what nearly all requests have. For all others a filter looks again ([`FIND`]): by the host in
+//! is what nearly all requests have. For all others a filter looks again ([`find`]): by the host in
 //! lower case, and then by the wildcard over it, whose name is in the list of the frontend's
 //! wildcards ([`wide_hosts`]).
 //!
-//! Envoy makes the filters of a request by its first route, and when [`FIND`] runs there is none.
+//! Envoy makes the filters of a request by its first route, and when that one runs there is none.
 //! So on plain HTTP no filter is enabled or chosen by a route: each is in the connection manager
 //! and reads the configuration of the route when it runs (see [`super::listener_filters::late`]).
 
-use envoy_types::pb::envoy::config::core::v3::{
-    CelExpressionConfig, DataSource, SubstitutionFormatString, TypedExtensionConfig,
-    data_source::Specifier, header_value_option::HeaderAppendAction,
-    substitution_format_string::Format,
-};
-use envoy_types::pb::envoy::config::route::v3::{
-    FilterConfig, Route, ScopedRouteConfiguration, VirtualHost,
-};
-use envoy_types::pb::envoy::extensions::filters::common::set_filter_state::v3::{
-    FilterStateValue, filter_state_value,
-};
+use envoy_types::pb::envoy::config::core::v3::{CelExpressionConfig, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::route::v3::{Route, ScopedRouteConfiguration, VirtualHost};
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
     FilterChain, FilterChainConfig,
-};
-use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
-    HeaderMutation as MutatesHeaders, Mutations,
 };
 use envoy_types::pb::envoy::extensions::filters::http::set_filter_state::v3::Config as SetFilterState;
 use envoy_types::pb::envoy::extensions::formatter::cel::v3::Cel;
 
 use super::ResourceName;
-use super::headers::mutation;
+use super::find_scope::{self, SET_FILTER_STATE, look_up, state};
 use super::identity_headers;
 use super::internal_headers::SCOPE_HEADER;
 use super::listener_filters;
@@ -39,12 +27,6 @@ use super::proto::{any, extension, map_with};
 use super::virtual_host::{answer_host, begun, challenge, configured, scoped};
 use gatewright_core::model::{self, FrontendId, IdentityHeaders, Thumbprint, WideHosts};
 use gatewright_core::request_outcome::NO_HOST;
-
-/// The filter that looks for the scope again: Envoy's filter chain filter. Scopes switch it off.
-pub(super) const FIND: &str = "gatewright.find_scope";
-
-const HEADER_MUTATION: &str = "envoy.filters.http.header_mutation";
-const SET_FILTER_STATE: &str = "envoy.filters.http.set_filter_state";
 
 /// The host in lower case, as filter state of the request.
 const LOWER_CASE: &str = "gatewright.host";
@@ -81,34 +63,6 @@ pub(super) fn find(frontend: &FrontendId) -> FilterChainConfig {
     }
 }
 
-/// The filters that look for the route of another scope.
-fn look_up(attempt: &str, scope: String) -> [TypedExtensionConfig; 3] {
-    let overwrite = mutation(
-        SCOPE_HEADER,
-        &scope,
-        HeaderAppendAction::OverwriteIfExistsOrAdd,
-    );
-    let mutations = Mutations {
-        request_mutations: vec![overwrite],
-        ..Default::default()
-    };
-    let set = MutatesHeaders {
-        mutations: Some(mutations),
-        ..Default::default()
-    };
-    let forget = SetFilterState {
-        on_request_headers: vec![state(&format!("gatewright.scope.{attempt}"), "-", None)],
-        clear_route_cache: true,
-    };
-    // It asks for its own configuration of the route, so that the route is looked up.
-    let ask = MutatesHeaders::default();
-    [
-        extension(HEADER_MUTATION, &set),
-        extension(SET_FILTER_STATE, &forget),
-        extension(HEADER_MUTATION, &ask),
-    ]
-}
-
 fn lower_case() -> TypedExtensionConfig {
     let strings = CelExpressionConfig {
         enable_string_functions: true,
@@ -132,29 +86,11 @@ fn lower_case() -> TypedExtensionConfig {
     )
 }
 
-fn state(key: &str, format: &str, formatter: Option<TypedExtensionConfig>) -> FilterStateValue {
-    let text = DataSource {
-        specifier: Some(Specifier::InlineString(format.to_owned())),
-        ..Default::default()
-    };
-    let value = SubstitutionFormatString {
-        format: Some(Format::TextFormatSource(text)),
-        formatters: formatter.into_iter().collect(),
-        ..Default::default()
-    };
-    FilterStateValue {
-        key: Some(filter_state_value::Key::ObjectKey(key.to_owned())),
-        factory_key: "envoy.string".to_owned(),
-        value: Some(filter_state_value::Value::FormatString(value)),
-        ..Default::default()
-    }
-}
-
 /// The virtual host of a hostname. Challenges of an account are answered before all routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, account: Option<&Thumbprint>) -> VirtualHost {
     let (made, first) = begun(host, account.map(|account| challenge(account)));
     let made = listener_filters::late(host, &first, made);
-    let made = configured(made, FIND, any(&off()));
+    let made = configured(made, find_scope::FILTER, any(&find_scope::off()));
     match host.identity_headers {
         IdentityHeaders::Remove => made,
         IdentityHeaders::Keep => configured(
@@ -166,11 +102,15 @@ pub(super) fn virtual_host(host: &model::VirtualHost, account: Option<&Thumbprin
 }
 
 /// The virtual host of a hostname that has nothing but challenges. Other requests match none of its
-/// routes, and [`FIND`] finds the wildcard or catch-all that serves them.
+/// routes, and [`find_scope`] finds the wildcard or catch-all that serves them.
 pub(super) fn challenges(host: &model::VirtualHost, account: &Thumbprint) -> VirtualHost {
     let answer = challenge(account);
     let found = Route {
-        typed_per_filter_config: map_with(&answer.typed_per_filter_config, FIND, any(&off())),
+        typed_per_filter_config: map_with(
+            &answer.typed_per_filter_config,
+            find_scope::FILTER,
+            any(&find_scope::off()),
+        ),
         ..answer
     };
     VirtualHost {
@@ -181,14 +121,7 @@ pub(super) fn challenges(host: &model::VirtualHost, account: &Thumbprint) -> Vir
     }
 }
 
-fn off() -> FilterConfig {
-    FilterConfig {
-        disabled: true,
-        ..Default::default()
-    }
-}
-
-/// The list of a frontend's wildcards, which `FIND` matches with a host. A virtual host has the
+/// The list of a frontend's wildcards, which [`find`] matches with a host. A virtual host has the
 /// name of its hostname's scope; its route is never the one of a request.
 pub fn wide_hosts(wide: &WideHosts) -> ScopedRouteConfiguration {
     let listed = wide.hostnames.iter().map(|hostname| {
@@ -233,7 +166,10 @@ mod tests {
     #[test]
     fn a_scope_switches_the_search_off_and_answers_what_it_has_no_route_for() {
         let made = made("a.org", Requests::Plain(None));
-        assert!(made.typed_per_filter_config.contains_key(FIND));
+        assert!(
+            made.typed_per_filter_config
+                .contains_key(find_scope::FILTER)
+        );
         assert_eq!(status(made.routes.last().expect("routes")), Some(404));
         assert_eq!(made.routes.len(), 2, "nothing before its own route");
     }
@@ -255,7 +191,9 @@ mod tests {
             "requests without a route are searched for"
         );
         assert!(
-            made.routes[0].typed_per_filter_config.contains_key(FIND),
+            made.routes[0]
+                .typed_per_filter_config
+                .contains_key(find_scope::FILTER),
             "challenges are not"
         );
     }

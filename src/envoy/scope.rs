@@ -1,18 +1,20 @@
 //! Scopes: the routes of one hostname on one frontend, found by the request's host.
 
-use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
+use envoy_types::pb::envoy::config::route::v3::{ScopedRouteConfiguration, VirtualHost};
 
+use super::find_scope;
 use super::misdirected;
 use super::plain_http;
+use super::proto::any;
 use super::traffic::attributed;
-use super::virtual_host::{answer, scoped, virtual_host};
+use super::virtual_host::{answer, configured, scoped, virtual_host};
 use super::{Edge, ResourceName};
 use gatewright_core::model::{Requests, Scope};
 use gatewright_core::request_outcome::{MISDIRECTED, NO_ROUTE};
 
 /// The scope of a hostname, with its routes inline.
 ///
-/// Its key is frontend and hostname: the value of the early header of a request for that host.
+/// Its key is frontend and hostname, which the early header of a request for that host begins with.
 /// Requests on another listener's connection are misdirected (RFC 9110, 7.4 and 15.5.20) before any
 /// route is matched.
 pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
@@ -23,21 +25,30 @@ pub fn scope(scope: &Scope) -> ScopedRouteConfiguration {
 pub fn scope_within(scope: &Scope, edge: &Edge) -> ScopedRouteConfiguration {
     let host = match &scope.requests {
         Requests::OfListener(listener) => {
-            let mut host =
-                virtual_host(&scope.virtual_host, Some(&misdirected::unless_of(listener)));
+            let own = &scope.virtual_host.hostname;
+            let first = misdirected::unless_of(&scope.frontend, own, listener);
+            let mut host = found(virtual_host(&scope.virtual_host, Some(&first)));
             if scope.virtual_host.filters.is_none() {
                 // An explicit 404, since Envoy's own 404 is that of a host without a scope.
                 host.routes.push(answer(NO_ROUTE, 404));
             }
             host
         }
-        Requests::Misdirected => virtual_host(&scope.virtual_host, Some(&answer(MISDIRECTED, 421))),
+        Requests::Misdirected => {
+            let first = answer(MISDIRECTED, 421);
+            found(virtual_host(&scope.virtual_host, Some(&first)))
+        }
         Requests::Plain(account) => plain_http::virtual_host(&scope.virtual_host, account.as_ref()),
         Requests::Challenges(account) => plain_http::challenges(&scope.virtual_host, account),
     };
     let host = attributed(host, &scope.virtual_host, edge.traffic);
     let key = scope.frontend.scope_key(&scope.virtual_host.hostname);
     scoped(scope.resource_name(), key, vec![host])
+}
+
+/// A virtual host whose requests need no other scope.
+fn found(host: VirtualHost) -> VirtualHost {
+    configured(host, find_scope::FILTER, any(&find_scope::off()))
 }
 
 #[cfg(test)]
@@ -85,7 +96,7 @@ mod tests {
         );
         assert_eq!(
             config.request_headers_to_remove,
-            ["x-gw-scope", "x-gw-sni", "x-gw-host"]
+            ["x-gw-scope", "x-gw-host"]
         );
         assert!(!config.validate_clusters.expect("said").value);
     }

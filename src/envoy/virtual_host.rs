@@ -25,7 +25,7 @@ use envoy_types::pb::google::protobuf::Any;
 
 use super::access_log::host_name;
 use super::identity_headers;
-use super::internal_headers::{HOST_HEADER, LISTENER_HEADER, SCOPE_HEADER};
+use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::listener_filters::guarded;
 use super::misdirected;
 use super::preflight::routes;
@@ -49,9 +49,7 @@ pub(super) fn route_configuration(
     RouteConfiguration {
         name,
         virtual_hosts,
-        request_headers_to_remove: [SCOPE_HEADER, LISTENER_HEADER, HOST_HEADER]
-            .map(str::to_owned)
-            .to_vec(),
+        request_headers_to_remove: [SCOPE_HEADER, HOST_HEADER].map(str::to_owned).to_vec(),
         validate_clusters: boolean(false),
         // Hosts are compared without their port (Gateway API, `HTTPRouteSpec.hostnames`).
         ignore_port_in_host_matching: true,
