@@ -73,6 +73,7 @@ pub(crate) const KINDS: [Kind; 26] = [
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
+    Kind::AccessPolicy,
     Kind::XTelemetryPolicy,
     Kind::Service,
     Kind::Node,

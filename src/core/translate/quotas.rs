@@ -74,6 +74,8 @@ pub(super) struct Quotas {
     traffic_policies: Quota<Arc<str>, ObjectKey>,
     /// TrafficPolicies.
     backend_policies: Quota<Arc<str>, ObjectKey>,
+    /// AccessPolicies.
+    access_policies: Quota<Arc<str>, ObjectKey>,
     /// Targets of TrafficPolicies with active health checks.
     health_checks: Quota<Arc<str>, ObjectKey>,
 }
@@ -103,6 +105,7 @@ impl Quotas {
             tls_policies: Quota::new(limits.namespace.policies),
             traffic_policies: Quota::new(limits.namespace.policies),
             backend_policies: Quota::new(limits.namespace.policies),
+            access_policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
         }
     }
@@ -170,6 +173,15 @@ impl Quotas {
                     _ => &mut self.tls_policies,
                 };
                 dirty.policies.extend(quota.set(key, member));
+            }
+            Kind::AccessPolicy => {
+                let there = store.attached_policy(key);
+                let member = there.map(|policy| Member {
+                    group: key.name.namespace.clone(),
+                    created: policy.meta.created,
+                    weight: 1,
+                });
+                dirty.attached.extend(self.access_policies.set(key, member));
             }
             _ => {}
         }
@@ -441,6 +453,20 @@ impl Quotas {
         let text = format!(
             "the {what} of namespace {namespace} up to this one, the oldest first, exceed \
              limits.namespace.{limit}"
+        );
+        Some((Reason::LimitReached, text))
+    }
+
+    /// Why a policy on Gateways, ListenerSets and routes is one too many.
+    pub(super) fn attached_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
+        if self.access_policies.has(key) {
+            return None;
+        }
+        let namespace = &key.name.namespace;
+        let text = format!(
+            "the policies of namespace {namespace} up to this one, the oldest first, exceed \
+             limits.namespace.policies {}; requests are answered 500",
+            self.limits_of(namespace).policies
         );
         Some((Reason::LimitReached, text))
     }
