@@ -58,13 +58,36 @@ impl AttachedPolicing<'_> {
             return;
         };
         let section = section.as_deref();
+        let namespace = &object.name.namespace;
         touch_listeners(self.admission, &parent, dirty, |listener| {
             section.is_none_or(|section| *listener.name == *section)
         });
+        self.touch_charges(&parent, namespace, dirty);
         if let (ParentKey::Gateway(gateway), None) = (&parent, section) {
             for set in self.store.indexes().sets_by_gateway(gateway) {
                 let set = ParentKey::ListenerSet(SetKey::clone(set));
                 touch_listeners(self.admission, &set, dirty, |_| true);
+                self.touch_charges(&set, namespace, dirty);
+            }
+        }
+    }
+
+    /// Marks the routes at a parent for which the policies of their own namespace count.
+    fn touch_charges(&self, key: &ParentKey, namespace: &Arc<str>, dirty: &mut Dirty) {
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = self.admission;
+        let Some(parent) = parents.get(key) else {
+            return;
+        };
+        for listener in &parent.listeners {
+            let id = parent.id(listener);
+            for name in attachments.names_of(&id) {
+                let routes = attachments.contributors(name, &id).map(|(route, _)| route);
+                let own = routes.filter(|route| route.name.namespace == *namespace);
+                dirty.charged.extend(own.cloned());
             }
         }
     }

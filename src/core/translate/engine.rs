@@ -175,6 +175,7 @@ impl Engine {
                 register,
                 store,
                 policies,
+                attached,
                 ..
             } = self;
             let admission = Admission {
@@ -182,6 +183,7 @@ impl Engine {
                 attachments,
                 register,
             };
+            let policies = (&*policies, &*attached);
             quotas.charge(&key, admission, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {

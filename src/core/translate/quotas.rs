@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
 use super::charge::{
@@ -194,7 +195,7 @@ impl Quotas {
         key: &RouteKey,
         admission: Admission<'_>,
         store: &Store,
-        policies: &BackendPolicies,
+        (policies, attached): (&BackendPolicies, &AttachedPolicies),
         dirty: &mut Dirty,
     ) {
         let Admission {
@@ -206,6 +207,7 @@ impl Quotas {
             parents,
             attachments,
             policies,
+            attached,
             endpoints: &self.endpoints,
         };
         let route = store.route(key);
