@@ -186,7 +186,7 @@ fn access_policy(name: &str, kind: &str, target: &str, addresses: Value) -> Chan
 #[test]
 fn the_access_policies_of_a_rule_are_told_and_the_one_that_closes_it() {
     let list = json!({"allow": ["10.0.0.0/8"], "deny": ["10.1.0.0/16"]});
-    let mut engine = engine(vec![access_policy("office", "Gateway", "g", list)]);
+    let mut engine = engine(vec![access_policy("office", "Gateway", "edge", list)]);
     let explained = ask(&engine, 80, HOST);
     assert!(explained.ok(), "{explained:?}");
     let told = "AccessPolicy a/office: only clients of 10.0.0.0/8, no clients of 10.1.0.0/16";
@@ -194,7 +194,12 @@ fn the_access_policies_of_a_rule_are_told_and_the_one_that_closes_it() {
         explained.links.iter().any(|link| link.text == told),
         "{explained:?}"
     );
-    let broken = access_policy("broken", "Gateway", "g", json!({"allow": ["10.0.0.1/8"]}));
+    let broken = access_policy(
+        "broken",
+        "Gateway",
+        "edge",
+        json!({"allow": ["10.0.0.1/8"]}),
+    );
     engine.apply(vec![broken], at(3));
     let (what, text) = failure_at(&engine, 80, HOST);
     assert_eq!(what, "access", "{text}");
