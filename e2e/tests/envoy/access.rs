@@ -84,8 +84,8 @@ impl Site {
         })
     }
 
-    /// Requests for a path of a host by a client at this address: on plain HTTP, there with the host
-    /// in upper case, and over TLS by both versions of HTTP.
+    /// Requests for a path of a host by a client at this address: on plain HTTP, there with the
+    /// host in upper case, and over TLS by both versions of HTTP.
     fn by(&self, client: &str, host: &str, path: &str) -> [Probe; 4] {
         let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, self.http));
         let tls = SocketAddr::from((Ipv4Addr::LOCALHOST, self.https));

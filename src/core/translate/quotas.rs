@@ -31,6 +31,7 @@ use crate::model::{FrontendId, ObjectName, Reason, clipped};
 use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
+mod attached;
 mod overrides;
 mod uses;
 
@@ -175,15 +176,7 @@ impl Quotas {
                 };
                 dirty.policies.extend(quota.set(key, member));
             }
-            Kind::AccessPolicy => {
-                let there = store.attached_policy(key);
-                let member = there.map(|policy| Member {
-                    group: key.name.namespace.clone(),
-                    created: policy.meta.created,
-                    weight: 1,
-                });
-                dirty.attached.extend(self.access_policies.set(key, member));
-            }
+            Kind::AccessPolicy => self.note_attached(key, store, dirty),
             _ => {}
         }
     }
@@ -455,20 +448,6 @@ impl Quotas {
         let text = format!(
             "the {what} of namespace {namespace} up to this one, the oldest first, exceed \
              limits.namespace.{limit}"
-        );
-        Some((Reason::LimitReached, text))
-    }
-
-    /// Why a policy on Gateways, ListenerSets and routes is one too many.
-    pub(super) fn attached_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
-        if self.access_policies.has(key) {
-            return None;
-        }
-        let namespace = &key.name.namespace;
-        let text = format!(
-            "the policies of namespace {namespace} up to this one, the oldest first, exceed \
-             limits.namespace.policies {}; requests are answered 500",
-            self.limits_of(namespace).policies
         );
         Some((Reason::LimitReached, text))
     }
