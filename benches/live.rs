@@ -465,6 +465,7 @@ impl Classic {
             retry: None,
             session: None,
             auth: None,
+            access: Vec::new(),
         };
         let matches = Match {
             path: PathMatch::Prefix("/".to_owned()),

@@ -122,7 +122,10 @@ impl FleetAcks {
         let mut status = status.clone();
         let verdict = verdict(&self.acks.get(key).cloned().unwrap_or_default());
         match &mut status.body {
-            StatusBody::Class(_) | StatusBody::Policy(_) | StatusBody::Telemetry(_) => {}
+            StatusBody::Class(_)
+            | StatusBody::Policy(_)
+            | StatusBody::Telemetry(_)
+            | StatusBody::Attached(_) => {}
             StatusBody::Gateway(gateway) => {
                 let parent = ParentKey::Gateway(key.name.clone());
                 let refused = self.listeners(&parent, &mut gateway.listeners, &verdict);

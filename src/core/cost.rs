@@ -20,7 +20,7 @@ mod route;
 mod traces;
 
 pub(crate) use certificate::{chain, served};
-pub(crate) use policy::{settings, tls};
+pub(crate) use policy::{access, settings, tls};
 pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{OfServices, hostname, of_auth};
 pub(crate) use traces::traces;
@@ -104,6 +104,9 @@ const RETRY: Bytes = Bytes::of(500, 100);
 const RETRY_CODE: Bytes = Bytes::of(120, 10);
 /// A filter ExternalAuth: each match has one of its own.
 const AUTH: Bytes = Bytes::of(10_000, 1_500);
+/// An AccessPolicy before a match, and a network of it.
+const ACCESS: Bytes = Bytes::of(4_000, 200);
+const NETWORK: Bytes = Bytes::of(500, 100);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

@@ -103,8 +103,8 @@ quotas! {
     default_gateways: 4,
     /// Maximum number of endpoints of all Services of a namespace
     endpoints: 10_000,
-    /// Maximum number of BackendTLSPolicies, of XBackendTrafficPolicies, of XTelemetryPolicies, and
-    /// of TrafficPolicies, of a namespace
+    /// Maximum number of BackendTLSPolicies, of XBackendTrafficPolicies, of XTelemetryPolicies, of
+    /// TrafficPolicies, and of AccessPolicies, of a namespace
     policies: 256,
     /// Maximum number of targets of the TrafficPolicies of a namespace that have active health
     /// checks, which each Envoy makes of every endpoint. By default there are none, since the first

@@ -26,6 +26,12 @@ pub const SEVERAL_HOSTS: &str = "several-hosts";
 /// The name of routes that answer for a listener whose filters cannot be carried out.
 pub const BROKEN_FILTERS: &str = "broken-filters";
 
+/// The name of routes whose AccessPolicy cannot be carried out.
+pub const ACCESS_CLOSED: &str = "access-closed";
+
+/// The code details of Envoy for a client whose address an AccessPolicy does not admit.
+pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
+
 /// The code details of Envoy for a backend without an endpoint.
 pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
 
@@ -102,7 +108,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 21] = [
+pub const OUTCOMES: [RequestOutcome; 23] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -171,6 +177,18 @@ pub const OUTCOMES: [RequestOutcome; 21] = [
         statuses: "403",
         words: "the authorization server gave no answer",
         causes: &[AUTHORIZATION_FAILED],
+    },
+    RequestOutcome {
+        reason: "AccessClosed",
+        statuses: "500",
+        words: "an AccessPolicy cannot be carried out",
+        causes: &[ACCESS_CLOSED],
+    },
+    RequestOutcome {
+        reason: "AddressDenied",
+        statuses: "403",
+        words: "an AccessPolicy does not admit the address of the client",
+        causes: &[ADDRESS_DENIED],
     },
     RequestOutcome {
         reason: "Loop",

@@ -1,6 +1,7 @@
 //! The store: the objects seen so far, and indexes from referenced objects to the objects that
 //! refer to them.
 
+mod attached;
 mod default_gateways;
 mod granted;
 mod indexes;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::inputs::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerSet, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
-    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind, TelemetryPolicy,
+    AttachedPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
+    GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace, Object,
+    ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
+    SetKey, SetKind, TelemetryPolicy,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -55,6 +57,7 @@ pub struct Store {
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
     telemetry: BTreeMap<ObjectName, Arc<TelemetryPolicy>>,
+    attached: BTreeMap<ObjectKey, Arc<AttachedPolicy>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
@@ -215,6 +218,11 @@ impl Store {
                     ..Replaced::default()
                 }
             }
+            Object::AttachedPolicy(o) => {
+                let (old, new) = replace!(self.attached, o.key(), o);
+                self.index_attached(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
             Object::GatewayParameters(o) => {
                 let (old, new) = replace!(self.parameters, o.meta.name.clone(), o);
                 self.index_parameters(old.as_deref(), Some(&new));
@@ -262,6 +270,7 @@ impl Store {
             Object::ReferenceGrant(o) => is(self.grants.get(&o.meta.name), o),
             Object::Policy(o) => is(self.policies.get(&o.key()), o),
             Object::TelemetryPolicy(o) => is(self.telemetry.get(&o.meta.name), o),
+            Object::AttachedPolicy(o) => is(self.attached.get(&o.key()), o),
             Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
             Object::Service(o) => is(self.services.get(&o.meta.name), o),
             Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
@@ -357,6 +366,11 @@ impl Store {
                     traced: traced(Some(&old)),
                     ..Replaced::default()
                 }
+            }
+            Kind::AccessPolicy => {
+                let old = self.attached.remove(key)?;
+                self.index_attached(Some(&old), None);
+                Replaced::default()
             }
             Kind::GatewayParameters => {
                 let old = self.parameters.remove(name)?;

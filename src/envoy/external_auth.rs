@@ -32,7 +32,7 @@ use gatewright_core::model::{AuthProtocol, ExternalAuth};
 const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
 /// The name of the filter.
-const FILTER: &str = "envoy.filters.http.ext_authz";
+pub(super) const FILTER: &str = "envoy.filters.http.ext_authz";
 
 /// The header by which request loops are detected.
 const CDN_LOOP: &str = "cdn-loop";

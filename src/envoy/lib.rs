@@ -11,6 +11,7 @@
 //! Maps made here have one entry, or iterate in the order of their keys (`proto.rs`), so equal
 //! values encode to equal bytes.
 
+mod access;
 mod access_log;
 mod admin_listener;
 mod backend_settings;

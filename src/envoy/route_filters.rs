@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{external_auth, session};
+use super::{access, external_auth, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -37,11 +37,13 @@ pub(super) fn filters_of_share(
     chain(rule, Some(share.session.as_deref()?))
 }
 
-/// In their order: who may not pass gets no session.
+/// In their order: who may not pass gets no session, and no server is asked about a client whose
+/// address is not admitted.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
+    let access = access::filters(&rule.access);
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
-    let filters: Vec<_> = auth.into_iter().chain(session).collect();
+    let filters: Vec<_> = access.into_iter().chain(auth).chain(session).collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters }),
     })
@@ -50,6 +52,7 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
 /// Takes the filters out of the configuration of a route or of one of several shares, for the
 /// composite filter, which goes on with none of them behind one that waits: the server comes last.
 /// Who may not pass gets no session all the same, since there is no backend that it could name.
+/// Filters that never wait keep their order.
 pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtensionConfig> {
     let Some(config) = configs.remove(FILTER) else {
         return Vec::new();
@@ -57,7 +60,13 @@ pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtension
     match FilterChainConfigPerRoute::decode(config.value.as_slice()) {
         Ok(FilterChainConfigPerRoute {
             filter_chain: Some(chain),
-        }) => chain.filters.into_iter().rev().collect(),
+        }) => {
+            let (waiting, others): (Vec<_>, Vec<_>) = chain
+                .filters
+                .into_iter()
+                .partition(|filter| filter.name == external_auth::FILTER);
+            others.into_iter().chain(waiting).collect()
+        }
         _ => vec![external_auth::nobody()],
     }
 }

@@ -69,6 +69,7 @@ pub(super) fn rule(action: Action) -> Rule {
         retry: None,
         session: None,
         auth: None,
+        access: vec![],
     }
 }
 

@@ -56,7 +56,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 26] = [
+pub(crate) const KINDS: [Kind; 27] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -73,6 +73,7 @@ pub(crate) const KINDS: [Kind; 26] = [
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
+    Kind::AccessPolicy,
     Kind::XTelemetryPolicy,
     Kind::Service,
     Kind::Node,

@@ -619,6 +619,7 @@ fn writes(kind: Kind) -> bool {
             | Kind::BackendTLSPolicy
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
+            | Kind::AccessPolicy
             | Kind::XTelemetryPolicy
             | Kind::TenantGateway
     )

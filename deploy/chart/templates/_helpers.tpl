@@ -206,7 +206,7 @@ authorization:
   resources: [issuers, certificates]
   verbs: [list, watch]
 - apiGroups: [gatewright.io]
-  resources: [gatewayparameters, trafficpolicies]
+  resources: [gatewayparameters, trafficpolicies, accesspolicies]
   verbs: [list, watch]
 # Each Gateway of the dedicated fleet has a Service that leads to the Envoys.
 - apiGroups: [""]
@@ -223,7 +223,7 @@ authorization:
   resources: [tenantgateways/status]
   verbs: [patch]
 - apiGroups: [gatewright.io]
-  resources: [trafficpolicies/status]
+  resources: [trafficpolicies/status, accesspolicies/status]
   verbs: [patch]
 # Derived objects of TenantGateways. An apply creates missing objects; the controller gets an object first if others wrote into it.
 - apiGroups: [gateway.networking.k8s.io]

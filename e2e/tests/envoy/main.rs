@@ -1,5 +1,6 @@
 //! Tests of the program and its fixtures on a real Envoy, without Kubernetes.
 
+mod access;
 mod access_log;
 mod answers;
 mod backend_tls;

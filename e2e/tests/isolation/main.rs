@@ -3,6 +3,7 @@
 //! One file per finding. Every test is black-box: in go manifests, out come requests and statuses,
 //! on the real Envoy.
 
+mod access;
 mod certificate_ends;
 mod chains;
 mod checked_endpoints;

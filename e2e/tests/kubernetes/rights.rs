@@ -262,6 +262,23 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
             |o| o["status"]["ancestors"][0]["conditions"].is_array(),
         )
         .await?;
+    let route = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"});
+    server
+        .put(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+            "metadata": {"name": "p", "namespace": "default"},
+            "spec": {"targetRefs": [route], "clientAddress": {"allow": ["192.0.2.0/24"]}}}),
+        )
+        .await?;
+    cluster
+        .until(
+            "gatewright.io/v1alpha1",
+            "AccessPolicy",
+            "default",
+            "p",
+            |o| o["status"]["ancestors"][0]["conditions"].is_array(),
+        )
+        .await?;
     cluster
         .until(GATEWAY, "BackendTLSPolicy", "default", "p", |o| {
             o["status"]["ancestors"][0]["conditions"].is_array()

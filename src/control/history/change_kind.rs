@@ -93,6 +93,7 @@ impl ChangeKind {
             | Kind::BackendTLSPolicy
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
+            | Kind::AccessPolicy
             | Kind::XTelemetryPolicy => Self::Policy,
             Kind::Service => Self::Service,
             Kind::EndpointSlice | Kind::Pod | Kind::Node => Self::Endpoints,

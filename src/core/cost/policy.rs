@@ -1,10 +1,10 @@
-//! The costs of policies on Services.
+//! The costs of policies.
 
 use super::{
-    ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE, PASSIVE_CHECK,
-    SYSTEM_ROOTS,
+    ACCESS, ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE, NETWORK,
+    PASSIVE_CHECK, SYSTEM_ROOTS,
 };
-use crate::model::{BackendSettings, BackendTls, TrustedRoots};
+use crate::model::{Access, AddressList, BackendSettings, BackendTls, TrustedRoots};
 
 /// TLS of each cluster that verifies backends like this.
 pub(crate) fn tls(tls: &BackendTls) -> Bytes {
@@ -21,4 +21,13 @@ pub(crate) fn settings(settings: &BackendSettings, endpoints: u64) -> Bytes {
     let passive = PASSIVE_CHECK * u64::from(settings.passive.is_some());
     let table = HASH_TABLE * u64::from(settings.hash().is_some());
     CLUSTER_SETTINGS + table + (active + passive) * endpoints
+}
+
+/// An AccessPolicy before each match of a rule.
+pub(crate) fn access(access: &Access) -> Bytes {
+    let Access {
+        policy: _,
+        addresses,
+    } = access;
+    ACCESS + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
 }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta, NamespaceRule,
-    Object, ParseError, Policy, Route, RouteKind, TelemetryPolicy, Unsupported,
+    AllowedRoutes, AttachedPolicy, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta,
+    NamespaceRule, Object, ParseError, Policy, Route, RouteKind, TelemetryPolicy, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -32,6 +32,9 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         }
         Some("TrafficPolicy") => {
             Policy::salvage(Kind::TrafficPolicy, value, &why).map(Object::Policy)
+        }
+        Some("AccessPolicy") => {
+            AttachedPolicy::salvage(Kind::AccessPolicy, value, &why).map(Object::AttachedPolicy)
         }
         Some("XTelemetryPolicy") => {
             TelemetryPolicy::salvage(value, &why).map(Object::TelemetryPolicy)

@@ -150,7 +150,7 @@ impl WrittenProxyProtocol {
 
 /// A network in CIDR notation, without bits beyond its prefix. That of all addresses is one only
 /// where `anyone` may be a sender.
-fn network(text: &str, anyone: bool) -> Result<IpNet, String> {
+pub(super) fn network(text: &str, anyone: bool) -> Result<IpNet, String> {
     let network: IpNet = text
         .parse()
         .map_err(|_| format!("{text:?}: expected a network, as 192.0.2.0/24 or 2001:db8::/32"))?;

@@ -23,6 +23,7 @@ pub enum Kind {
     BackendTLSPolicy,
     XBackendTrafficPolicy,
     TrafficPolicy,
+    AccessPolicy,
     XTelemetryPolicy,
     TenantGateway,
     GatewayParameters,
@@ -43,7 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -58,6 +59,7 @@ impl Kind {
         Kind::BackendTLSPolicy,
         Kind::XBackendTrafficPolicy,
         Kind::TrafficPolicy,
+        Kind::AccessPolicy,
         Kind::XTelemetryPolicy,
         Kind::TenantGateway,
         Kind::GatewayParameters,
@@ -85,6 +87,7 @@ impl Kind {
             Kind::BackendTLSPolicy => "BackendTLSPolicy",
             Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Kind::TrafficPolicy => "TrafficPolicy",
+            Kind::AccessPolicy => "AccessPolicy",
             Kind::XTelemetryPolicy => "XTelemetryPolicy",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
@@ -113,7 +116,7 @@ impl Kind {
             Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
-            Kind::GatewayParameters | Kind::TrafficPolicy => super::OWN_GROUP,
+            Kind::GatewayParameters | Kind::TrafficPolicy | Kind::AccessPolicy => super::OWN_GROUP,
             Kind::XBackendTrafficPolicy | Kind::XTelemetryPolicy | Kind::XListenerSet => {
                 EXPERIMENTAL_GROUP
             }
@@ -145,6 +148,7 @@ impl Kind {
             | Kind::GatewayParameters
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
+            | Kind::AccessPolicy
             | Kind::XTelemetryPolicy
             | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
@@ -157,6 +161,11 @@ impl Kind {
             self,
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy
         )
+    }
+
+    /// True for policies on Gateways, ListenerSets and routes.
+    pub fn is_attached_policy(self) -> bool {
+        self == Kind::AccessPolicy
     }
 
     /// True if objects of this kind live in a namespace.

@@ -6,8 +6,10 @@
 //! a condition on the object; only violations of the API server's schema are errors here.
 
 mod access_log;
+mod accesspolicy;
 mod address;
 mod admitted;
+mod attached_policy;
 mod backend_health;
 mod backendtlspolicy;
 mod backendtrafficpolicy;
@@ -55,7 +57,9 @@ mod trust_bundle;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
+pub use accesspolicy::{ACCESS_POLICY_CRD, AccessRules};
 pub use address::{Address, AddressRequest};
+pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
 pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;
 pub use chain_judgement::ChainJudgement;

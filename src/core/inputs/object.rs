@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::accesspolicy::AccessPolicySpec;
 use super::admitted::salvage;
 use super::configmap;
 use super::document::{Fields, read, text};
@@ -13,9 +14,10 @@ use super::trafficpolicy::TrafficPolicySpec;
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, Policy, ReferenceGrant, Route,
-    Secret, Service, SetKind, TelemetryPolicy, TenantGateway, TrafficRules, Validation,
+    AttachedPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
+    GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, Policy,
+    ReferenceGrant, Route, Secret, Service, SetKind, TelemetryPolicy, TenantGateway, TrafficRules,
+    Validation,
 };
 use crate::gateway_api as gw;
 use crate::limits::ObjectLimits;
@@ -37,6 +39,7 @@ pub enum Object {
     ReferenceGrant(ReferenceGrant),
     Policy(Policy),
     TelemetryPolicy(TelemetryPolicy),
+    AttachedPolicy(AttachedPolicy),
     TenantGateway(Box<TenantGateway>),
     GatewayParameters(GatewayParameters),
     Service(Service),
@@ -207,6 +210,11 @@ impl Object {
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(object.spec.policy(meta)?)
             }
+            Kind::AccessPolicy => {
+                let object: Manifest<AccessPolicySpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::AttachedPolicy(object.spec.policy(meta)?)
+            }
             Kind::XTelemetryPolicy => {
                 // A header of the requests to the collector may be a credential.
                 let object: Manifest<gw::xtelemetrypolicies::XTelemetryPolicySpec> =
@@ -254,6 +262,7 @@ impl Object {
             Object::Route(o) => Some(&mut o.meta.created),
             Object::Policy(o) => Some(&mut o.meta.created),
             Object::TelemetryPolicy(o) => Some(&mut o.meta.created),
+            Object::AttachedPolicy(o) => Some(&mut o.meta.created),
             Object::TenantGateway(o) => Some(&mut o.created),
             Object::Namespace(_)
             | Object::GatewayClass(_)
@@ -280,6 +289,7 @@ impl Object {
             Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
             Object::Policy(o) => (o.kind(), o.meta.name.clone()),
             Object::TelemetryPolicy(o) => (Kind::XTelemetryPolicy, o.meta.name.clone()),
+            Object::AttachedPolicy(o) => (o.kind(), o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),

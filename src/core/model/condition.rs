@@ -181,7 +181,7 @@ reasons! {
         "Take a name below the namespace's apex, or ask the operator (`allowedHostnames`, host label).";
     HostnameRequired: "A route of a tenant names no hostname.", "Name at least one in `spec.hostnames`.";
     IncompatibleFilters: "Filters of one rule exclude each other.", "Keep one of the filters that the message names.";
-    Invalid: "The listener or Gateway is not served because of what the message says.", "Mend what the message names.";
+    Invalid: "The object is not served, or has no effect, because of what the message says.", "Mend what the message names.";
     InvalidCACertificateKind: "A `caCertificateRef` leads to a kind that holds no CA certificates.",
         "Refer to a ConfigMap with the certificates under the key `ca.crt`.";
     InvalidCACertificateRef: "A `caCertificateRef` leads to no usable certificates of a CA.",
@@ -243,8 +243,8 @@ reasons! {
     RefNotPermitted: "A reference into another namespace has no ReferenceGrant.",
         "Create a ReferenceGrant in the namespace that is referred to.";
     ResolvedRefs: "All references lead to what can be used.", "";
-    TargetNotFound: "The Service that a policy is about does not exist, or has no port of that name.",
-        "Create the Service, or correct `targetRefs`.";
+    TargetNotFound: "What a policy is about does not exist, or has no port, listener or rule of that name.",
+        "Create it, or correct `targetRefs`.";
     TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
         "Remove listeners, or take a second Gateway.";
     Unsupported: "Something in the object is not served; the message names the field.",

@@ -4,6 +4,7 @@
 //! into Envoy resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears
 //! here.
 
+mod access;
 mod access_log;
 mod backend;
 mod backend_settings;
@@ -30,6 +31,7 @@ mod tls;
 mod traces;
 mod transport;
 
+pub use access::{Access, AddressList};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
+    Access, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
     RequestHash, Session,
 };
 
@@ -264,8 +264,10 @@ pub struct Rule {
     pub retry: Option<Retry>,
     /// Session persistence.
     pub session: Option<Box<Session>>,
-    /// External authorization, which precedes everything else.
+    /// External authorization, which precedes everything else but `access`.
     pub auth: Option<Box<ExternalAuth>>,
+    /// What AccessPolicies ask for, the outermost first: a request passes all of them.
+    pub access: Vec<Arc<Access>>,
 }
 
 /// The target of a request, or its response.

@@ -129,7 +129,7 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// The kinds whose statuses we report.
-const WITH_STATUS: [Kind; 14] = [
+const WITH_STATUS: [Kind; 15] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -142,6 +142,7 @@ const WITH_STATUS: [Kind; 14] = [
     Kind::BackendTLSPolicy,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
+    Kind::AccessPolicy,
     Kind::XTelemetryPolicy,
     Kind::TenantGateway,
 ];

@@ -33,6 +33,8 @@ pub(crate) struct Indexes {
     pub(super) policies_by_service: MultiMap<ObjectName, ObjectKey>,
     /// Policies by the ConfigMaps and ClusterTrustBundles that they refer to.
     pub(super) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
+    /// Policies on Gateways, ListenerSets and routes by what they are attached to.
+    pub(super) attached_by_target: MultiMap<ObjectKey, ObjectKey>,
     /// XTelemetryPolicies by the Gateways that they target, in order of precedence.
     pub(super) telemetry_by_gateway: MultiMap<ObjectName, (i64, ObjectName)>,
     /// XTelemetryPolicies by the Services that spans go to.
@@ -124,6 +126,14 @@ impl Indexes {
         roots: &ObjectName,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
         self.policies_by_roots.of(roots)
+    }
+
+    /// The policies that are attached to a Gateway, ListenerSet or route.
+    pub(crate) fn attached_by_target<'a>(
+        &'a self,
+        target: &ObjectKey,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.attached_by_target.of(target)
     }
 
     /// The XTelemetryPolicies whose spans go to a Service.

@@ -73,7 +73,8 @@ impl From<&ObjectStatus> for ParentState {
             StatusBody::Class(_)
             | StatusBody::Route(_)
             | StatusBody::Policy(_)
-            | StatusBody::Telemetry(_) => {
+            | StatusBody::Telemetry(_)
+            | StatusBody::Attached(_) => {
                 return Self::default();
             }
         };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::attached_policies::{AccessAt, AttachedPolicies, Place};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -99,6 +100,7 @@ pub(super) struct Charging<'a> {
     pub(super) parents: &'a Parents,
     pub(super) attachments: &'a Attachments,
     pub(super) policies: &'a BackendPolicies,
+    pub(super) attached: &'a AttachedPolicies,
     /// Endpoints of Services that have many.
     pub(super) endpoints: &'a BTreeMap<ObjectName, u64>,
 }
@@ -132,7 +134,10 @@ impl Charging<'_> {
         };
         let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
         let mut own = Cost {
-            bytes: cost::OBJECT + named.map(|one| hostname + guard(one)).sum(),
+            bytes: cost::OBJECT
+                + named
+                    .map(|one| hostname + guard(one) + self.access(key, route, &one.0))
+                    .sum(),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
@@ -152,6 +157,32 @@ impl Charging<'_> {
             own,
             parts,
         }
+    }
+
+    /// What the AccessPolicies of the route's own namespace take in each hostname of a listener.
+    /// Those of a Gateway or ListenerSet of another namespace are nothing that it asked for.
+    fn access(self, key: &RouteKey, route: &Route, listener: &ListenerId) -> Bytes {
+        let Some(parent) = self.parents.get(&listener.parent) else {
+            return Bytes::default();
+        };
+        let mut all = Bytes::default();
+        for rule in &route.rules {
+            let place = Place {
+                gateway: &parent.placement.gateway,
+                listener,
+                route: key,
+                rule: rule.name.as_deref(),
+            };
+            let AccessAt::Admit(policies) = self.attached.access(place) else {
+                continue;
+            };
+            let own = policies
+                .iter()
+                .filter(|access| access.policy.namespace == key.name.namespace);
+            let each: Bytes = own.map(|access| cost::access(access)).sum();
+            all = all + each * rule.matches.len() as u64;
+        }
+        all
     }
 
     /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.

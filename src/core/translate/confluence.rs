@@ -2,6 +2,7 @@
 //! translation of the final objects from scratch; and *locality*, the work for one change does not
 //! grow with the number of hosts.
 
+mod access;
 mod anew;
 mod differences;
 mod events;
@@ -24,6 +25,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
+use access::access_policy;
 use differences::differences;
 use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
 use filters::{addresses, filters};

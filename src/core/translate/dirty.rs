@@ -65,6 +65,8 @@ pub(super) struct Dirty {
     /// Policies, the Services that they are about, and routes that may lead there.
     pub(super) policies: Marks<ObjectKey>,
     pub(super) policed: Marks<ObjectName>,
+    /// Policies on Gateways, ListenerSets and routes.
+    pub(super) attached: Marks<ObjectKey>,
     pub(super) uses: Marks<ObjectKey>,
     /// Routes for whose hostnames listeners may have other filters.
     pub(super) charged: Marks<RouteKey>,

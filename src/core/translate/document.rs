@@ -46,14 +46,21 @@ pub fn status_document(
             let gateways = policy.gateways.iter();
             writer.ancestors(
                 controller,
-                gateways.map(|gateway| (gateway, &policy.conditions)),
+                gateways.map(|gateway| (Kind::Gateway, gateway, &policy.conditions)),
             )
         }
         StatusBody::Telemetry(policy) => {
             let gateways = policy.gateways.iter();
             writer.ancestors(
                 controller,
-                gateways.map(|(gateway, conditions)| (gateway, conditions)),
+                gateways.map(|(gateway, conditions)| (Kind::Gateway, gateway, conditions)),
+            )
+        }
+        StatusBody::Attached(policy) => {
+            let ancestors = policy.ancestors.iter();
+            writer.ancestors(
+                controller,
+                ancestors.map(|(key, conditions)| (key.kind, &key.name, conditions)),
             )
         }
     }
@@ -109,22 +116,26 @@ impl Writer<'_> {
         }).collect()
     }
 
-    /// The entries of a policy, one for each Gateway.
+    /// The entries of a policy, one for each ancestor.
     fn ancestors<'a>(
         &self,
         controller: &str,
-        gateways: impl Iterator<Item = (&'a ObjectName, &'a Vec<Condition>)>,
+        ancestors: impl Iterator<Item = (Kind, &'a ObjectName, &'a Vec<Condition>)>,
     ) -> Value {
-        let ancestors = gateways.map(|(gateway, conditions)| {
+        let ancestors = ancestors.map(|(kind, name, conditions)| {
+            let place = match kind {
+                Kind::Gateway => format!("ancestors/{name}/"),
+                kind => format!("ancestors/{}/{name}/", kind.as_str()),
+            };
             json!({
                 "controllerName": controller,
                 "ancestorRef": {
-                    "group": Kind::Gateway.group(),
-                    "kind": Kind::Gateway.as_str(),
-                    "namespace": &*gateway.namespace,
-                    "name": &*gateway.name,
+                    "group": kind.group(),
+                    "kind": kind.as_str(),
+                    "namespace": &*name.namespace,
+                    "name": &*name.name,
                 },
-                "conditions": self.conditions(&format!("ancestors/{gateway}/"), conditions),
+                "conditions": self.conditions(&place, conditions),
             })
         });
         json!({"ancestors": ancestors.collect::<Vec<_>>()})

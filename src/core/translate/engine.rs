@@ -14,6 +14,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::admission::{Admission, count_route};
+use super::attached_policies::AttachedPolicies;
+use super::attached_policing::touch_statuses;
 use super::attachments::Attachments;
 use super::backend_policies::{BackendPolicies, compile_backend};
 use super::challenge::ChallengeAnswers;
@@ -56,6 +58,8 @@ pub struct Engine {
     resolutions: Resolutions,
     /// Evaluated BackendTLSPolicies.
     policies: BackendPolicies,
+    /// Evaluated policies on Gateways, ListenerSets and routes.
+    attached: AttachedPolicies,
     frontends: Frontends,
     certificates: Certificates,
     emissions: Emissions,
@@ -99,6 +103,7 @@ impl Engine {
             attachments: Attachments::default(),
             resolutions: Resolutions::default(),
             policies: BackendPolicies::default(),
+            attached: AttachedPolicies::default(),
             frontends: Frontends::default(),
             certificates: Certificates::default(),
             emissions: Emissions::default(),
@@ -151,11 +156,16 @@ impl Engine {
             self.counters.policies += 1;
             self.policing(now).judge(&policy, &mut dirty);
         }
+        while let Some(policy) = dirty.attached.pop_first() {
+            self.counters.policies += 1;
+            self.attached_policing().judge(&policy, &mut dirty);
+        }
         while let Some(service) = dirty.policed.pop_first() {
             self.policing(now).rank(&service, &mut dirty);
         }
         while let Some(route) = dirty.uses.pop_first() {
             self.policing(now).note_uses(&route, &mut dirty);
+            touch_statuses(&route, &self.store, &mut dirty);
         }
         while let Some(key) = dirty.charged.pop_first() {
             let Self {
@@ -165,6 +175,7 @@ impl Engine {
                 register,
                 store,
                 policies,
+                attached,
                 ..
             } = self;
             let admission = Admission {
@@ -172,6 +183,7 @@ impl Engine {
                 attachments,
                 register,
             };
+            let policies = (&*policies, &*attached);
             quotas.charge(&key, admission, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
+use super::attached_policing::touch_statuses;
 use super::attachments::Attachments;
 use super::ca_bundles::next_time;
 use super::certificate_condition::touch_routes;
@@ -97,6 +98,7 @@ impl Evaluation<'_> {
             telemetry_marks::touch_statuses(name, self.store, dirty);
             self.gateway_services.touch_rivals(name, dirty);
         }
+        touch_statuses(&key.object(), self.store, dirty);
         self.watch_secrets(key, new.as_ref());
         self.note_deadline(key);
         let old = self.parents.get(key).cloned();

@@ -48,7 +48,7 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `filters`, `upgrade`, `route`, `preflight`, `authorization`, `backend`, `backend TLS`,
+    /// `filters`, `upgrade`, `route`, `access`, `preflight`, `authorization`, `backend`, `backend TLS`,
     /// `endpoints`.
     pub what: &'static str,
     /// True if it holds.
@@ -492,6 +492,10 @@ impl<'a> Explainer<'a> {
             "route",
             format!("{} for {hostname}{conditions}", route.name),
         );
+        self.explain_access(route, &hostname, listener, explanation);
+        if !explanation.ok() {
+            return;
+        }
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -673,6 +677,7 @@ fn addresses(all: &[IpAddr]) -> String {
     texts.join(", ")
 }
 
+mod access;
 mod authorization;
 mod backend_settings;
 mod backends;

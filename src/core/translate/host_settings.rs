@@ -19,7 +19,10 @@ pub(super) fn touch_hosts(
     let (Some(old), Some(new)) = (old, new) else {
         return;
     };
-    if of_hosts(&old.placement.exposure) == of_hosts(&new.placement.exposure) {
+    // Policies on another Gateway are others.
+    if of_hosts(&old.placement.exposure) == of_hosts(&new.placement.exposure)
+        && old.placement.gateway == new.placement.gateway
+    {
         return;
     }
     if old.placement.exposure.plain_http != new.placement.exposure.plain_http {

@@ -5,12 +5,16 @@
 //! proportional to the change. Nothing here does I/O, reads the clock or logs: the time is an
 //! argument.
 
+mod access;
 mod access_logs;
 mod admission;
 mod allowance;
 mod allowed_hostnames;
 mod assembly;
 mod attach;
+mod attached_policies;
+mod attached_policing;
+mod attached_status;
 mod attachments;
 mod backend_policies;
 mod backend_reference;
@@ -150,7 +154,7 @@ pub use report::{BEING_ISSUED, NOT_ISSUED};
 pub use service_intent::{DesiredService, DesiredSlices, ServiceIntent};
 pub use settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use status::{
-    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus,
-    RouteStatus, StatusBody, TelemetryStatus,
+    AttachedStatus, ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus,
+    PolicyStatus, RouteStatus, StatusBody, TelemetryStatus,
 };
 pub use tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};

@@ -16,6 +16,7 @@ use super::gateway_exposure::Fleet;
 use super::judged_policy::Judged;
 use super::key::{ParentKey, RouteKey};
 use super::log_collectors;
+use super::parent::ParentListener;
 use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
@@ -264,13 +265,25 @@ pub(super) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &m
 
 /// Marks every host of the listeners of a parent that have filters.
 pub(super) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
+    touch_listeners(admission, key, dirty, |listener| {
+        listener.guard.filters.is_some()
+    });
+}
+
+/// Marks every host of some listeners of a parent.
+pub(super) fn touch_listeners(
+    admission: Admission<'_>,
+    key: &ParentKey,
+    dirty: &mut Dirty,
+    is_meant: impl Fn(&ParentListener) -> bool,
+) {
     let Some(parent) = admission.parents.get(key) else {
         return;
     };
     for listener in parent
         .listeners
         .iter()
-        .filter(|listener| listener.guard.filters.is_some())
+        .filter(|listener| is_meant(listener))
     {
         let frontend = parent.frontend(listener.transport_port());
         let id = parent.id(listener);

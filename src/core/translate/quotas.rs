@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
 use super::charge::{
@@ -30,6 +31,7 @@ use crate::model::{FrontendId, ObjectName, Reason, clipped};
 use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
+mod attached;
 mod overrides;
 mod telemetry;
 mod uses;
@@ -77,6 +79,8 @@ pub(super) struct Quotas {
     backend_policies: Quota<Arc<str>, ObjectKey>,
     /// XTelemetryPolicies.
     telemetry_policies: Quota<Arc<str>, ObjectName>,
+    /// AccessPolicies.
+    access_policies: Quota<Arc<str>, ObjectKey>,
     /// Targets of TrafficPolicies with active health checks.
     health_checks: Quota<Arc<str>, ObjectKey>,
 }
@@ -107,6 +111,7 @@ impl Quotas {
             traffic_policies: Quota::new(limits.namespace.policies),
             backend_policies: Quota::new(limits.namespace.policies),
             telemetry_policies: Quota::new(limits.namespace.policies),
+            access_policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
         }
     }
@@ -176,6 +181,7 @@ impl Quotas {
                 };
                 dirty.policies.extend(quota.set(key, member));
             }
+            Kind::AccessPolicy => self.note_attached(key, store, dirty),
             _ => {}
         }
     }
@@ -187,7 +193,7 @@ impl Quotas {
         key: &RouteKey,
         admission: Admission<'_>,
         store: &Store,
-        policies: &BackendPolicies,
+        (policies, attached): (&BackendPolicies, &AttachedPolicies),
         dirty: &mut Dirty,
     ) {
         let Admission {
@@ -199,6 +205,7 @@ impl Quotas {
             parents,
             attachments,
             policies,
+            attached,
             endpoints: &self.endpoints,
         };
         let route = store.route(key);

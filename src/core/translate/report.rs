@@ -9,6 +9,7 @@ use std::fmt::Write;
 
 use self::conflicts::{holder, same_hash_text};
 use super::admission::Admission;
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
 use super::by_record::admitted;
@@ -56,6 +57,7 @@ pub(super) struct Report<'a> {
     pub(super) register: &'a Register,
     pub(super) resolutions: &'a Resolutions,
     pub(super) policies: &'a BackendPolicies,
+    pub(super) attached: &'a AttachedPolicies,
     pub(super) frontends: &'a Frontends,
     pub(super) service_endpoints: &'a ServiceEndpoints,
     pub(super) issuance: &'a Issuance,
@@ -72,6 +74,7 @@ impl Report<'_> {
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
             kind if kind.is_policy() => self.policy_status(key),
+            kind if kind.is_attached_policy() => self.attached_status(key),
             Kind::XTelemetryPolicy => self.telemetry_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }

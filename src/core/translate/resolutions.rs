@@ -79,6 +79,8 @@ impl Resolutions {
 pub(super) struct ResolvedRule {
     /// Its index in the route.
     pub(super) index: usize,
+    /// Its own name, if it has one, by which policies are attached to it.
+    pub(super) section: Option<Arc<str>>,
     /// The name for stats: the rule's name, or its index.
     pub(super) name: Arc<str>,
     /// Its matches.

@@ -73,6 +73,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
     let mut refused = Vec::new();
     let mut notes = Vec::new();
     for (index, rule) in route.rules.iter().enumerate() {
+        let rule_name = rule.name.as_deref().map(Arc::from);
         let label = label(index, rule);
         match limits::unmatched(rule, limits) {
             Some(text) => problems.push(format!("rule {label}: {text}")),
@@ -127,6 +128,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                 let matches = Box::from(matches.as_slice());
                 rules.push(ResolvedRule {
                     index,
+                    section: rule_name,
                     name: Arc::from(name),
                     matches,
                     rule: Arc::new(rule),
@@ -213,6 +215,7 @@ pub(super) fn respond(status: u16) -> Rule {
         retry: None,
         session: None,
         auth: None,
+        access: Vec::new(),
     }
 }
 
@@ -283,6 +286,7 @@ impl Resolver<'_> {
             retry: None,
             session: None,
             auth: None,
+            access: Vec::new(),
         }
     }
 

@@ -4,17 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::admission::Admission;
+use super::attached_policies::{AccessAt, AttachedPolicies, Place};
 use super::backend_policies::BackendPolicies;
 use super::key::{ListenerId, RouteKey};
 use super::precedence::{match_rank, route_rank};
-use super::resolutions::{Resolutions, Resolved};
-use super::resolve::resolve;
+use super::resolutions::{Resolutions, Resolved, ResolvedRule};
+use super::resolve::{resolve, respond};
 use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, Hostname, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
+    Action, Hostname, Match, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
 };
+use crate::request_outcome::ACCESS_CLOSED;
 use crate::store::Store;
 
 /// The states from which routes are compiled.
@@ -24,6 +26,7 @@ pub(super) struct Routing<'a> {
     pub(super) store: &'a Store,
     pub(super) resolutions: &'a Resolutions,
     pub(super) policies: &'a BackendPolicies,
+    pub(super) attached: &'a AttachedPolicies,
     pub(super) admission: Admission<'a>,
 }
 
@@ -52,11 +55,16 @@ impl<'a> Routing<'a> {
             .map(|(_, route)| resolve(route, self.store, self.settings))
             .collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
+            let key = RouteKey {
+                kind: route.kind,
+                name: route.meta.name.clone(),
+            };
             for rule in &resolved.rules {
+                let access = self.access(listener, &key, rule);
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((
                         match_rank(own, &route.meta, m, (rule.index, place)),
-                        rule,
+                        (rule, access.clone()),
                         m,
                     ));
                 }
@@ -66,12 +74,11 @@ impl<'a> Routing<'a> {
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let routes: Vec<Route> = ranked
             .into_iter()
-            .map(|(_, rule, m)| Route {
-                name: rule.name.clone(),
-                matches: m.clone(),
-                rule: self
+            .map(|(_, (rule, access), m)| {
+                let served = self
                     .policies
-                    .with_client(self.served(&rule.rule, hostname, at), client),
+                    .with_client(self.served(&rule.rule, hostname, at), client);
+                guarded(&rule.name, m, served, access)
             })
             .collect();
         let guard =
@@ -81,6 +88,19 @@ impl<'a> Routing<'a> {
             ..guard
         });
         guard.into_iter().chain(routes).collect()
+    }
+
+    /// Who may send the requests of a rule at a listener.
+    fn access(self, listener: &ListenerId, route: &RouteKey, rule: &ResolvedRule) -> AccessAt {
+        let Some(parent) = self.admission.parents.get(&listener.parent) else {
+            return AccessAt::Admit(Vec::new());
+        };
+        self.attached.access(Place {
+            gateway: &parent.placement.gateway,
+            listener,
+            route,
+            rule: rule.section.as_deref(),
+        })
     }
 
     /// A rule as a port serves it.
@@ -184,6 +204,26 @@ impl<'a> Routing<'a> {
                 Some((own, &**self.store.route(key)?))
             })
             .collect()
+    }
+}
+
+/// A route behind AccessPolicies. One that nobody may use has the name of its answer.
+fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, access: AccessAt) -> Route {
+    let (name, rule) = match access {
+        AccessAt::Admit(all) if all.is_empty() => (name.clone(), rule),
+        AccessAt::Admit(access) => {
+            let rule = Rule {
+                access,
+                ..(*rule).clone()
+            };
+            (name.clone(), Arc::new(rule))
+        }
+        AccessAt::Closed(_) => (Arc::from(ACCESS_CLOSED), Arc::new(respond(500))),
+    };
+    Route {
+        name,
+        matches: matches.clone(),
+        rule,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::inputs::{ParentRef, SetKind};
+use crate::inputs::{ObjectKey, ParentRef, SetKind};
 use crate::model::{Condition, ObjectName, StatusAddress};
 
 /// The status of one object.
@@ -28,7 +28,7 @@ impl ObjectStatus {
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
             StatusBody::Policy(status) => &status.conditions,
-            StatusBody::Route(_) | StatusBody::Telemetry(_) => &[],
+            StatusBody::Route(_) | StatusBody::Telemetry(_) | StatusBody::Attached(_) => &[],
         };
         let listeners: &[ListenerStatus] = match &self.body {
             StatusBody::Gateway(status) => &status.listeners,
@@ -36,6 +36,7 @@ impl ObjectStatus {
             StatusBody::Class(_)
             | StatusBody::Route(_)
             | StatusBody::Policy(_)
+            | StatusBody::Attached(_)
             | StatusBody::Telemetry(_) => &[],
         };
         let parents = match &self.body {
@@ -44,16 +45,28 @@ impl ObjectStatus {
             | StatusBody::Gateway(_)
             | StatusBody::ListenerSet(_)
             | StatusBody::Policy(_)
+            | StatusBody::Attached(_)
             | StatusBody::Telemetry(_) => &[],
         };
         let gateways = match &self.body {
             StatusBody::Telemetry(status) => status.gateways.as_slice(),
             StatusBody::Class(_)
+            | StatusBody::Attached(_)
             | StatusBody::Gateway(_)
             | StatusBody::ListenerSet(_)
             | StatusBody::Policy(_)
             | StatusBody::Route(_) => &[],
         };
+        let ancestors = match &self.body {
+            StatusBody::Attached(status) => status.ancestors.as_slice(),
+            StatusBody::Class(_)
+            | StatusBody::Gateway(_)
+            | StatusBody::ListenerSet(_)
+            | StatusBody::Policy(_)
+            | StatusBody::Telemetry(_)
+            | StatusBody::Route(_) => &[],
+        };
+        let ancestors = ancestors.iter().flat_map(|(_, conditions)| conditions);
         let gateways = gateways.iter().flat_map(|(_, conditions)| conditions);
         let listeners = listeners.iter().flat_map(|listener| {
             listener
@@ -69,7 +82,7 @@ impl ObjectStatus {
             .map(|condition| (None, condition))
             .chain(listeners)
             .chain(parents)
-            .chain(gateways.map(|condition| (None, condition)))
+            .chain(gateways.chain(ancestors).map(|condition| (None, condition)))
     }
 
     /// True if all conditions are good.
@@ -112,6 +125,8 @@ pub enum StatusBody {
     Policy(PolicyStatus),
     /// Of an XTelemetryPolicy.
     Telemetry(TelemetryStatus),
+    /// Of a policy of any kind on Gateways, ListenerSets and routes.
+    Attached(AttachedStatus),
 }
 
 /// The status of a Gateway.
@@ -168,6 +183,14 @@ pub struct PolicyStatus {
 pub struct TelemetryStatus {
     /// Its target Gateways, each with its own conditions.
     pub gateways: Vec<(ObjectName, Vec<Condition>)>,
+}
+
+/// The status of a policy on Gateways, ListenerSets and routes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttachedStatus {
+    /// The Gateways whose hosts it is about, and targets that do not exist, each with its own
+    /// conditions; those of its own namespace first, sorted by kind and name.
+    pub ancestors: Vec<(ObjectKey, Vec<Condition>)>,
 }
 
 /// The status of a route.

@@ -137,6 +137,7 @@ pub fn patch(
             Kind::BackendTLSPolicy
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
+            | Kind::AccessPolicy
             | Kind::XTelemetryPolicy,
             status,
         ) => {
@@ -181,6 +182,7 @@ pub(crate) fn without_room(
         Kind::BackendTLSPolicy
         | Kind::XBackendTrafficPolicy
         | Kind::TrafficPolicy
+        | Kind::AccessPolicy
         | Kind::XTelemetryPolicy => merged_ancestors(status, current, us.controller, "").1,
         Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
             merged_parents(status, current, us, "").left_out

@@ -312,6 +312,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         retry: None,
         session: None,
         auth: None,
+        access: Vec::new(),
     }
 }
 

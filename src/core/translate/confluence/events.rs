@@ -138,6 +138,9 @@ pub(super) fn route() -> impl Strategy<Value = Object> {
                     .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
                     .collect();
                 let mut rule = json!({"backendRefs": backends});
+                if created == 1 && matches!(kind, "HTTPRoute" | "GRPCRoute") {
+                    rule["name"] = json!("main");
+                }
                 if kind == "HTTPRoute" {
                     let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
                     rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
@@ -249,7 +252,7 @@ pub(super) fn other() -> impl Strategy<Value = Object> {
 }
 
 pub(super) fn event() -> impl Strategy<Value = Change> {
-    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 1 => named()];
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 2 => access_policy(), 1 => named()];
     let objects = (object, proptest::bool::weighted(0.2)).prop_map(|(object, delete)| {
         if delete {
             Change::delete(object.key())

@@ -1,5 +1,7 @@
 //! Locality: the work for one change does not grow with the number of hosts.
 
+mod access;
+
 use super::*;
 use crate::inputs::SetKey;
 

@@ -232,6 +232,7 @@ impl Engine {
                 );
                 dirty.policies.insert(key);
             }
+            Kind::AccessPolicy => dirty.attached.insert(key),
             Kind::XTelemetryPolicy => {
                 let policy = self.store.telemetry_policy(name);
                 let now = policy.iter().flat_map(|policy| &policy.gateways);

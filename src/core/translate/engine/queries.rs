@@ -356,6 +356,7 @@ impl Engine {
                 store,
                 resolutions: &self.resolutions,
                 policies: &self.policies,
+                attached: &self.attached,
                 admission: self.admission(),
             },
             allowed: AllowedEndpoints {

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use super::super::admission::Admission;
 use super::super::assembly::Assembly;
 use super::super::attach::Attaching;
+use super::super::attached_policing::AttachedPolicing;
 use super::super::bind::Binding;
 use super::super::challenge::Answering;
 use super::super::compile::Units;
@@ -98,6 +99,19 @@ impl Engine {
         }
     }
 
+    pub(super) fn attached_policing(&mut self) -> AttachedPolicing<'_> {
+        AttachedPolicing {
+            store: &self.store,
+            quotas: &self.quotas,
+            admission: Admission {
+                parents: &self.parents,
+                attachments: &self.attachments,
+                register: &self.register,
+            },
+            attached: &mut self.attached,
+        }
+    }
+
     pub(super) fn resolving(&mut self) -> Resolving<'_> {
         Resolving {
             settings: &self.settings,
@@ -124,6 +138,7 @@ impl Engine {
                 store: &self.store,
                 resolutions: &self.resolutions,
                 policies: &self.policies,
+                attached: &self.attached,
                 admission,
             },
             names: &mut self.certificates.names,
@@ -214,6 +229,7 @@ impl Engine {
             register: &self.register,
             resolutions: &self.resolutions,
             policies: &self.policies,
+            attached: &self.attached,
             frontends: &self.frontends,
             service_endpoints: &self.service_endpoints,
             issuance: &self.certificates.issuance,

@@ -173,6 +173,42 @@ fn the_policy_of_a_backend_is_told_with_those_that_have_no_effect() {
     }
 }
 
+fn access_policy(name: &str, kind: &str, target: &str, addresses: Value) -> Change {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": target});
+    object(
+        "gatewright.io/v1alpha1",
+        "AccessPolicy",
+        name,
+        json!({"spec": {"targetRefs": [target], "clientAddress": addresses}}),
+    )
+}
+
+#[test]
+fn the_access_policies_of_a_rule_are_told_and_the_one_that_closes_it() {
+    let list = json!({"allow": ["10.0.0.0/8"], "deny": ["10.1.0.0/16"]});
+    let mut engine = engine(vec![access_policy("office", "Gateway", "edge", list)]);
+    let explained = ask(&engine, 80, HOST);
+    assert!(explained.ok(), "{explained:?}");
+    let told = "AccessPolicy a/office: only clients of 10.0.0.0/8, no clients of 10.1.0.0/16";
+    assert!(
+        explained.links.iter().any(|link| link.text == told),
+        "{explained:?}"
+    );
+    let broken = access_policy(
+        "broken",
+        "Gateway",
+        "edge",
+        json!({"allow": ["10.0.0.1/8"]}),
+    );
+    engine.apply(vec![broken], at(3));
+    let (what, text) = failure_at(&engine, 80, HOST);
+    assert_eq!(what, "access", "{text}");
+    assert!(
+        text.contains("accesspolicy a/broken: Invalid: clientAddress.allow[0]: 10.0.0.1/8"),
+        "{text}"
+    );
+}
+
 #[test]
 fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());

@@ -72,6 +72,9 @@ impl Quotas {
             // Messages name what is allowed.
             dirty.policies.extend(quota.of_group(namespace).cloned());
         }
+        self.access_policies.allow(namespace, limits.policies);
+        let access = self.access_policies.of_group(namespace);
+        dirty.attached.extend(access.cloned());
     }
 
     /// Leaves to the routes of a namespace what its Gateways and ListenerSets do not take.

@@ -1,0 +1,104 @@
+//! AccessPolicies of mallory: they open and close nothing of alice's, and her connections go on.
+
+use anyhow::{Result, ensure};
+use tokio::time::{Instant, sleep};
+
+use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
+
+const POLICY: &str = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n";
+
+/// A policy of a namespace on these targets.
+fn policy(namespace: &str, name: &str, targets: &str, addresses: &str) -> String {
+    format!(
+        "{POLICY}metadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec: {{targetRefs: [{targets}], clientAddress: {addresses}}}\n---\n"
+    )
+}
+
+fn target(kind: &str, name: &str) -> String {
+    format!("{{group: gateway.networking.k8s.io, kind: {kind}, name: {name}}}")
+}
+
+/// Waits until a host is answered with this status, over HTTP and HTTPS.
+async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
+    for probe in [site.plain(host), site.tls(host)] {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let last = probe.send().await.map(|answer| answer.status);
+            if last.as_ref().is_ok_and(|found| *found == status) {
+                break;
+            }
+            ensure!(
+                Instant::now() < until,
+                "{probe:?} is answered {last:?}, not {status}\n{}",
+                site.program.output()
+            );
+            sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+/// The changes of listeners that the Envoy has made.
+async fn listeners(site: &Site) -> Result<u64> {
+    let mut changes = 0;
+    for name in [
+        "listener_added",
+        "listener_modified",
+        "listener_in_place_updated",
+    ] {
+        let stat = format!("listener_manager.{name}");
+        changes += envoy_stat(site.state.path(), &stat).await?;
+    }
+    Ok(changes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn policies_of_a_stranger_open_and_close_nothing() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let host = "mallory.example.org";
+    site.save("mallory-host.yaml", &route("mallory", "own", host, FORWARD))?;
+    site.served_by(host, "mallory").await?;
+    // Alice closes a host of hers to everybody but a network.
+    let closed = "closed.example.org";
+    let own = policy(
+        "alice",
+        "closed",
+        &target("HTTPRoute", "closed"),
+        "{allow: [192.0.2.0/24]}",
+    );
+    site.save(
+        "closed.yaml",
+        &(route("alice", "closed", closed, FORWARD) + &own),
+    )?;
+    answered(&site, closed, 403).await?;
+    let before = listeners(&site).await?;
+    // Mallory's policies name alice's routes and the Gateway, and one of them is invalid.
+    let strangers = [
+        target("Gateway", "edge"),
+        target("HTTPRoute", "alice"),
+        target("HTTPRoute", "closed"),
+    ]
+    .join(", ");
+    let own = target("HTTPRoute", "own");
+    for (addresses, status) in [
+        ("{allow: [192.0.2.0/24]}", 403),
+        ("{allow: [10.0.0.1/8]}", 500),
+        ("{deny: [192.0.2.0/24]}", 200),
+    ] {
+        let targets = format!("{strangers}, {own}");
+        site.save(
+            "mallory.yaml",
+            &policy("mallory", "all", &targets, addresses),
+        )?;
+        answered(&site, host, status).await?;
+        site.served_by("alice.example.org", "alice").await?;
+        answered(&site, closed, 403).await?;
+    }
+    ensure!(
+        listeners(&site).await? == before,
+        "no listener changes for a policy"
+    );
+    site.alice_is_unharmed(1).await
+}

@@ -1,0 +1,154 @@
+//! Policies on Gateways, ListenerSets and routes (GEP-713). What one is attached to is read in the
+//! same way, whatever it asks for.
+//!
+//! A new kind of such policies gets a variant of [`AttachedRules`], and its own file that reads
+//! `spec`.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::document::{Fields, read, text};
+use super::{AccessRules, Kind, Meta, ObjectKey, ParseError};
+use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
+use crate::model::ObjectName;
+
+/// The most targets of a policy.
+const TARGETS: usize = 16;
+
+/// The kinds that a policy can be attached to.
+const ATTACHABLE: [Kind; 4] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::GRPCRoute,
+];
+
+/// A policy on Gateways, ListenerSets and routes of its namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttachedPolicy {
+    /// Its metadata.
+    pub meta: Meta,
+    /// What it is attached to, sorted.
+    pub targets: Vec<AttachmentTarget>,
+    /// Its rules.
+    pub rules: AttachedRules,
+}
+
+/// The rules of a policy, by its kind; or the reason why they cannot be determined.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AttachedRules {
+    /// AccessPolicy: who may send requests. Where it cannot be told, nobody may.
+    Access(Result<AccessRules, String>),
+}
+
+/// What a policy is attached to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AttachmentTarget {
+    /// The Gateway, ListenerSet, HTTPRoute or GRPCRoute.
+    pub object: ObjectKey,
+    /// The name of its listener or rule; `None` for all of them.
+    pub section: Option<Arc<str>>,
+}
+
+impl AttachmentTarget {
+    /// True if it is the whole object, or its section of this name.
+    pub fn covers(&self, object: &ObjectKey, section: Option<&str>) -> bool {
+        self.object == *object && (self.section.is_none() || self.section.as_deref() == section)
+    }
+}
+
+impl AttachedPolicy {
+    /// A policy as written.
+    ///
+    /// # Errors
+    /// If it has no target, too many, or one of a kind that it cannot be attached to.
+    pub(super) fn new(
+        meta: Meta,
+        written: Vec<BackendTlsPolicyTargetRefs>,
+        rules: AttachedRules,
+    ) -> Result<Self, ParseError> {
+        if written.is_empty() || written.len() > TARGETS {
+            return Err(ParseError::Schema(format!(
+                "spec.targetRefs: 1 to {TARGETS} are needed"
+            )));
+        }
+        let targets: Result<Vec<_>, _> = written
+            .into_iter()
+            .enumerate()
+            .map(|(index, one)| {
+                target(&meta, &one).ok_or_else(|| {
+                    let expected = ATTACHABLE.map(Kind::as_str).join(", ");
+                    ParseError::Schema(format!(
+                        "spec.targetRefs[{index}]: expected one of {expected} of group {}, found {} \
+                         of group {:?}",
+                        Kind::Gateway.group(),
+                        one.kind,
+                        one.group
+                    ))
+                })
+            })
+            .collect();
+        Ok(Self::on(meta, targets?, rules))
+    }
+
+    /// A policy whose specification cannot be read as a whole, `why` not. What it is attached to is
+    /// known all the same: that is not to be served unguarded.
+    pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
+        let why = format!("the specification cannot be read ({why})");
+        let rules = match kind {
+            Kind::AccessPolicy => AttachedRules::Access(Err(why)),
+            _ => return None,
+        };
+        let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
+        let written = value["spec"]["targetRefs"].as_array()?.iter();
+        let read = written.filter_map(|one| {
+            let one = BackendTlsPolicyTargetRefs {
+                group: text(one, "group").unwrap_or_default().to_owned(),
+                kind: text(one, "kind")?.to_owned(),
+                name: text(one, "name")?.to_owned(),
+                section_name: text(one, "sectionName").map(str::to_owned),
+            };
+            target(&meta, &one)
+        });
+        let targets = read.take(TARGETS).collect();
+        Some(Self::on(meta, targets, rules))
+    }
+
+    fn on(meta: Meta, mut targets: Vec<AttachmentTarget>, rules: AttachedRules) -> Self {
+        targets.sort();
+        targets.dedup();
+        Self {
+            meta,
+            targets,
+            rules,
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self.rules {
+            AttachedRules::Access(_) => Kind::AccessPolicy,
+        }
+    }
+
+    /// Kind and name.
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.kind(), self.meta.name.clone())
+    }
+}
+
+fn target(meta: &Meta, written: &BackendTlsPolicyTargetRefs) -> Option<AttachmentTarget> {
+    let kind = ATTACHABLE
+        .into_iter()
+        .find(|kind| kind.as_str() == written.kind && kind.group() == written.group)?;
+    let name = ObjectName::new(meta.name.namespace.clone(), written.name.as_str());
+    let section = written
+        .section_name
+        .as_deref()
+        .filter(|section| !section.is_empty());
+    Some(AttachmentTarget {
+        object: ObjectKey::new(kind, name),
+        section: section.map(Arc::from),
+    })
+}

@@ -1,0 +1,179 @@
+//! The state of policies on Gateways, ListenerSets and routes (GEP-713): what comes of each, and
+//! which of them a rule has at a listener.
+//!
+//! In: policies that `attached_policing` judged by themselves. Out: for a [`Place`], which is a
+//! rule of a route at a listener, the policies there from the outermost to the innermost
+//! ([`AttachedPolicies::at`]). What several policies of a kind mean together is the kind's own:
+//! AccessPolicies add up ([`AttachedPolicies::access`]).
+//!
+//! The levels of a place are the Gateway, its listener, the ListenerSet, its listener, the route,
+//! and its rule. A policy on a Gateway as a whole is one on the listeners of its ListenerSets as
+//! well; one on a listener of the Gateway is not.
+//!
+//! A new kind has a variant of [`Effect`], which is compared: where it is the same as before, no
+//! unit is compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::key::{ListenerId, RouteKey, Verdict};
+use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey};
+use crate::model::{Access, ObjectName};
+use crate::multimap::MultiMap;
+
+/// The effect of a policy where it is attached.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// AccessPolicy: only those whom it admits pass.
+    Admit(Arc<Access>),
+    /// AccessPolicy that cannot be carried out: nobody passes.
+    Close,
+}
+
+/// A policy by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct JudgedAttachment {
+    /// The policy.
+    pub(super) policy: Arc<AttachedPolicy>,
+    /// Ok if it can be carried out.
+    pub(super) accepted: Verdict,
+    /// Ok if everything that it refers to is there; `None` where it refers to nothing.
+    pub(super) resolved: Option<Verdict>,
+    /// Its effect.
+    pub(super) effect: Effect,
+}
+
+/// A rule of a route at a listener.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    /// The Gateway of the listener.
+    pub(super) gateway: &'a ObjectName,
+    /// The listener.
+    pub(super) listener: &'a ListenerId,
+    /// The route.
+    pub(super) route: &'a RouteKey,
+    /// The name of the rule, if it has one.
+    pub(super) rule: Option<&'a str>,
+}
+
+/// Who may send the requests of a place.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum AccessAt {
+    /// Whom all of these admit, the outermost first; everybody where there are none.
+    Admit(Vec<Arc<Access>>),
+    /// Nobody: this AccessPolicy cannot be carried out.
+    Closed(ObjectName),
+}
+
+/// All policies on Gateways, ListenerSets and routes.
+#[derive(Default)]
+pub(super) struct AttachedPolicies {
+    judged: BTreeMap<ObjectKey, JudgedAttachment>,
+    /// Policies by what they are attached to: the oldest first, then by name.
+    by_target: MultiMap<ObjectKey, (i64, ObjectKey)>,
+}
+
+impl AttachedPolicies {
+    /// A policy by itself.
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&JudgedAttachment> {
+        self.judged.get(key)
+    }
+
+    /// Sets what comes of a policy. Returns the targets, former and present ones, for which
+    /// something changes.
+    pub(super) fn set(
+        &mut self,
+        key: &ObjectKey,
+        new: Option<JudgedAttachment>,
+    ) -> BTreeSet<AttachmentTarget> {
+        let old = match new.clone() {
+            Some(new) => self.judged.insert(key.clone(), new),
+            None => self.judged.remove(key),
+        };
+        for (judged, there) in [(old.as_ref(), false), (new.as_ref(), true)] {
+            let Some(JudgedAttachment { policy, .. }) = judged else {
+                continue;
+            };
+            let rank = (policy.meta.created, key.clone());
+            for target in &policy.targets {
+                self.by_target.set(&target.object, &rank, there);
+            }
+        }
+        let (before, after) = (targets(old.as_ref()), targets(new.as_ref()));
+        let is_same = match (&old, &new) {
+            (Some(old), Some(new)) => {
+                old.effect == new.effect && old.policy.meta.created == new.policy.meta.created
+            }
+            _ => false,
+        };
+        if is_same {
+            before.symmetric_difference(&after).cloned().collect()
+        } else {
+            before.union(&after).cloned().collect()
+        }
+    }
+
+    /// The policies that are attached to an object, whole or by a section of it.
+    pub(super) fn on<'a>(
+        &'a self,
+        object: &ObjectKey,
+    ) -> impl Iterator<Item = &'a JudgedAttachment> + use<'a> {
+        self.by_target
+            .of(object)
+            .filter_map(|(_, key)| self.judged.get(key))
+    }
+
+    /// The policies of a kind at a place, from the outermost to the innermost; of several at one
+    /// level the oldest first.
+    pub(super) fn at(&self, kind: Kind, place: Place<'_>) -> Vec<&JudgedAttachment> {
+        if self.judged.is_empty() {
+            return Vec::new();
+        }
+        let Place {
+            gateway,
+            listener,
+            route,
+            rule,
+        } = place;
+        let gateway = ObjectKey::new(Kind::Gateway, gateway.clone());
+        let parent = listener.parent.object();
+        let of_set = (parent != gateway).then(|| (parent, Some(&*listener.name)));
+        let of_gateway = Some(&*listener.name).filter(|_| of_set.is_none());
+        let levels = [(gateway, of_gateway)]
+            .into_iter()
+            .chain(of_set)
+            .chain([(route.object(), rule)]);
+        let mut found = Vec::new();
+        for (object, section) in levels {
+            for is_whole in [true, false] {
+                found.extend(self.on(&object).filter(|judged| {
+                    let targets = &judged.policy.targets;
+                    let whole = targets.iter().any(|target| target.covers(&object, None));
+                    judged.policy.kind() == kind
+                        && whole == is_whole
+                        && targets.iter().any(|target| target.covers(&object, section))
+                }));
+            }
+        }
+        found
+    }
+
+    /// Who may send the requests of a place. AccessPolicies add up: an inner one never opens what
+    /// an outer one closed.
+    pub(super) fn access(&self, place: Place<'_>) -> AccessAt {
+        let mut all = Vec::new();
+        for judged in self.at(Kind::AccessPolicy, place) {
+            match &judged.effect {
+                Effect::Admit(access) => all.push(access.clone()),
+                Effect::Close => return AccessAt::Closed(judged.policy.meta.name.clone()),
+            }
+        }
+        AccessAt::Admit(all)
+    }
+}
+
+fn targets(judged: Option<&JudgedAttachment>) -> BTreeSet<AttachmentTarget> {
+    judged
+        .map(|judged| judged.policy.targets.iter().cloned().collect())
+        .unwrap_or_default()
+}

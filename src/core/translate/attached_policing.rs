@@ -1,0 +1,100 @@
+//! The stage of policies on Gateways, ListenerSets and routes: each is judged by itself when it
+//! changes or something that it refers to; then the units of what it is attached to are compiled
+//! again, if something else comes of it.
+
+use std::sync::Arc;
+
+use super::access;
+use super::admission::Admission;
+use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment};
+use super::dirty::Dirty;
+use super::key::{ParentKey, RouteKey};
+use super::policing::{touch_listeners, touch_units_of};
+use super::quotas::Quotas;
+use crate::inputs::{AttachedPolicy, AttachedRules, AttachmentTarget, ObjectKey, SetKey};
+use crate::store::Store;
+
+/// The stage that judges policies.
+pub(super) struct AttachedPolicing<'a> {
+    pub(super) store: &'a Store,
+    pub(super) quotas: &'a Quotas,
+    pub(super) admission: Admission<'a>,
+    pub(super) attached: &'a mut AttachedPolicies,
+}
+
+impl AttachedPolicing<'_> {
+    /// Judges a policy by itself, and marks the units of its targets. The work does not grow with
+    /// the other policies.
+    pub(super) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        let policy = self.store.attached_policy(key);
+        let new = policy.map(|policy| self.judged(key, policy));
+        dirty.statuses.insert(key.clone());
+        for target in self.attached.set(key, new) {
+            self.touch(&target, dirty);
+        }
+    }
+
+    fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
+        match (&policy.rules, self.quotas.attached_beyond(key)) {
+            (AttachedRules::Access(_), Some(beyond)) => JudgedAttachment {
+                policy: policy.clone(),
+                accepted: Err(beyond),
+                resolved: None,
+                effect: Effect::Close,
+            },
+            (AttachedRules::Access(rules), None) => access::judged(policy, rules),
+        }
+    }
+
+    /// Marks the units of a target: everything that its listeners, or its route, serve.
+    fn touch(&self, target: &AttachmentTarget, dirty: &mut Dirty) {
+        let AttachmentTarget { object, section } = target;
+        if let Some(route) = RouteKey::of(object) {
+            touch_units_of(self.admission, &route, dirty);
+            dirty.charged.insert(route);
+            return;
+        }
+        let Some(parent) = ParentKey::of(object) else {
+            return;
+        };
+        let section = section.as_deref();
+        let namespace = &object.name.namespace;
+        touch_listeners(self.admission, &parent, dirty, |listener| {
+            section.is_none_or(|section| *listener.name == *section)
+        });
+        self.touch_charges(&parent, namespace, dirty);
+        if let (ParentKey::Gateway(gateway), None) = (&parent, section) {
+            for set in self.store.indexes().sets_by_gateway(gateway) {
+                let set = ParentKey::ListenerSet(SetKey::clone(set));
+                touch_listeners(self.admission, &set, dirty, |_| true);
+                self.touch_charges(&set, namespace, dirty);
+            }
+        }
+    }
+
+    /// Marks the routes at a parent for which the policies of their own namespace count.
+    fn touch_charges(&self, key: &ParentKey, namespace: &Arc<str>, dirty: &mut Dirty) {
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = self.admission;
+        let Some(parent) = parents.get(key) else {
+            return;
+        };
+        for listener in &parent.listeners {
+            let id = parent.id(listener);
+            for name in attachments.names_of(&id) {
+                let routes = attachments.contributors(name, &id).map(|(route, _)| route);
+                let own = routes.filter(|route| route.name.namespace == *namespace);
+                dirty.charged.extend(own.cloned());
+            }
+        }
+    }
+}
+
+/// Marks the statuses of the policies that are attached to an object.
+pub(super) fn touch_statuses(object: &ObjectKey, store: &Store, dirty: &mut Dirty) {
+    let attached = store.indexes().attached_by_target(object);
+    dirty.statuses.extend(attached.cloned());
+}

@@ -1,0 +1,90 @@
+//! Who may send requests of a route: its AccessPolicies.
+
+use super::super::attached_policies::Effect;
+use super::super::key::ListenerId;
+use super::{Explainer, Explanation, with_causes};
+use crate::inputs::{Kind, ObjectKey};
+use crate::model::{Access, AddressList, Hostname, Route};
+use crate::request_outcome::ACCESS_CLOSED;
+
+impl Explainer<'_> {
+    /// Adds what AccessPolicies ask of a request of a route.
+    pub(super) fn explain_access(
+        &self,
+        route: &Route,
+        hostname: &Hostname,
+        listener: &ListenerId,
+        explanation: &mut Explanation,
+    ) {
+        if &*route.name == ACCESS_CLOSED {
+            let causes = self.closing(hostname, listener);
+            explanation.fail_by(
+                "access",
+                with_causes("answered 500: nobody may send requests".to_owned(), causes),
+                Some(ACCESS_CLOSED),
+            );
+            return;
+        }
+        for access in &route.rule.access {
+            explanation.hold("access", words(access));
+        }
+    }
+
+    /// The AccessPolicies that cannot be carried out and concern a hostname at a listener.
+    fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
+        let admission = self.admission();
+        let gateway = admission
+            .parents
+            .get(&listener.parent)
+            .map(|parent| ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone()));
+        let routes = admission
+            .served(hostname, listener)
+            .map(|(key, _)| key.object());
+        let mut objects: Vec<ObjectKey> = gateway
+            .into_iter()
+            .chain([listener.parent.object()])
+            .chain(routes)
+            .collect();
+        objects.sort();
+        objects.dedup();
+        let policies = objects
+            .iter()
+            .flat_map(|object| self.routing.attached.on(object))
+            .filter(|judged| judged.effect == Effect::Close);
+        let mut causes: Vec<String> = policies
+            .filter_map(|judged| {
+                let (reason, text) = judged.accepted.as_ref().err()?;
+                let key = judged.policy.key();
+                Some(format!("{key}: {}: {text}", reason.as_str()))
+            })
+            .collect();
+        causes.sort();
+        causes.dedup();
+        causes
+    }
+}
+
+fn words(access: &Access) -> String {
+    let Access { policy, addresses } = access;
+    let mut parts = Vec::new();
+    if let Some(AddressList { allow, deny }) = addresses {
+        if !allow.is_empty() {
+            parts.push(format!("only clients of {}", listed(allow)));
+        }
+        if !deny.is_empty() {
+            parts.push(format!("no clients of {}", listed(deny)));
+        }
+    }
+    format!("AccessPolicy {policy}: {}", parts.join(", "))
+}
+
+fn listed(networks: &[ipnet::IpNet]) -> String {
+    let shown: Vec<String> = networks.iter().take(5).map(ToString::to_string).collect();
+    let rest = networks.len() - shown.len();
+    let more = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
+    format!("{}{more}", shown.join(", "))
+}

@@ -1,0 +1,139 @@
+//! Who may send the requests of a route: Envoy's RBAC filter, among the route's own filters.
+//!
+//! Each AccessPolicy has a filter of its own, so that a request passes all of them. A route without
+//! policies has no such filter, and a connection manager has none either.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::rbac::v3::{
+    Permission, Policy, Principal, Rbac as Rules, permission, principal, rbac,
+};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
+use ipnet::IpNet;
+
+use super::proto::{extension, uint};
+use gatewright_core::model::{Access, AddressList};
+
+/// The name of the filter.
+const RBAC: &str = "envoy.filters.http.rbac";
+
+/// The name of the only policy of a filter.
+const CLIENTS: &str = "clients";
+
+/// The filters of the policies of a rule, in the order in which requests pass them.
+pub(super) fn filters(policies: &[std::sync::Arc<Access>]) -> Vec<TypedExtensionConfig> {
+    let lists = policies
+        .iter()
+        .filter_map(|access| access.addresses.as_ref());
+    lists.map(by_address).collect()
+}
+
+/// Admits clients by their address as the connection manager determines it: behind load balancers
+/// that of the PROXY protocol or of `X-Forwarded-For`.
+fn by_address(list: &AddressList) -> TypedExtensionConfig {
+    let AddressList { allow, deny } = list;
+    let allowed = if allow.is_empty() {
+        principal::Identifier::Any(true)
+    } else {
+        one_of(allow)
+    };
+    let not_denied =
+        (!deny.is_empty()).then(|| principal::Identifier::NotId(Box::new(of(one_of(deny)))));
+    let ids = std::iter::once(allowed).chain(not_denied).map(of);
+    let client = of(principal::Identifier::AndIds(principal::Set {
+        ids: ids.collect(),
+    }));
+    let clients = Policy {
+        permissions: vec![Permission {
+            rule: Some(permission::Rule::Any(true)),
+        }],
+        principals: vec![client],
+        ..Default::default()
+    };
+    let rules = Rules {
+        action: rbac::Action::Allow.into(),
+        policies: HashMap::from([(CLIENTS.to_owned(), clients)]),
+        ..Default::default()
+    };
+    let filter = Rbac {
+        rules: Some(rules),
+        ..Default::default()
+    };
+    extension(RBAC, &filter)
+}
+
+fn one_of(networks: &[IpNet]) -> principal::Identifier {
+    let ids = networks.iter().map(|network| {
+        of(principal::Identifier::RemoteIp(CidrRange {
+            address_prefix: network.network().to_string(),
+            prefix_len: uint(network.prefix_len().into()),
+        }))
+    });
+    principal::Identifier::OrIds(principal::Set { ids: ids.collect() })
+}
+
+fn of(identifier: principal::Identifier) -> Principal {
+    Principal {
+        identifier: Some(identifier),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gatewright_core::model::ObjectName;
+    use prost::Message;
+
+    use super::*;
+
+    fn made(allow: &[&str], deny: &[&str]) -> Vec<Principal> {
+        fn networks(all: &[&str]) -> Arc<[IpNet]> {
+            all.iter()
+                .map(|text| text.parse().expect("a network"))
+                .collect()
+        }
+        let access = Access {
+            policy: ObjectName::new("a", "p"),
+            addresses: Some(AddressList {
+                allow: networks(allow),
+                deny: networks(deny),
+            }),
+        };
+        let made = filters(&[Arc::new(access)]);
+        let config = made[0].typed_config.as_ref().expect("a configuration");
+        let filter = Rbac::decode(config.value.as_slice()).expect("the filter");
+        let rules = filter.rules.expect("rules");
+        assert_eq!(
+            rules.action,
+            i32::from(rbac::Action::Allow),
+            "others are denied"
+        );
+        let clients = rules.policies[CLIENTS].principals[0].identifier.clone();
+        match clients {
+            Some(principal::Identifier::AndIds(set)) => set.ids,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_client_is_in_an_allowed_network_and_in_no_denied_one() {
+        let both = made(&["10.0.0.0/8", "2001:db8::/32"], &["10.1.0.0/16"]);
+        assert_eq!(both.len(), 2, "allowed, and not denied");
+        let Some(principal::Identifier::OrIds(allowed)) = &both[0].identifier else {
+            panic!("a list: {both:?}")
+        };
+        assert_eq!(allowed.ids.len(), 2, "either network");
+        assert!(
+            matches!(&both[1].identifier, Some(principal::Identifier::NotId(_))),
+            "{both:?}"
+        );
+        let denied = made(&[], &["10.1.0.0/16"]);
+        assert_eq!(
+            denied[0].identifier,
+            Some(principal::Identifier::Any(true)),
+            "all but the denied ones"
+        );
+    }
+}
