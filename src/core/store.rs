@@ -1,6 +1,7 @@
 //! The store: the objects seen so far, and indexes from referenced objects to the objects that
 //! refer to them.
 
+mod answers;
 mod default_gateways;
 mod granted;
 mod indexes;
@@ -18,9 +19,10 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::inputs::{
-    ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind,
-    ListenerSet, Located, MadeService, MadeSlice, Namespace, Object, ObjectKey, ParentKey, Policy,
-    ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service, SetKey, SetKind, TelemetryPolicy,
+    ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway, GatewayClass,
+    GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace, Object,
+    ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
+    SetKey, SetKind, TelemetryPolicy,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -55,6 +57,7 @@ pub struct Store {
     has_trust_bundles: bool,
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
     telemetry: BTreeMap<ObjectName, Arc<TelemetryPolicy>>,
+    responses: BTreeMap<ObjectName, Arc<DirectResponse>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
@@ -215,6 +218,11 @@ impl Store {
                     ..Replaced::default()
                 }
             }
+            Object::DirectResponse(o) => {
+                let (old, new) = replace!(self.responses, o.meta.name.clone(), o);
+                self.index_response(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
             Object::GatewayParameters(o) => {
                 let (old, new) = replace!(self.parameters, o.meta.name.clone(), o);
                 self.index_parameters(old.as_deref(), Some(&new));
@@ -262,6 +270,7 @@ impl Store {
             Object::ReferenceGrant(o) => is(self.grants.get(&o.meta.name), o),
             Object::Policy(o) => is(self.policies.get(&o.key()), o),
             Object::TelemetryPolicy(o) => is(self.telemetry.get(&o.meta.name), o),
+            Object::DirectResponse(o) => is(self.responses.get(&o.meta.name), o),
             Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
             Object::Service(o) => is(self.services.get(&o.meta.name), o),
             Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
@@ -357,6 +366,11 @@ impl Store {
                     traced: traced(Some(&old)),
                     ..Replaced::default()
                 }
+            }
+            Kind::DirectResponse => {
+                let old = self.responses.remove(name)?;
+                self.index_response(Some(&old), None);
+                Replaced::default()
             }
             Kind::GatewayParameters => {
                 let old = self.parameters.remove(name)?;
@@ -649,6 +663,15 @@ fn port(
         port: port?,
         transport,
     })
+}
+
+/// The DirectResponses that rules of a route refer to.
+pub(crate) fn responses(route: &Route) -> impl Iterator<Item = &ObjectName> {
+    let filters = route
+        .rules
+        .iter()
+        .filter_map(|rule| rule.filters.as_ref().ok()?.as_deref());
+    filters.filter_map(|filters| filters.direct_response.as_ref())
 }
 
 /// The objects that a route's backends, mirrors and authorization servers refer to.

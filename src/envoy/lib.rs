@@ -25,6 +25,7 @@ mod connection_manager;
 mod constraints;
 mod cors;
 mod descriptors;
+mod direct_response;
 mod domain;
 mod edge;
 mod external_auth;

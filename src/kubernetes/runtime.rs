@@ -56,7 +56,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 26] = [
+pub(crate) const KINDS: [Kind; 27] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -74,6 +74,7 @@ pub(crate) const KINDS: [Kind; 26] = [
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
     Kind::XTelemetryPolicy,
+    Kind::DirectResponse,
     Kind::Service,
     Kind::Node,
     // Endpoints are checked against pods.

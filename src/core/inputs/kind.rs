@@ -24,6 +24,7 @@ pub enum Kind {
     XBackendTrafficPolicy,
     TrafficPolicy,
     XTelemetryPolicy,
+    DirectResponse,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -43,7 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -59,6 +60,7 @@ impl Kind {
         Kind::XBackendTrafficPolicy,
         Kind::TrafficPolicy,
         Kind::XTelemetryPolicy,
+        Kind::DirectResponse,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -86,6 +88,7 @@ impl Kind {
             Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Kind::TrafficPolicy => "TrafficPolicy",
             Kind::XTelemetryPolicy => "XTelemetryPolicy",
+            Kind::DirectResponse => "DirectResponse",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -113,7 +116,9 @@ impl Kind {
             Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
-            Kind::GatewayParameters | Kind::TrafficPolicy => super::OWN_GROUP,
+            Kind::GatewayParameters | Kind::TrafficPolicy | Kind::DirectResponse => {
+                super::OWN_GROUP
+            }
             Kind::XBackendTrafficPolicy | Kind::XTelemetryPolicy | Kind::XListenerSet => {
                 EXPERIMENTAL_GROUP
             }
@@ -146,6 +151,7 @@ impl Kind {
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
             | Kind::XTelemetryPolicy
+            | Kind::DirectResponse
             | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
         }

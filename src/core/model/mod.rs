@@ -5,6 +5,7 @@
 //! here.
 
 mod access_log;
+mod answer;
 mod backend;
 mod backend_settings;
 mod backend_tls;
@@ -30,6 +31,7 @@ mod traces;
 mod transport;
 
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
+pub use answer::Answer;
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
     WeightedEndpoints,

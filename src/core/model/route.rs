@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
+    Answer, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
     RequestHash, Session,
 };
 
@@ -276,7 +276,9 @@ pub enum Action {
     Forward(Vec<WeightedTarget>),
     /// Responds with a redirect.
     Redirect(Redirect),
-    /// Responds with a status, without a body.
+    /// Responds as a DirectResponse says.
+    Answer(Arc<Answer>),
+    /// Responds with a status, without a body: the rule cannot be carried out.
     Respond(u16),
 }
 

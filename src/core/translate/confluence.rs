@@ -3,6 +3,7 @@
 //! grow with the number of hosts.
 
 mod anew;
+mod answers;
 mod differences;
 mod events;
 mod facts;
@@ -24,6 +25,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
+use answers::{answer, direct_response};
 use differences::differences;
 use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
 use filters::{addresses, filters};

@@ -9,6 +9,7 @@ mod access_logs;
 mod admission;
 mod allowance;
 mod allowed_hostnames;
+mod answers;
 mod assembly;
 mod attach;
 mod attachments;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
+use super::answers;
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
 use super::charge::{
@@ -194,6 +195,7 @@ impl Quotas {
             parents,
             attachments,
             policies,
+            store,
             endpoints: &self.endpoints,
         };
         let route = store.route(key);
@@ -280,6 +282,7 @@ impl Quotas {
         &mut self,
         route: &Route,
         parent: &Parent,
+        store: &Store,
         attachment: Attachment,
         dirty: &mut Dirty,
     ) -> Attachment {
@@ -293,6 +296,7 @@ impl Quotas {
         );
         let services = cost::OfServices {
             session: &|_| None,
+            answers: &|name| answers::size(name, store),
             hashes: &|_, _| false,
         };
         let hostname = cost::hostname(route, &services).envoy;

@@ -18,10 +18,13 @@ fn host(n: usize) -> Vec<Change> {
 }
 
 /// The work of a step: counters, and how many resources and statuses it changed.
-type Work = (crate::translate::Counters, usize, usize);
+pub(super) type Work = (crate::translate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
-fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
+pub(super) fn measured(
+    engine: &mut Engine,
+    steps: impl IntoIterator<Item = Vec<Change>>,
+) -> Vec<Work> {
     steps
         .into_iter()
         .map(|step| {
@@ -119,7 +122,7 @@ fn other_roots_are_one_resource_however_many_hosts_there_are() {
 }
 
 /// A Gateway with `count` hosts, each with a ListenerSet of its own.
-fn hosting(count: usize) -> Engine {
+pub(super) fn hosting(count: usize) -> Engine {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});
