@@ -77,6 +77,13 @@ pub fn lint(
         given: objects.iter().map(Object::key).collect(),
         found: BTreeMap::new(),
     };
+    for object in &objects {
+        if let Object::DirectResponse(response) = object
+            && let Err(why) = &response.answer
+        {
+            found.add(&object.key(), Reason::Invalid.as_str(), why);
+        }
+    }
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
     conditions(&pipeline, &mut found);

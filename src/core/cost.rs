@@ -93,6 +93,8 @@ const SHARE: Bytes = Bytes::of(1_300, 100);
 const SHARE_REWRITE: Bytes = Bytes::of(6_000, 100);
 /// A rewrite, or a redirect.
 const LOCATION: Bytes = Bytes::of(300, 100);
+/// An answer that a rule gives itself, beside its texts.
+const ANSWER: Bytes = Bytes::of(600, 200);
 /// A copy of requests.
 const MIRROR: Bytes = Bytes::of(900, 150);
 /// Filter CORS, an allowed origin of it, and a name of a header or method.

@@ -44,6 +44,10 @@ pub const AUTHORIZATION_FAILED: &str = "ext_authz_error";
 /// The cause of a response of status 500 and more that a rule makes.
 pub const BROKEN_RULE: &str = "broken-rule";
 
+/// The last part of the name of routes that answer as a DirectResponse says, after the names that
+/// other routes of rules have.
+pub const ANSWER: &str = "direct-response";
+
 /// The name of routes that answer requests with escaped slashes.
 pub const ESCAPED_SLASHES: &str = "escaped-slashes";
 
@@ -89,6 +93,7 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
     let (main, rest) = details.split_once('{').unwrap_or((details, ""));
     let cause = match main {
         DIRECT_RESPONSE if status < 400 => return None,
+        DIRECT_RESPONSE if is_answer(route) => ANSWER,
         DIRECT_RESPONSE if route.contains('/') => BROKEN_RULE,
         DIRECT_RESPONSE => route,
         ROUTE_NOT_FOUND if status == 421 => MISDIRECTED,
@@ -100,6 +105,11 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
     by_cause(cause)
 }
 
+/// True for the name of a route that a DirectResponse answers for.
+fn is_answer(route: &str) -> bool {
+    route.split('/').nth(4) == Some(ANSWER)
+}
+
 /// The outcome with a cause; `None` if the table does not have it.
 pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
     OUTCOMES
@@ -108,7 +118,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 23] = [
+pub const OUTCOMES: [RequestOutcome; 24] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -201,6 +211,12 @@ pub const OUTCOMES: [RequestOutcome; 23] = [
         statuses: "500, 503",
         words: "the rule has no usable backend, or a filter that cannot be carried out",
         causes: &[BROKEN_RULE, BROKEN_FILTERS],
+    },
+    RequestOutcome {
+        reason: "DirectResponse",
+        statuses: "400 to 599",
+        words: "a DirectResponse of the rule has this status",
+        causes: &[ANSWER],
     },
     RequestOutcome {
         reason: "NoEndpoints",
@@ -307,6 +323,28 @@ mod tests {
                 Some("BrokenRule"),
             ),
             (301, "direct_response", "httproute/a/b/0", true, None),
+            (
+                503,
+                "direct_response",
+                "httproute/a/b/0/direct-response",
+                true,
+                Some("DirectResponse"),
+            ),
+            // A rule may have this name.
+            (
+                500,
+                "direct_response",
+                "httproute/a/b/direct-response",
+                true,
+                Some("BrokenRule"),
+            ),
+            (
+                200,
+                "direct_response",
+                "httproute/a/b/0/direct-response",
+                true,
+                None,
+            ),
             (
                 503,
                 refused,

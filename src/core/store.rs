@@ -1,6 +1,7 @@
 //! The store: the objects seen so far, and indexes from referenced objects to the objects that
 //! refer to them.
 
+mod answers;
 mod attached;
 mod default_gateways;
 mod granted;
@@ -19,10 +20,10 @@ use std::sync::Arc;
 use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::inputs::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace, Object,
-    ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret, Service,
-    SetKey, SetKind, TelemetryPolicy,
+    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
+    GatewayClass, GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace,
+    Object, ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret,
+    Service, SetKey, SetKind, TelemetryPolicy,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort};
@@ -58,6 +59,7 @@ pub struct Store {
     policies: BTreeMap<ObjectKey, Arc<Policy>>,
     telemetry: BTreeMap<ObjectName, Arc<TelemetryPolicy>>,
     attached: BTreeMap<ObjectKey, Arc<AttachedPolicy>>,
+    responses: BTreeMap<ObjectName, Arc<DirectResponse>>,
     parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
     pods: BTreeMap<ObjectName, Located>,
 
@@ -223,6 +225,11 @@ impl Store {
                 self.index_attached(old.as_deref(), Some(&new));
                 Replaced::default()
             }
+            Object::DirectResponse(o) => {
+                let (old, new) = replace!(self.responses, o.meta.name.clone(), o);
+                self.index_response(old.as_deref(), Some(&new));
+                Replaced::default()
+            }
             Object::GatewayParameters(o) => {
                 let (old, new) = replace!(self.parameters, o.meta.name.clone(), o);
                 self.index_parameters(old.as_deref(), Some(&new));
@@ -271,6 +278,7 @@ impl Store {
             Object::Policy(o) => is(self.policies.get(&o.key()), o),
             Object::TelemetryPolicy(o) => is(self.telemetry.get(&o.meta.name), o),
             Object::AttachedPolicy(o) => is(self.attached.get(&o.key()), o),
+            Object::DirectResponse(o) => is(self.responses.get(&o.meta.name), o),
             Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
             Object::Service(o) => is(self.services.get(&o.meta.name), o),
             Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
@@ -370,6 +378,11 @@ impl Store {
             Kind::AccessPolicy => {
                 let old = self.attached.remove(key)?;
                 self.index_attached(Some(&old), None);
+                Replaced::default()
+            }
+            Kind::DirectResponse => {
+                let old = self.responses.remove(name)?;
+                self.index_response(Some(&old), None);
                 Replaced::default()
             }
             Kind::GatewayParameters => {
@@ -663,6 +676,15 @@ fn port(
         port: port?,
         transport,
     })
+}
+
+/// The DirectResponses that rules of a route refer to.
+pub(crate) fn responses(route: &Route) -> impl Iterator<Item = &ObjectName> {
+    let filters = route
+        .rules
+        .iter()
+        .filter_map(|rule| rule.filters.as_ref().ok()?.as_deref());
+    filters.filter_map(|filters| filters.direct_response.as_ref())
 }
 
 /// The objects that a route's backends, mirrors and authorization servers refer to.

@@ -26,6 +26,7 @@ mod connection_manager;
 mod constraints;
 mod cors;
 mod descriptors;
+mod direct_response;
 mod domain;
 mod edge;
 mod external_auth;

@@ -14,6 +14,7 @@ use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::
 use envoy_types::pb::google::protobuf::Any;
 
 use super::cors;
+use super::direct_response;
 use super::headers::{Headers, headers};
 use super::location;
 use super::path::{NewPath, new_path, whole};
@@ -23,8 +24,8 @@ use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use super::route_filters;
 use gatewright_core::model::{
-    Action, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule, Target,
-    WeightedTarget,
+    Action, Answer, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule,
+    Target, WeightedTarget,
 };
 
 /// Parts per million: Envoy's finest fraction.
@@ -40,6 +41,7 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
         Action::Redirect(redirect) => return redirects(route, redirect),
+        Action::Answer(answer) => return vec![answered(route, answer)],
         Action::Respond(status) => return vec![made(route, &[], respond(*status))],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
@@ -144,6 +146,20 @@ fn per_filter(rule: &Rule, shares: &[&WeightedTarget]) -> HashMap<String, Any> {
         route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
     let configs: Vec<_> = cors.into_iter().chain(own).collect();
     map(&configs)
+}
+
+/// A route that answers itself. Its headers come before the edits of the rule, which change them.
+fn answered(route: &Route, answer: &Answer) -> pb::Route {
+    let action = direct_response::action(answer);
+    let made = made(route, &[], action);
+    let own = direct_response::headers_of(answer);
+    let headers = headers(&[&own, &route.rule.response_headers]);
+    pb::Route {
+        name: direct_response::name(&route.name),
+        response_headers_to_add: headers.add,
+        response_headers_to_remove: headers.remove,
+        ..made
+    }
 }
 
 /// A fixed status without a body.

@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::access_log::host_name;
+use super::direct_response;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::listener_filters::guarded;
@@ -48,6 +49,7 @@ pub(super) fn route_configuration(
 ) -> RouteConfiguration {
     RouteConfiguration {
         name,
+        max_direct_response_body_size_bytes: direct_response::largest_body(&virtual_hosts),
         virtual_hosts,
         request_headers_to_remove: [SCOPE_HEADER, HOST_HEADER].map(str::to_owned).to_vec(),
         validate_clusters: boolean(false),

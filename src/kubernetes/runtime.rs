@@ -75,6 +75,7 @@ pub(crate) const KINDS: [Kind; 27] = [
     Kind::TrafficPolicy,
     Kind::AccessPolicy,
     Kind::XTelemetryPolicy,
+    Kind::DirectResponse,
     Kind::Service,
     Kind::Node,
     // Endpoints are checked against pods.

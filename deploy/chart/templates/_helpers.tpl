@@ -206,7 +206,7 @@ authorization:
   resources: [issuers, certificates]
   verbs: [list, watch]
 - apiGroups: [gatewright.io]
-  resources: [gatewayparameters, trafficpolicies, accesspolicies]
+  resources: [accesspolicies, directresponses, gatewayparameters, trafficpolicies]
   verbs: [list, watch]
 # Each Gateway of the dedicated fleet has a Service that leads to the Envoys.
 - apiGroups: [""]

@@ -50,6 +50,8 @@ impl Site {
         let to = |path: &str, name: &str| json!({"matches": [{"path": {"value": path}}], "backendRefs": [{"name": name, "port": 80}]});
         let mut slow = to("/slow", "held");
         slow["timeouts"] = json!({"request": "300ms"});
+        let sorry = json!({"type": "ExtensionRef",
+            "extensionRef": {"group": "gatewright.io", "kind": "DirectResponse", "name": "sorry"}});
         let rules = json!([
             to("/ok", "web"),
             slow,
@@ -57,7 +59,12 @@ impl Site {
             to("/empty", "empty"),
             to("/missing", "missing"),
             to("/status", "web"),
+            json!({"matches": [{"path": {"value": "/sorry"}}], "filters": [sorry]}),
         ]);
+        let maintenance = object(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "DirectResponse",
+            "metadata": {"namespace": "default", "name": "sorry"}, "spec": {"statusCode": 503}}),
+        );
         let of_blue = |kind: &str, version: &str, name: &str, spec: Value| {
             object(
                 json!({"apiVersion": version, "kind": kind, "metadata": {"namespace": "default", "name": name}, "spec": spec}),
@@ -79,6 +86,7 @@ impl Site {
                 json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
             ),
             empty,
+            maintenance,
         ];
         all.extend(service("web", self.web.address()));
         all.extend(service("held", self._held.address()));
@@ -152,6 +160,7 @@ async fn each_error_has_a_line_that_says_why() -> Result<()> {
         (HOST, "/refused", 503),
         (HOST, "/empty", 503),
         (HOST, "/missing", 500),
+        (HOST, "/sorry", 503),
     ] {
         let answer = site.to(host, path).send().await?;
         assert_eq!(answer.status, status, "{path}\n{}", world.envoy.log());
@@ -185,6 +194,12 @@ async fn each_error_has_a_line_that_says_why() -> Result<()> {
             500,
             "BrokenRule",
             Some("httproute/default/app/4"),
+        ),
+        (
+            "/sorry",
+            503,
+            "DirectResponse",
+            Some("httproute/default/app/6/direct-response"),
         ),
         ("/strayed", 421, "Misdirected", Some("misdirected")),
         ("/last", 404, "NoRoute", Some("no-route")),

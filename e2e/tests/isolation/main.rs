@@ -10,6 +10,7 @@ mod checked_endpoints;
 mod client_address;
 mod cost;
 mod differential;
+mod direct_responses;
 mod edge;
 mod endpoints;
 mod files;

@@ -87,6 +87,7 @@ impl ChangeKind {
             Kind::HTTPRoute
             | Kind::GRPCRoute
             | Kind::TLSRoute
+            | Kind::DirectResponse
             | Kind::TCPRoute
             | Kind::UDPRoute => Self::Route,
             Kind::ReferenceGrant

@@ -1,18 +1,22 @@
 //! What a route costs.
 
 use super::{
-    AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION, MATCH,
-    MIRROR, ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, text,
+    ANSWER, AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION,
+    MATCH, MIRROR, ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, TEXT,
+    text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
 use crate::model::{
     AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
 };
 
-/// The additions of policies of Services to the routes that lead there.
+/// The additions of other objects to routes: of policies of Services to those that lead there, and
+/// of DirectResponses to those that they answer for.
 pub(crate) struct OfServices<'a, 's> {
     /// The session persistence of a Service.
     pub(crate) session: &'a dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+    /// The bytes of the answer of a DirectResponse.
+    pub(crate) answers: &'a dyn Fn(&ObjectName) -> u64,
     /// True if endpoints of a port of a Service are chosen by a hash.
     pub(crate) hashes: &'a dyn Fn(&ObjectName, u16) -> bool,
 }
@@ -30,7 +34,7 @@ fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
         .filters
         .iter()
         .flatten()
-        .map(|filters| of_filters(filters))
+        .map(|filters| of_filters(filters) + of_answer(filters, services))
         .sum::<Bytes>();
     let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
     let each = own
@@ -61,6 +65,8 @@ fn of_filters(filters: &Filters) -> Bytes {
         response_headers,
         rewrite,
         redirect,
+        // What it refers to counts.
+        direct_response: _,
         mirrors,
         cors,
         auth,
@@ -80,6 +86,13 @@ fn of_filters(filters: &Filters) -> Bytes {
         + MIRROR * mirrors.len() as u64
         + cors.as_ref().map_or(Bytes::default(), of_cors)
         + auth.as_ref().map_or(Bytes::default(), of_auth)
+}
+
+fn of_answer(filters: &Filters, services: &OfServices<'_, '_>) -> Bytes {
+    let answer = filters.direct_response.as_ref();
+    answer.map_or(Bytes::default(), |name| {
+        ANSWER + TEXT * (services.answers)(name)
+    })
 }
 
 fn of_edits(edits: &HeaderEdits) -> Bytes {

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::document::{self, Fields};
 use super::object::SOLVER;
 use super::{
-    AllowedRoutes, AttachedPolicy, Gateway, Kind, Listener, ListenerFilter, ListenerSet, Meta,
-    NamespaceRule, Object, ParseError, Policy, Route, RouteKind, TelemetryPolicy, Unsupported,
+    AllowedRoutes, AttachedPolicy, DirectResponse, Gateway, Kind, Listener, ListenerFilter,
+    ListenerSet, Meta, NamespaceRule, Object, ParseError, Policy, Route, RouteKind,
+    TelemetryPolicy, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
@@ -39,6 +40,7 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         Some("XTelemetryPolicy") => {
             TelemetryPolicy::salvage(value, &why).map(Object::TelemetryPolicy)
         }
+        Some("DirectResponse") => DirectResponse::salvage(value, &why).map(Object::DirectResponse),
         Some(kind) => {
             let kind = RouteKind::ALL
                 .into_iter()

@@ -1,4 +1,4 @@
-//! ConfigMaps, of which only a bundle of CA certificates is kept.
+//! ConfigMaps: a bundle of CA certificates, and data that may be bodies of answers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
 
 use super::Meta;
+use super::configmap_data::ConfigMapData;
 use crate::limits::{ObjectLimits, OverCaLimit};
 use crate::model::ObjectName;
 
@@ -20,6 +21,8 @@ pub struct ConfigMap {
     pub name: ObjectName,
     /// The certificates under `ca.crt`, or why there are none.
     pub bundle: Result<Arc<CaBundle>, CaBundleError>,
+    /// The values of the other keys; or why the ConfigMap cannot be read.
+    pub data: Result<ConfigMapData, String>,
 }
 
 /// CA certificates, each of them X.509, without duplicates; never empty.
@@ -55,15 +58,17 @@ pub enum CaBundleError {
 }
 
 impl ConfigMap {
-    pub(super) fn read(meta: Meta, object: K8sConfigMap) -> Self {
+    pub(super) fn read(meta: Meta, mut object: K8sConfigMap) -> Self {
         let text = object
             .data
-            .and_then(|mut data| data.remove(KEY))
+            .as_mut()
+            .and_then(|data| data.remove(KEY))
             .map(String::into_bytes);
         let bytes = text.or_else(|| {
             object
                 .binary_data
-                .and_then(|mut data| data.remove(KEY))
+                .as_mut()
+                .and_then(|data| data.remove(KEY))
                 .map(|bytes| bytes.0)
         });
         let bundle = bytes
@@ -73,13 +78,15 @@ impl ConfigMap {
         Self {
             name: meta.name,
             bundle,
+            data: Ok(ConfigMapData::of(object.data, object.binary_data)),
         }
     }
 
-    /// A ConfigMap without a usable bundle, and why.
+    /// A ConfigMap that could not be read, and why.
     pub fn without(name: ObjectName, why: CaBundleError) -> Self {
         Self {
             name,
+            data: Err(why.to_string()),
             bundle: Err(why),
         }
     }

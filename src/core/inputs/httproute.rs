@@ -8,7 +8,7 @@ use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
 use super::{
     BackendRef, Filters, LocalRef, Meta, ParentRef, ParseError, Regexes, Route, RouteKind,
-    RouteRule, Unsupported, external_auth, session,
+    RouteRule, Unsupported, direct_response_filter, external_auth, session,
 };
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
@@ -121,6 +121,10 @@ pub(super) fn rule_of(
     let filters = filters(namespace, rule.filters.unwrap_or_default())?;
     let filters = filters.and_then(|filters| check_prefixes(filters, &matches));
     let backends = schema::at_most("backendRefs", 16, rule.backend_refs.unwrap_or_default())?;
+    let filters = filters.and_then(|filters| {
+        let name = filters.direct_response.as_ref();
+        direct_response_filter::check(name, &matches, backends.len()).map(|()| filters)
+    });
     if !backends.is_empty()
         && filters
             .as_ref()
@@ -294,7 +298,8 @@ pub(super) fn backend(
     r: gw::HttpRouteRulesBackendRefs,
 ) -> Result<BackendRef, ParseError> {
     let filters = filters(namespace, same_shape(r.filters.unwrap_or_default())?)?.and_then(|filters| {
-        let only_of_rules = filters.redirect.is_some() || filters.cors.is_some() || filters.auth.is_some();
+        let answers = filters.redirect.is_some() || filters.direct_response.is_some();
+        let only_of_rules = answers || filters.cors.is_some() || filters.auth.is_some();
         if only_of_rules || !filters.mirrors.is_empty() {
             let text = "backendRefs.filters: only header modifiers and URLRewrite are supported on a backend";
             return Err(Unsupported::Value(text.to_owned()));
@@ -381,14 +386,11 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
                 }
             }
             gw::HttpRouteRulesFiltersType::ExtensionRef => {
-                let text = match filter.extension_ref {
-                    Some(r) => format!(
-                        "filter ExtensionRef {} {:?} is not supported",
-                        r.kind, r.name
-                    ),
-                    None => return Err(missing()),
-                };
-                return Ok(Err(Unsupported::Value(text)));
+                let r = filter.extension_ref.ok_or_else(missing)?;
+                match direct_response_filter::read(namespace, r) {
+                    Ok(name) => all.direct_response = Some(name),
+                    Err(unsupported) => return Ok(Err(unsupported)),
+                }
             }
         }
         seen.push(kind);
@@ -399,6 +401,17 @@ fn filters(namespace: &Arc<str>, list: Vec<gw::HttpRouteRulesFilters>) -> Read<F
     if all.redirect.is_some() && all.rewrite != Rewrite::default() {
         let text = "filters RequestRedirect and URLRewrite cannot stand in one rule";
         return Ok(Err(Unsupported::Incompatible(text.to_owned())));
+    }
+    let others = [
+        (all.redirect.is_some(), "RequestRedirect"),
+        (all.rewrite != Rewrite::default(), "URLRewrite"),
+        (!all.mirrors.is_empty(), "RequestMirror"),
+        (all.cors.is_some(), "CORS"),
+    ];
+    if all.direct_response.is_some()
+        && let Err(why) = direct_response_filter::alone(others)
+    {
+        return Ok(Err(why));
     }
     Ok(Ok(all))
 }

@@ -25,6 +25,7 @@ pub enum Kind {
     TrafficPolicy,
     AccessPolicy,
     XTelemetryPolicy,
+    DirectResponse,
     TenantGateway,
     GatewayParameters,
     Service,
@@ -44,7 +45,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -61,6 +62,7 @@ impl Kind {
         Kind::TrafficPolicy,
         Kind::AccessPolicy,
         Kind::XTelemetryPolicy,
+        Kind::DirectResponse,
         Kind::TenantGateway,
         Kind::GatewayParameters,
         Kind::Service,
@@ -89,6 +91,7 @@ impl Kind {
             Kind::TrafficPolicy => "TrafficPolicy",
             Kind::AccessPolicy => "AccessPolicy",
             Kind::XTelemetryPolicy => "XTelemetryPolicy",
+            Kind::DirectResponse => "DirectResponse",
             Kind::TenantGateway => "TenantGateway",
             Kind::GatewayParameters => "GatewayParameters",
             Kind::Service => "Service",
@@ -116,7 +119,10 @@ impl Kind {
             Kind::ClusterTrustBundle => "certificates.k8s.io",
             Kind::TenantGateway => "gateway.cozystack.io",
             Kind::Issuer | Kind::Certificate => "cert-manager.io",
-            Kind::GatewayParameters | Kind::TrafficPolicy | Kind::AccessPolicy => super::OWN_GROUP,
+            Kind::GatewayParameters
+            | Kind::TrafficPolicy
+            | Kind::AccessPolicy
+            | Kind::DirectResponse => super::OWN_GROUP,
             Kind::XBackendTrafficPolicy | Kind::XTelemetryPolicy | Kind::XListenerSet => {
                 EXPERIMENTAL_GROUP
             }
@@ -150,6 +156,7 @@ impl Kind {
             | Kind::TrafficPolicy
             | Kind::AccessPolicy
             | Kind::XTelemetryPolicy
+            | Kind::DirectResponse
             | Kind::XListenerSet => &["v1alpha1"],
             _ => &["v1"],
         }

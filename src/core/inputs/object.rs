@@ -9,15 +9,16 @@ use serde_json::Value;
 use super::accesspolicy::AccessPolicySpec;
 use super::admitted::salvage;
 use super::configmap;
+use super::direct_response::DirectResponseSpec;
 use super::document::{Fields, read, text};
 use super::trafficpolicy::TrafficPolicySpec;
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, EndpointSlice, Gateway, GatewayClass,
-    GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace, ObjectKey, ParseError, Policy,
-    ReferenceGrant, Route, Secret, Service, SetKind, TelemetryPolicy, TenantGateway, TrafficRules,
-    Validation,
+    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
+    GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace, ObjectKey,
+    ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind, TelemetryPolicy,
+    TenantGateway, TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
 use crate::limits::ObjectLimits;
@@ -40,6 +41,7 @@ pub enum Object {
     Policy(Policy),
     TelemetryPolicy(TelemetryPolicy),
     AttachedPolicy(AttachedPolicy),
+    DirectResponse(DirectResponse),
     TenantGateway(Box<TenantGateway>),
     GatewayParameters(GatewayParameters),
     Service(Service),
@@ -222,6 +224,11 @@ impl Object {
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::TelemetryPolicy(TelemetryPolicy::read(meta, object.spec)?)
             }
+            Kind::DirectResponse => {
+                let object: Manifest<DirectResponseSpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::DirectResponse(DirectResponse::read(meta, object.spec))
+            }
             Kind::Service => {
                 let object: core::Service = read(value, fields)?;
                 Object::Service(Service::read(Meta::read(known, &object.metadata)?, object)?)
@@ -267,6 +274,7 @@ impl Object {
             Object::Namespace(_)
             | Object::GatewayClass(_)
             | Object::ReferenceGrant(_)
+            | Object::DirectResponse(_)
             | Object::GatewayParameters(_)
             | Object::Service(_)
             | Object::EndpointSlice(_)
@@ -290,6 +298,7 @@ impl Object {
             Object::Policy(o) => (o.kind(), o.meta.name.clone()),
             Object::TelemetryPolicy(o) => (Kind::XTelemetryPolicy, o.meta.name.clone()),
             Object::AttachedPolicy(o) => (o.kind(), o.meta.name.clone()),
+            Object::DirectResponse(o) => (Kind::DirectResponse, o.meta.name.clone()),
             Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
             Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
             Object::Service(o) => (Kind::Service, o.meta.name.clone()),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
-    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, PathMatch, Redirect, Retry,
-    Rewrite, Timeouts, Transport,
+    Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, PathMatch, Redirect,
+    Retry, Rewrite, Timeouts, Transport,
 };
 
 /// A route kind.
@@ -202,6 +202,8 @@ pub struct Filters {
     pub rewrite: Rewrite,
     /// A redirect; its port is as written, not yet derived.
     pub redirect: Option<Redirect>,
+    /// The DirectResponse, of the route's namespace, that answers in place of backends.
+    pub direct_response: Option<ObjectName>,
     /// Copies of the request.
     pub mirrors: Vec<(LocalRef, Option<u16>, Fraction)>,
     /// Cross-origin policy.

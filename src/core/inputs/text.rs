@@ -297,6 +297,15 @@ pub(super) fn edited_header(field: &str, name: &str) -> Checked {
     unkept_header(field, name, "a header modifier cannot change")
 }
 
+/// Checks the name of a header of an answer that no backend gives.
+pub(super) fn answered_header(field: &str, name: &str) -> Checked {
+    unkept_header(field, name, "an answer cannot have")?;
+    if name.eq_ignore_ascii_case("content-type") {
+        return refuse(field, "the type of the body is spec.contentType");
+    }
+    Ok(())
+}
+
 fn unkept_header(field: &str, name: &str, cannot: &str) -> Checked {
     header_name(field, name)?;
     match kept(name) {

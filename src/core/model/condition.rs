@@ -190,6 +190,8 @@ reasons! {
         "Create the Secret of type `kubernetes.io/tls`, or see why its certificate is not issued: `gatewright certs`.";
     InvalidClientCertificateRef: "The `clientCertificateRef` of a Gateway leads to no usable certificate.",
         "Create the Secret of type `kubernetes.io/tls`; until then backends are shown no certificate.";
+    InvalidFilter: "A filter of a rule refers to what is not there, or cannot be used; the rule answers 500.",
+        "Create what the message names, or correct the reference.";
     InvalidHostname: "A hostname is none, or a public suffix.", "Correct the hostname.";
     InvalidKind: "A reference leads to a kind that cannot be used there.", "Refer to a kind that the message names.";
     InvalidListenerFilter: "A filter of the listener cannot be carried out; nobody passes.",

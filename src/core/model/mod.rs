@@ -6,6 +6,7 @@
 
 mod access;
 mod access_log;
+mod answer;
 mod backend;
 mod backend_settings;
 mod backend_tls;
@@ -33,6 +34,7 @@ mod transport;
 
 pub use access::{Access, AddressList};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
+pub use answer::Answer;
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
     WeightedEndpoints,

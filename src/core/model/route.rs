@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Access, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName, Origin,
-    RequestHash, Session,
+    Access, Answer, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName,
+    Origin, RequestHash, Session,
 };
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
@@ -278,7 +278,9 @@ pub enum Action {
     Forward(Vec<WeightedTarget>),
     /// Responds with a redirect.
     Redirect(Redirect),
-    /// Responds with a status, without a body.
+    /// Responds as a DirectResponse says.
+    Answer(Arc<Answer>),
+    /// Responds with a status, without a body: the rule cannot be carried out.
     Respond(u16),
 }
 

@@ -25,6 +25,10 @@ pub(crate) struct Indexes {
     pub(super) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes by the Services that they refer to.
     pub(super) routes_by_service: MultiMap<ObjectName, RouteKey>,
+    /// Routes by the DirectResponses that they refer to.
+    pub(super) routes_by_response: MultiMap<ObjectName, RouteKey>,
+    /// DirectResponses by the ConfigMaps with their bodies.
+    pub(super) responses_by_body: MultiMap<ObjectName, ObjectName>,
     /// Parents by the Services that filters of their listeners name.
     pub(super) parents_by_service: MultiMap<ObjectName, ParentKey>,
     /// EndpointSlices by Service.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Store, parent_key, reached, targets};
+use super::{Store, parent_key, reached, responses, targets};
 use crate::inputs::{
     EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter, ListenerSet,
     LocalRef, ObjectKey, ParentKey, Route, RouteKey, SinkParameters,
@@ -140,6 +140,9 @@ impl Store {
                 self.defaulted.insert(key.clone());
             } else {
                 self.defaulted.remove(key);
+            }
+            for response in responses(route) {
+                self.indexes.routes_by_response.set(response, key, there);
             }
             let namespace = &route.meta.name.namespace;
             for target in targets(route) {

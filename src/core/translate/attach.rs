@@ -155,7 +155,9 @@ impl Attaching<'_> {
         for (parent, attachment) in
             default_gateways::of_route(route, parents, store, dates, by_default)
         {
-            let attachment = self.quotas.at_default(route, parent, attachment, dirty);
+            let attachment = self
+                .quotas
+                .at_default(route, parent, store, attachment, dirty);
             all.push((Way::Default, parent.key.clone(), attachment));
         }
         all

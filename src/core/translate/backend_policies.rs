@@ -400,7 +400,7 @@ impl BackendPolicies {
         let is_shown = |id: &BackendId| self.applies(&id.port);
         let of_action = match &rule.action {
             Action::Forward(shares) => shares.as_slice(),
-            Action::Redirect(_) | Action::Respond(_) => &[],
+            Action::Redirect(_) | Action::Answer(_) | Action::Respond(_) => &[],
         };
         let mut ids = of_action.iter().filter_map(|share| match &share.target {
             Target::Backend(id) => Some(id),

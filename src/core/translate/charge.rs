@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::answers;
 use super::attached_policies::{AccessAt, AttachedPolicies, Place};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
@@ -18,6 +19,7 @@ use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
 use crate::model::{
     AppProtocol, BackendId, FrontendId, HashKey, Hostname, ObjectName, ServicePort, Transport,
 };
+use crate::store::Store;
 
 /// The cost of an object, apart from parts that it may share.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,6 +103,7 @@ pub(super) struct Charging<'a> {
     pub(super) attachments: &'a Attachments,
     pub(super) policies: &'a BackendPolicies,
     pub(super) attached: &'a AttachedPolicies,
+    pub(super) store: &'a Store,
     /// Endpoints of Services that have many.
     pub(super) endpoints: &'a BTreeMap<ObjectName, u64>,
 }
@@ -120,6 +123,7 @@ impl Charging<'_> {
             route,
             &cost::OfServices {
                 session: &|service| self.policies.session(service),
+                answers: &|name| answers::size(name, self.store),
                 hashes: &|service, port| {
                     let port = ServicePort::tcp(service.clone(), port);
                     self.policies.hash(&port).is_some()

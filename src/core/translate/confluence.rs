@@ -4,6 +4,7 @@
 
 mod access;
 mod anew;
+mod answers;
 mod differences;
 mod events;
 mod facts;
@@ -26,6 +27,7 @@ use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
 use access::access_policy;
+use answers::{answer, direct_response};
 use differences::differences;
 use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
 use filters::{addresses, filters};

@@ -61,7 +61,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{CaBundle, CaCertificate, ConfigMap, Kind, Object, ObjectKey, Secret};
+    use crate::inputs::{
+        CaBundle, CaCertificate, ConfigMap, ConfigMapData, Kind, Object, ObjectKey, Secret,
+    };
     use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
     use crate::translate::{Change, Delta, Engine, Fact, Resource, Settings};
 
@@ -388,6 +390,7 @@ mod tests {
         let roots = ConfigMap {
             name: ObjectName::new("default", "ca"),
             bundle: Ok(Arc::new(bundle)),
+            data: Ok(ConfigMapData::default()),
         };
         let reference = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
         let tls = json!({"certificateRefs": [{"name": "cert"}]});

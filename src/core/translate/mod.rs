@@ -10,6 +10,7 @@ mod access_logs;
 mod admission;
 mod allowance;
 mod allowed_hostnames;
+mod answers;
 mod assembly;
 mod attach;
 mod attached_policies;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::admission::Admission;
 use super::allowance::{allowance, beyond, too_large};
+use super::answers;
 use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
 use super::backend_policies::BackendPolicies;
@@ -206,6 +207,7 @@ impl Quotas {
             attachments,
             policies,
             attached,
+            store,
             endpoints: &self.endpoints,
         };
         let route = store.route(key);
@@ -292,6 +294,7 @@ impl Quotas {
         &mut self,
         route: &Route,
         parent: &Parent,
+        store: &Store,
         attachment: Attachment,
         dirty: &mut Dirty,
     ) -> Attachment {
@@ -305,6 +308,7 @@ impl Quotas {
         );
         let services = cost::OfServices {
             session: &|_| None,
+            answers: &|name| answers::size(name, store),
             hashes: &|_, _| false,
         };
         let hostname = cost::hostname(route, &services).envoy;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
+use super::answers::answer;
 use super::attachments::handed_out;
 use super::backend_reference::Referrer;
 use super::dirty::Dirty;
@@ -15,8 +16,8 @@ use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite, Rule,
-    ServicePort, Target, WeightedTarget, clipped,
+    Action, Answer, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite,
+    Rule, ServicePort, Target, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -99,14 +100,14 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                             .chain(route_notes::notes(rule, filters));
                         let of_rule = of_rule.chain(resolver.unspoken(rule));
                         notes.extend(of_rule.map(|text| format!("rule {label}: {text}")));
-                        match resolver.auth(filters) {
-                            Ok(auth) => Rule {
+                        match resolver.rule(rule, filters) {
+                            Ok(rule) => Rule {
                                 retry,
                                 session,
-                                auth,
-                                ..resolver.rule(rule, filters)
+                                ..rule
                             },
-                            // The server cannot be asked, so no request passes.
+                            // The server cannot be asked, so no request passes; or there is no
+                            // answer.
                             Err(Unresolved) => respond(500),
                         }
                     }
@@ -253,11 +254,28 @@ impl Resolver<'_> {
         }
     }
 
-    /// A rule without its retries, session persistence and authorization server.
-    fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Rule {
-        let action = match &filters.redirect {
-            Some(redirect) => Action::Redirect(redirect.clone()),
-            None => Action::Forward(
+    /// The answer of a rule that gives one itself.
+    fn answer(&mut self, filters: &Filters) -> Result<Option<Arc<Answer>>, Unresolved> {
+        let Some(name) = &filters.direct_response else {
+            return Ok(None);
+        };
+        match answer(name, self.store) {
+            Ok(answer) => Ok(Some(Arc::new(answer))),
+            Err(text) => {
+                self.unresolved((Reason::InvalidFilter, text));
+                Err(Unresolved)
+            }
+        }
+    }
+
+    /// A rule without its retries and session persistence.
+    fn rule(&mut self, rule: &RouteRule, filters: &Filters) -> Result<Rule, Unresolved> {
+        let auth = self.auth(filters)?;
+        let answer = self.answer(filters)?;
+        let action = match (&filters.redirect, answer) {
+            (_, Some(answer)) => Action::Answer(answer),
+            (Some(redirect), None) => Action::Redirect(redirect.clone()),
+            (None, None) => Action::Forward(
                 rule.backends
                     .iter()
                     .map(|backend| self.share(backend))
@@ -275,7 +293,7 @@ impl Resolver<'_> {
                 });
             }
         }
-        Rule {
+        Ok(Rule {
             action,
             request_headers: filters.request_headers.clone(),
             response_headers: filters.response_headers.clone(),
@@ -285,9 +303,9 @@ impl Resolver<'_> {
             timeouts: rule.timeouts,
             retry: None,
             session: None,
-            auth: None,
+            auth,
             access: Vec::new(),
-        }
+        })
     }
 
     fn share(&mut self, backend: &BackendRef) -> WeightedTarget {

@@ -274,6 +274,7 @@ fn references(object: &Object) -> Option<Vec<&LocalRef>> {
         }
         Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
         Object::Policy(policy) => Some(policy.references().iter().collect()),
+        Object::DirectResponse(response) => Some(response.config_map().into_iter().collect()),
         _ => None,
     }
 }
@@ -352,6 +353,26 @@ mod tests {
         );
         assert!(secrets.crossed.is_empty() && secrets.crossing.is_empty());
         assert_eq!(secrets.delete(&grant("one", None).key()), []);
+    }
+
+    #[test]
+    fn the_body_of_an_answer_is_asked_for_in_its_own_namespace() {
+        let mut maps = BodyRefs::new(Kind::ConfigMap);
+        fn response(spec: serde_json::Value) -> Object {
+            Object::parse(
+                json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "DirectResponse",
+                "metadata": {"name": "sorry", "namespace": "a"}, "spec": spec}),
+            )
+            .expect("a DirectResponse")
+        }
+        let body = json!({"body": {"configMapRef": {"name": "pages", "key": "sorry.html"}}});
+        for name in [name("pages"), ObjectName::new("b", "pages")] {
+            assert_eq!(maps.there(name, "1".into(), false), []);
+        }
+        let asked = maps.put(&response(body));
+        assert_eq!(asked, [BodyAction::Fetch(name("pages"))]);
+        let dropped = maps.put(&response(json!({"body": {"inline": "hello"}})));
+        assert_eq!(dropped, [BodyAction::Forget(name("pages"))]);
     }
 
     #[test]

@@ -126,10 +126,10 @@ pub(super) fn route() -> impl Strategy<Value = Object> {
         parent_refs(),
         hostnames,
         backends,
-        (pick(&["/", "/a", "("]), with_session(), with_auth(), pick(&["None", "None", "All"])),
+        (pick(&["/", "/a", "("]), with_session(), with_auth(), answer(), pick(&["None", "None", "All"])),
     )
         .prop_map(
-            |(kind, namespace, name, created, parents, mut hostnames, backends, (path, session, auth, defaults))| {
+            |(kind, namespace, name, created, parents, mut hostnames, backends, (path, session, auth, answer, defaults))| {
                 if kind == "TLSRoute" && hostnames.is_empty() {
                     hostnames.push("h.x.org");
                 }
@@ -144,7 +144,10 @@ pub(super) fn route() -> impl Strategy<Value = Object> {
                 if kind == "HTTPRoute" {
                     let kind = if path == "(" { "RegularExpression" } else { "PathPrefix" };
                     rule["matches"] = json!([{"path": {"type": kind, "value": path}}]);
-                    auth.into_iter().for_each(|auth| rule["filters"] = json!([auth]));
+                    rule["filters"] = auth.iter().chain(&answer).cloned().collect();
+                    if answer.is_some() {
+                        rule["backendRefs"] = json!([]);
+                    }
                 }
                 if matches!(kind, "HTTPRoute" | "GRPCRoute") {
                     session.into_iter().for_each(|session| rule["sessionPersistence"] = session);
@@ -252,7 +255,7 @@ pub(super) fn other() -> impl Strategy<Value = Object> {
 }
 
 pub(super) fn event() -> impl Strategy<Value = Change> {
-    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 2 => access_policy(), 1 => named()];
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 2 => access_policy(), 1 => named(), 2 => direct_response()];
     let objects = (object, proptest::bool::weighted(0.2)).prop_map(|(object, delete)| {
         if delete {
             Change::delete(object.key())

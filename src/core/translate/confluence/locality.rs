@@ -7,7 +7,7 @@ use crate::inputs::SetKey;
 
 /// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
 /// A host below the domain of all others.
-fn host(n: usize) -> Vec<Change> {
+pub(super) fn host(n: usize) -> Vec<Change> {
     host_named(n, &format!("h{n}.example.org"))
 }
 
@@ -30,10 +30,13 @@ fn host_named(n: usize, hostname: &str) -> Vec<Change> {
 }
 
 /// The work of a step: counters, and how many resources and statuses it changed.
-type Work = (crate::translate::Counters, usize, usize);
+pub(super) type Work = (crate::translate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
-fn measured(engine: &mut Engine, steps: impl IntoIterator<Item = Vec<Change>>) -> Vec<Work> {
+pub(super) fn measured(
+    engine: &mut Engine,
+    steps: impl IntoIterator<Item = Vec<Change>>,
+) -> Vec<Work> {
     steps
         .into_iter()
         .map(|step| {
@@ -131,7 +134,7 @@ fn other_roots_are_one_resource_however_many_hosts_there_are() {
 }
 
 /// A Gateway with `count` hosts, each with a ListenerSet of its own.
-fn hosting(count: usize, host: fn(usize) -> Vec<Change>) -> Engine {
+pub(super) fn hosting(count: usize, host: fn(usize) -> Vec<Change>) -> Engine {
     let mut engine = engine();
     let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
     let spec = json!({"gatewayClassName": "ours", "listeners": listeners, "allowedListeners": {"namespaces": {"from": "All"}}});

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::rules::with_session;
 use super::{NAMESPACES, gateway_object, object, pick};
 use crate::inputs::{
-    CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, Object,
+    CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, ConfigMapData, Object,
 };
 use crate::model::ObjectName;
 
@@ -30,7 +30,8 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
             "good" => Ok(Arc::new(valid_bundle("PEM"))),
             _ => Err(CaBundleError::Missing),
         };
-        Object::ConfigMap(ConfigMap { name, bundle })
+        let data = Ok(ConfigMapData::default());
+        Object::ConfigMap(ConfigMap { name, bundle, data })
     });
     let shared = pick(&["good", "bad"]).prop_map(|holds| {
         let bundle = match holds {

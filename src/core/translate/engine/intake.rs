@@ -1,5 +1,6 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
+use super::super::answers;
 use super::super::certificate_condition::touch_awaiting;
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
@@ -241,7 +242,13 @@ impl Engine {
                 }
                 dirty.statuses.insert(key);
             }
+            Kind::DirectResponse => {
+                answers::touch(self.store.routes_by_response(name), &self.store, dirty);
+            }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
+                if key.kind == Kind::ConfigMap {
+                    answers::touch(self.store.routes_by_body(name), &self.store, dirty);
+                }
                 dirty
                     .policies
                     .extend(self.store.indexes().policies_by_roots(name).cloned());

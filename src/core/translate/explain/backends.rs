@@ -30,6 +30,18 @@ impl Explainer<'_> {
                     logged(protocol, BROKEN_RULE),
                 );
             }
+            Action::Answer(answer) => {
+                let kind = answer.content_type.as_deref().unwrap_or("text/plain");
+                let body = match answer.body.len() {
+                    0 => "without a body".to_owned(),
+                    bytes => format!("with {bytes} bytes of {kind}"),
+                };
+                let text = format!(
+                    "DirectResponse {}: answered {} {body}",
+                    answer.object, answer.status
+                );
+                explanation.hold("direct response", text);
+            }
             Action::Redirect(redirect) => {
                 let to = redirect.hostname.as_deref().unwrap_or("the same host");
                 let scheme = redirect.scheme.as_deref().unwrap_or("the same scheme");

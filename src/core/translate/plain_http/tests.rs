@@ -105,6 +105,7 @@ impl Site {
                     to.port.unwrap_or(to.default_port)
                 ),
                 Action::Forward(_) => "forward".to_owned(),
+                Action::Answer(answer) => answer.status.to_string(),
                 Action::Respond(status) => status.to_string(),
             })
             .collect()
