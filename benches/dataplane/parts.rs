@@ -19,7 +19,13 @@ type Part<T> = (&'static str, fn(&mut T));
 
 /// Parts of the bootstrap.
 const BOOTSTRAP: [Part<Value>; 6] = [
-    ("runtime layers", |all| remove(all, "layered_runtime")),
+    // One stays: without it Envoy refuses the expression for headers that identify a client.
+    ("runtime: all keys but one", |all| {
+        let layer = all.pointer_mut("/layered_runtime/layers/0/static_layer");
+        if let Some(keys) = layer.and_then(Value::as_object_mut) {
+            keys.retain(|key, _| key == "re2.max_program_size.error_level");
+        }
+    }),
     ("runtime: admin layer", |all| {
         all["layered_runtime"]["layers"]
             .as_array_mut()
