@@ -262,12 +262,12 @@ async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
             |o| o["status"]["ancestors"][0]["conditions"].is_array(),
         )
         .await?;
-    let route = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"});
+    let guarded = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r"});
     server
         .put(
             json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
             "metadata": {"name": "p", "namespace": "default"},
-            "spec": {"targetRefs": [route], "clientAddress": {"allow": ["192.0.2.0/24"]}}}),
+            "spec": {"targetRefs": [guarded], "clientAddress": {"allow": ["192.0.2.0/24"]}}}),
         )
         .await?;
     cluster
