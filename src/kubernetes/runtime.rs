@@ -56,7 +56,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 27] = [
+pub(crate) const KINDS: [Kind; 28] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,

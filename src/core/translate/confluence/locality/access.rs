@@ -5,7 +5,7 @@ use super::*;
 /// The work of AccessPolicies on a route, and on a ListenerSet, of one of `count` hosts, and of one
 /// of another namespace on a Gateway that is not there.
 fn work_of_an_access_policy(count: usize) -> Vec<Work> {
-    let mut engine = hosting(count);
+    let mut engine = hosting(count, host);
     fn policy(namespace: &str, kind: &str, name: &str, network: &str) -> Vec<Change> {
         let target = json!({"group": "gateway.networking.k8s.io", "kind": kind, "name": name});
         vec![Change::put(object(
