@@ -61,8 +61,8 @@ impl Certificate {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The bits of the leaf's key if that is one of RSA, whose signature is most of what a handshake
-    /// costs. Parsed at each call.
+    /// The bits of the leaf's key if that is one of RSA, whose signature is most of what a
+    /// handshake costs. Parsed at each call.
     pub fn rsa_bits(&self) -> Option<usize> {
         let (_, leaf) = X509Certificate::from_der(&self.leaf).ok()?;
         match leaf.public_key().parsed().ok()? {

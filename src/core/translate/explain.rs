@@ -8,21 +8,14 @@ use std::net::IpAddr;
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
 use super::admission::Admission;
-use super::certificate::{self, Served};
-use super::certificate_warning;
-use super::client_validation::Clients;
 use super::endpoints::AllowedEndpoints;
 use super::frontends::Frontends;
 use super::key::RouteKey;
-use super::parent::{Parent, ParentListener};
 use super::plain_http::{https_port, is_kept};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{
-    Certificate, FrontendId, Hostname, Match, PathMatch, Reason, Route, TransportPort,
-    ValidationMode,
-};
+use crate::model::{FrontendId, Hostname, Match, PathMatch, Route, TransportPort};
 use crate::request_outcome::{self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED};
 
 /// A question: the parts of a URL.
@@ -48,8 +41,8 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `filters`, `upgrade`, `route`, `access`, `preflight`, `authorization`, `backend`, `backend TLS`,
-    /// `endpoints`.
+    /// `filters`, `upgrade`, `route`, `access`, `preflight`, `authorization`, `backend`,
+    /// `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -322,59 +315,6 @@ impl<'a> Explainer<'a> {
         })
     }
 
-    /// Adds the certificate that a listener serves, and what it requires of clients.
-    fn explain_handshake(
-        &self,
-        host: &Hostname,
-        parent: &Parent,
-        own: &ParentListener,
-        explanation: &mut Explanation,
-    ) {
-        let Some(certificate) = own.served.certificate() else {
-            let why = self
-                .cause_at(parent, own)
-                .or_else(|| own.resolved.as_ref().err().map(|(_, text)| text.clone()));
-            explanation.fail(
-                "certificate",
-                why.unwrap_or_else(|| "it is still being issued".to_owned()),
-            );
-            return;
-        };
-        let until = certificate::rfc3339(certificate.not_after);
-        let text = format!(
-            "serial {} by {}, valid until {until}",
-            certificate.serial(),
-            certificate.issuer
-        );
-        let refusals = own.warnings.iter().filter(|warning| warning.is_refusal());
-        let mut refusals: Vec<String> = refusals.map(|warning| warning.text.clone()).collect();
-        if !is_for(host, own, certificate) {
-            let names = certificate_warning::named(&certificate.names);
-            refusals.push(format!(
-                "it is not valid for {host}: it names {names}, and a wildcard stands for one label"
-            ));
-        }
-        if !refusals.is_empty() {
-            explanation.fail(
-                "certificate",
-                with_causes(format!("{text}; clients refuse it"), refusals),
-            );
-            return;
-        }
-        let told = own
-            .warnings
-            .iter()
-            .filter(|warning| warning.reason != Reason::CertificateNotForHostname);
-        let told = told.map(|warning| warning.text.clone());
-        let resolved = own.resolved.as_ref().err().map(|(_, text)| text.clone());
-        let rsa = certificate.rsa_bits().map(rsa_text);
-        explanation.hold(
-            "certificate",
-            with_notes(text, resolved.into_iter().chain(told).chain(rsa).collect()),
-        );
-        explain_clients(parent, own, explanation);
-    }
-
     /// True if a route of a hostname answers a request on plain HTTP although HTTPS serves the
     /// host.
     fn keeps(
@@ -562,50 +502,6 @@ fn preflight(route: &Route) -> String {
     )
 }
 
-/// True if a listener's certificate is valid for a host. Nobody checks one that the listener asked
-/// to be self-signed.
-fn is_for(host: &Hostname, listener: &ParentListener, certificate: &Certificate) -> bool {
-    match &listener.served {
-        Served::Issued(want, _) if want.names.iter().any(Hostname::is_any) => true,
-        _ => host.is_certified_by(&certificate.names),
-    }
-}
-
-/// Adds what a listener requires of clients, beside the certificate that it serves.
-fn explain_clients(parent: &Parent, own: &ParentListener, explanation: &mut Explanation) {
-    let ParentListener { port, clients, .. } = own;
-    let gateway = &parent.placement.gateway;
-    let unresolved = parent
-        .placement
-        .clients
-        .of_port(*port)
-        .and_then(|(_, resolved)| resolved.as_ref().err());
-    let causes: Vec<String> = unresolved
-        .map(|(_, text)| text.clone())
-        .into_iter()
-        .collect();
-    if let Err((_, text)) = clients.verdict() {
-        explanation.fail("client certificate", with_causes(text, causes));
-        return;
-    }
-    let Clients::Checked(validation) = clients else {
-        return;
-    };
-    let text = match validation.mode {
-        ValidationMode::AllowValidOnly => {
-            format!(
-                "port {port} requires one that a CA of spec.tls.frontend of gateway {gateway} has signed"
-            )
-        }
-        ValidationMode::AllowInsecureFallback => {
-            format!(
-                "port {port} requests one, and lets clients in without (AllowInsecureFallback of gateway {gateway})"
-            )
-        }
-    };
-    explanation.hold("client certificate", with_notes(text, causes));
-}
-
 /// A text with the causes of what it says.
 fn with_causes(text: String, causes: Vec<String>) -> String {
     std::iter::once(text)
@@ -663,15 +559,6 @@ fn whole(text: &str) -> Option<regex::Regex> {
     regex::Regex::new(&format!("^(?:{text})$")).ok()
 }
 
-/// What an RSA key costs, as callgrind counts instructions of Envoy for each handshake: 7.9 million
-/// with 2048 bits, 1.8 million with ECDSA P-256.
-fn rsa_text(bits: usize) -> String {
-    format!(
-        "its key is RSA of {bits} bits: a handshake takes Envoy four times the work of one with \
-         ECDSA P-256, or more"
-    )
-}
-
 fn addresses(all: &[IpAddr]) -> String {
     let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
     texts.join(", ")
@@ -682,6 +569,7 @@ mod authorization;
 mod backend_settings;
 mod backends;
 mod causes;
+mod handshake;
 mod hosts;
 #[cfg(test)]
 mod tests;

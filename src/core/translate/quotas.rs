@@ -6,15 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::admission::Admission;
-use super::allowance::{allowance, beyond, too_large};
+use super::allowance::{allowance, beyond};
 use super::answers;
-use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
-use super::backend_policies::BackendPolicies;
-use super::charge::{
-    Charge, Charged, ChargedCluster, Charging, parent as charge_of, parts, rounded,
-};
+use super::charge::{Charge, Charged, ChargedCluster, parent as charge_of, parts, rounded};
 use super::cost_quotas::CostQuotas;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
@@ -34,6 +29,7 @@ use crate::store::{Store, targets};
 
 mod attached;
 mod overrides;
+mod routes;
 mod telemetry;
 mod uses;
 
@@ -184,107 +180,6 @@ impl Quotas {
             }
             Kind::AccessPolicy => self.note_attached(key, store, dirty),
             _ => {}
-        }
-    }
-
-    /// Counts a route where it is attached. One that is too large for itself is not served, and
-    /// leaves room for the others.
-    pub(super) fn charge(
-        &mut self,
-        key: &RouteKey,
-        admission: Admission<'_>,
-        store: &Store,
-        (policies, attached): (&BackendPolicies, &AttachedPolicies),
-        dirty: &mut Dirty,
-    ) {
-        let Admission {
-            parents,
-            attachments,
-            ..
-        } = admission;
-        let charging = Charging {
-            parents,
-            attachments,
-            policies,
-            attached,
-            store,
-            endpoints: &self.endpoints,
-        };
-        let route = store.route(key);
-        let new = route.map(|route| charging.route(key, route));
-        let hostnames = new.as_ref().map_or(0, |_| attachments.hostnames(key));
-        self.set_charge(
-            key,
-            new,
-            route.map_or(0, |route| route.regexes() * hostnames),
-            dirty,
-        );
-    }
-
-    fn set_charge(
-        &mut self,
-        key: &RouteKey,
-        new: Option<Charge<ChargedCluster>>,
-        regexes: u64,
-        dirty: &mut Dirty,
-    ) {
-        let namespace = &key.name.namespace;
-        let allowed = self.allowed(namespace);
-        let new = new.map(|charge| Charged {
-            too_large: too_large(charge.whole(), allowed),
-            charge,
-        });
-        let old = self.charges.remove(key);
-        let was_within = (self.number_of_routes.has(key), self.regexes.has(key));
-        let served = new.as_ref().and_then(Charged::served);
-        let others = self.clusters.replace(
-            namespace,
-            parts(old.as_ref().and_then(Charged::served)),
-            parts(served),
-            key,
-        );
-        let member = |weight: u64| {
-            served.map(|charge| Member {
-                group: namespace.clone(),
-                created: charge.created,
-                weight,
-            })
-        };
-        dirty
-            .routes
-            .extend(self.number_of_routes.set(key, member(1)));
-        dirty.routes.extend(
-            self.regexes
-                .set(key, member(regexes).filter(|_| regexes > 0)),
-        );
-        let why = |charged: &Option<Charged>| {
-            charged
-                .as_ref()
-                .and_then(|charged| charged.too_large.clone())
-        };
-        if was_within != (self.number_of_routes.has(key), self.regexes.has(key))
-            || why(&old) != why(&new)
-        {
-            dirty.routes.insert(key.clone());
-        }
-        if let Some(new) = new {
-            self.charges.insert(key.clone(), new);
-        }
-        for route in others.iter().chain([key]) {
-            self.weigh(route, dirty);
-        }
-    }
-
-    /// Updates the weight of a route: it pays for the clusters that no older one has.
-    fn weigh(&mut self, key: &RouteKey, dirty: &mut Dirty) {
-        let namespace = &key.name.namespace;
-        let charge = self.charges.get(key).and_then(Charged::served);
-        let counted = charge.map(|charge| charge.counted(namespace, key, &self.clusters));
-        let before = self.routes.cost(key);
-        dirty.routes.extend(self.routes.set(key, counted));
-        if self.routes.cost(key) != before {
-            // Its message may say what it needs.
-            dirty.routes.insert(key.clone());
         }
     }
 

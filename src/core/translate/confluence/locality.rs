@@ -1,6 +1,7 @@
 //! Locality: the work for one change does not grow with the number of hosts.
 
 mod access;
+mod roots;
 
 use super::*;
 use crate::inputs::SetKey;
@@ -78,59 +79,6 @@ fn work_under_a_wildcard(count: usize) -> Vec<Work> {
         Change::delete(route(count, "/").key()),
     ];
     measured(&mut engine, steps.map(|step| vec![step]))
-}
-
-/// A Gateway that validates client certificates, with `count` hosts, and new client roots for it.
-fn guarded(count: usize) -> (Engine, Change) {
-    let mut engine = engine();
-    let validation =
-        json!({"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
-    let listeners = json!([{"name": "http", "port": 80, "protocol": "HTTP"}]);
-    let spec = json!({"gatewayClassName": "ours", "listeners": listeners,
-        "tls": {"frontend": {"default": {"validation": validation}}},
-        "allowedListeners": {"namespaces": {"from": "Same"}}});
-    fn roots(pem: &str) -> Change {
-        Change::put(object(
-            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": "a", "name": "ca"},
-            "data": {"ca.crt": pem}}),
-        ))
-    }
-    let mut changes = vec![
-        Change::put(classes()[0].clone()),
-        Change::put(gateway_object("Gateway", "a", "g", 0, spec)),
-        roots(&ROOTS[0]),
-    ];
-    changes.extend((0..count).flat_map(host));
-    let delta = engine.apply(changes, now());
-    let checked = delta.resources.values().any(|resource| match resource {
-        Some(Resource::Frontend(frontend)) => {
-            format!("{:?}", frontend.kind).contains("clients=a/g")
-        }
-        _ => false,
-    });
-    assert!(checked, "clients are checked");
-    (engine, roots(&ROOTS[1]))
-}
-
-#[test]
-fn other_roots_are_one_resource_however_many_hosts_there_are() {
-    let [few, many] = [8, 400].map(|count| {
-        let (mut engine, roots) = guarded(count);
-        let before = engine.counters();
-        let delta = engine.apply(vec![roots], now());
-        let keys: Vec<String> = delta
-            .resources
-            .keys()
-            .map(|key| format!("{key:?}"))
-            .collect();
-        assert_eq!(keys.len(), 1, "{keys:?}");
-        assert!(
-            keys[0].contains("Roots") && delta.statuses.is_empty(),
-            "{keys:?}"
-        );
-        engine.counters().since(&before)
-    });
-    assert_eq!(few, many);
 }
 
 /// A Gateway with `count` hosts, each with a ListenerSet of its own.
