@@ -10,7 +10,7 @@ use tempfile::TempDir;
 /// Returns a valid regular expression that is too large for a [`strict`] Envoy, in a path that
 /// begins with `/<word>`.
 pub(crate) fn too_large(word: &str) -> String {
-    format!("/{word}[a-z]{{300}}")
+    format!("/{word}[a-z]{{600}}")
 }
 
 /// Makes a wrapper of Envoy with a lower limit for regular expressions than in our bootstrap; it is
@@ -21,7 +21,7 @@ pub(crate) fn strict() -> Result<(TempDir, String)> {
     let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
     let script = format!(
         "#!/bin/sh\nfor config; do :; done\n\
-         sed 's/\\(\"re2.max_program_size.[a-z]*_level\": *\\)[0-9]*/\\1200/g' \"$config\" > \"$config.strict.json\"\n\
+         sed 's/\\(\"re2.max_program_size.[a-z]*_level\": *\\)[0-9]*/\\1500/g' \"$config\" > \"$config.strict.json\"\n\
          exec '{envoy}' --use-dynamic-base-id --log-level info --drain-time-s 5 --config-path \"$config.strict.json\"\n"
     );
     fs::write(&path, script)?;
