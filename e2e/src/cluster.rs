@@ -260,7 +260,7 @@ impl Cluster {
     /// some that we accept.
     pub async fn strict_envoy(&self, node: &str) -> Result<(Envoy, TempDir)> {
         self.envoy_from(NAMESPACE, node, self.xds, |bootstrap| {
-            bootstrap.replace("_level\":10000", "_level\":200")
+            bootstrap.replace("_level\":10000", "_level\":500")
         })
         .await
     }

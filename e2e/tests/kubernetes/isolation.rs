@@ -303,7 +303,7 @@ async fn envoys_words_stand_in_the_authors_status_alone() -> Result<()> {
     envoy.ready().await?;
     // Larger than this Envoy accepts, and with a long message: Envoy repeats the expression.
     let text = format!(
-        "/contact-mallory[a-z]{{300}}{}",
+        "/contact-mallory[a-z]{{600}}{}",
         "/a-word-of-hers".repeat(45)
     );
     server
