@@ -121,8 +121,8 @@ pub(super) fn challenges(host: &model::VirtualHost, account: &Thumbprint) -> Vir
     }
 }
 
-/// The list of a frontend's wildcards, which [`find`] matches with a host. A virtual host has the
-/// name of its hostname's scope; its route is never the one of a request.
+/// The list of a frontend's wildcards, which filter `find` matches with a host. A virtual host has
+/// the name of its hostname's scope; its route is never the one of a request.
 pub fn wide_hosts(wide: &WideHosts) -> ScopedRouteConfiguration {
     let listed = wide.hostnames.iter().map(|hostname| {
         let hosts = std::slice::from_ref(hostname);
