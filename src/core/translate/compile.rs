@@ -16,7 +16,7 @@ use super::frontends::Frontends;
 use super::key::ListenerId;
 use super::parent::ParentListener;
 use super::parents::Parents;
-use super::plain_http::{Securing, https_port, redirected};
+use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
@@ -272,7 +272,10 @@ impl<'a> Units<'a> {
         if is_kept {
             routes = self.routing.wider_routes(at, hostname, &owner.listener);
         }
-        if let Some(https) = self.https(id, hostname, owner) {
+        let is_there = owner.is_own || is_kept || !routes.is_empty();
+        if (is_there || is_secured(self.frontends, id, hostname))
+            && let Some(https) = self.https(id, hostname, owner)
+        {
             routes = redirected(routes, hostname, https);
         }
         let plain = (owner.is_own || is_kept || !routes.is_empty())

@@ -129,6 +129,15 @@ pub(super) fn https_port(
         .min_by_key(|port| (*port != 443, *port))
 }
 
+/// True if HTTPS has this hostname itself, not only a wider one: it has a scope of its own on plain
+/// HTTP then, and else the wider one's redirects it.
+pub(super) fn is_secured(frontends: &Frontends, id: &FrontendId, hostname: &Hostname) -> bool {
+    frontends
+        .of_gateway(&id.gateway)
+        .filter(|(other, _)| other.isolated == id.isolated)
+        .any(|(_, frontend)| frontend.secured().has(hostname))
+}
+
 /// The routes of a hostname on plain HTTP, of which those that are not [kept](is_kept) redirect to
 /// a port of HTTPS; last comes one that redirects every other request.
 pub(super) fn redirected(routes: Vec<Route>, hostname: &Hostname, https: u16) -> Vec<Route> {

@@ -43,6 +43,11 @@ impl SecuredNames {
         all.find_map(|name| self.0.get(&name))
     }
 
+    /// True if a hostname itself is among them.
+    pub(super) fn has(&self, hostname: &Hostname) -> bool {
+        self.0.contains_key(hostname)
+    }
+
     /// The hostnames.
     pub(super) fn names(&self) -> impl Iterator<Item = &Hostname> {
         self.0.keys()

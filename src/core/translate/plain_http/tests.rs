@@ -305,3 +305,31 @@ fn what_is_served_in_clear_is_told_by_the_narrower_names() {
         "{told}"
     );
 }
+
+#[test]
+fn a_hostname_without_routes_of_its_own_has_no_scope_below_a_wildcard() {
+    let mut site = Site::new(
+        "Redirect",
+        vec![
+            gateway(&[("*.example.org", 8443)]),
+            route("wild", Some("s0"), &[], &forward()),
+            route("both", None, &["a.example.org"], &forward()),
+        ],
+    );
+    assert_eq!(
+        site.plain("a.example.org"),
+        ["301 https://same:8443"; 1],
+        "it has routes of its own"
+    );
+    let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "both"));
+    site.apply(vec![Change::delete(key)]);
+    assert!(
+        site.plain("a.example.org").is_empty(),
+        "the wildcard's scope redirects it"
+    );
+    assert_eq!(
+        site.plain("*.example.org"),
+        ["301 https://same:8443"],
+        "it is redirected"
+    );
+}
