@@ -190,7 +190,13 @@ impl Supervisor {
     async fn tidy(&self) {
         let running = self.running().await;
         let next = digest(&self.bootstrap, self.lifetime);
-        block_in_place(|| tidy::tidy(&self.dir, &running, &next));
+        block_in_place(|| tidy::tidy(&self.dir, &running, Some(&next)));
+    }
+
+    /// Removes the files of all Envoys, of which none is started again.
+    async fn tidy_at_the_end(&self) {
+        let running = self.running().await;
+        block_in_place(|| tidy::tidy(&self.dir, &running, None));
     }
 
     async fn keep_running(&self) -> Infallible {
@@ -509,6 +515,7 @@ impl Supervisor {
     async fn end(&self, mut orders: watch::Receiver<Order>) {
         let running = self.running().await;
         if running.is_empty() {
+            self.tidy_at_the_end().await;
             return;
         }
         let drained = async {
@@ -527,7 +534,7 @@ impl Supervisor {
         for process in &running {
             end(process).await;
         }
-        self.tidy().await;
+        self.tidy_at_the_end().await;
     }
 }
 

@@ -31,9 +31,9 @@ pub(super) fn free_base_id() -> u32 {
     }
 }
 
-/// Removes the leftovers that no running Envoy needs. The bootstrap of the next one stays, so that
-/// its start takes no space.
-pub(super) fn tidy(dir: &Path, running: &[Process], next: &str) {
+/// Removes the leftovers that no running Envoy needs. The bootstrap of the next one stays, if there
+/// is to be one, so that its start takes no space.
+pub(super) fn tidy(dir: &Path, running: &[Process], next: Option<&str>) {
     let base_ids: BTreeSet<u32> = running
         .iter()
         .map(|process| process.launch.base_id)
@@ -41,7 +41,7 @@ pub(super) fn tidy(dir: &Path, running: &[Process], next: &str) {
     let bootstraps: BTreeSet<PathBuf> = running
         .iter()
         .map(|process| bootstrap(dir, &process.launch.digest))
-        .chain([bootstrap(dir, next)])
+        .chain(next.map(|digest| bootstrap(dir, digest)))
         .collect();
     let Ok(entries) = fs::read_dir(dir) else {
         return;
@@ -107,7 +107,7 @@ mod tests {
         for name in kept.into_iter().chain(gone) {
             fs::write(dir.path().join(name), "").expect("written");
         }
-        tidy(dir.path(), &[Process::of_child(1, launch)], "cc");
+        tidy(dir.path(), &[Process::of_child(1, launch)], Some("cc"));
         assert!(kept.iter().all(|name| dir.path().join(name).exists()));
         assert!(gone.iter().all(|name| !dir.path().join(name).exists()));
     }
