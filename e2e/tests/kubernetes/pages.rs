@@ -179,12 +179,14 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object("gatewright.io/v1alpha1", "TrafficPolicy", spec)]
         }
-        () if has("attributes") => {
+        () if has("attributes") || has("provider") => {
             let target =
                 json!([{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]);
             let mut tracing = part.clone();
             tracing["mode"] = json!("Enabled");
-            tracing["provider"] = json!({"backendRef": {"name": "collector", "port": 4317}});
+            if !has("provider") {
+                tracing["provider"] = json!({"backendRef": {"name": "collector", "port": 4317}});
+            }
             let spec = json!({"targetRefs": target, "tracing": tracing});
             vec![object(EXPERIMENTAL, "XTelemetryPolicy", spec)]
         }
