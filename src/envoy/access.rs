@@ -1,4 +1,4 @@
-//! Who may send the requests of a route: Envoy's RBAC filter, among the route's own filters.
+//! Envoy's RBAC filter for AccessPolicies, among the own filters of a route.
 //!
 //! Each AccessPolicy has a filter of its own, so that a request passes all of them. A route without
 //! policies has no such filter, and a connection manager has none either.

@@ -6,7 +6,6 @@ use envoy_types::pb::envoy::config::core::v3::{
     DataSource, SubstitutionFormatString, TypedExtensionConfig, data_source::Specifier,
     header_value_option::HeaderAppendAction, substitution_format_string::Format,
 };
-use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::extensions::filters::common::set_filter_state::v3::{
     FilterStateValue, filter_state_value,
 };
@@ -73,14 +72,6 @@ pub(super) fn state(
         key: Some(filter_state_value::Key::ObjectKey(key.to_owned())),
         factory_key: "envoy.string".to_owned(),
         value: Some(filter_state_value::Value::FormatString(value)),
-        ..Default::default()
-    }
-}
-
-/// The configuration by which a scope switches the filter off.
-pub(super) fn off() -> FilterConfig {
-    FilterConfig {
-        disabled: true,
         ..Default::default()
     }
 }

@@ -19,7 +19,7 @@ use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
 };
 use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
 
-use super::proto::{always, any, extension, xds_extension};
+use super::proto::{always, any, disabled, extension, xds_extension};
 use super::request_match::matching;
 
 /// The filter's name, under which virtual hosts disable it.
@@ -114,10 +114,7 @@ pub(super) fn late_filter(hops: u8) -> ExtensionWithMatcher {
 
 /// The configuration of a virtual host that keeps the headers.
 pub(super) fn keep() -> FilterConfig {
-    FilterConfig {
-        disabled: true,
-        ..Default::default()
-    }
+    disabled()
 }
 
 /// The same on plain HTTP.

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     TypedExtensionConfig, header_value_option::HeaderAppendAction,
 };
 use envoy_types::pb::envoy::config::route::v3::{
-    FilterConfig, Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
+    Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
 };
 use envoy_types::pb::envoy::extensions::common::matching::v3::{
     ExtensionWithMatcher, ExtensionWithMatcherPerRoute,
@@ -51,7 +51,7 @@ use super::external_auth;
 use super::headers;
 use super::internal_headers::ROUTE_HEADER;
 use super::preflight::routes;
-use super::proto::{always, any, extension, map, map_with, xds_extension};
+use super::proto::{always, any, disabled, extension, map, map_with, xds_extension};
 use super::route_filters;
 use super::virtual_host::answer;
 use gatewright_core::model::{ExternalAuth, ListenerFilters, VirtualHost as Host};
@@ -211,10 +211,7 @@ fn ask(server: &ExternalAuth) -> ExtensionWithMatcherPerRoute {
 
 /// A route that the filters do not stand before.
 fn unasked(route: &Route) -> Route {
-    let off = any(&FilterConfig {
-        disabled: true,
-        ..Default::default()
-    });
+    let off = any(&disabled());
     Route {
         typed_per_filter_config: map_with(&route.typed_per_filter_config, FILTER, off),
         ..route.clone()
@@ -353,7 +350,7 @@ fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher 
 mod tests {
     use std::collections::BTreeSet;
 
-    use envoy_types::pb::envoy::config::route::v3::route::Action as PbAction;
+    use envoy_types::pb::envoy::config::route::v3::{FilterConfig, route::Action as PbAction};
     use gatewright_core::model::{
         Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, Origin, Route as ModelRoute,
         Session, WeightedTarget,

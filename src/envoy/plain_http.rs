@@ -23,7 +23,7 @@ use super::find_scope::{self, SET_FILTER_STATE, look_up, state};
 use super::identity_headers;
 use super::internal_headers::SCOPE_HEADER;
 use super::listener_filters;
-use super::proto::{any, extension, map_with};
+use super::proto::{any, disabled, extension, map_with};
 use super::virtual_host::{answer_host, begun, challenge, configured, scoped};
 use gatewright_core::model::{self, FrontendId, IdentityHeaders, Thumbprint, WideHosts};
 use gatewright_core::request_outcome::NO_HOST;
@@ -90,7 +90,7 @@ fn lower_case() -> TypedExtensionConfig {
 pub(super) fn virtual_host(host: &model::VirtualHost, account: Option<&Thumbprint>) -> VirtualHost {
     let (made, first) = begun(host, account.map(|account| challenge(account)));
     let made = listener_filters::late(host, &first, made);
-    let made = configured(made, find_scope::FILTER, any(&find_scope::off()));
+    let made = configured(made, find_scope::FILTER, any(&disabled()));
     match host.identity_headers {
         IdentityHeaders::Remove => made,
         IdentityHeaders::Keep => configured(
@@ -109,7 +109,7 @@ pub(super) fn challenges(host: &model::VirtualHost, account: &Thumbprint) -> Vir
         typed_per_filter_config: map_with(
             &answer.typed_per_filter_config,
             find_scope::FILTER,
-            any(&find_scope::off()),
+            any(&disabled()),
         ),
         ..answer
     };

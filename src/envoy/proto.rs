@@ -9,6 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{
     config_source::ConfigSourceSpecifier,
     socket_address::{self, PortSpecifier},
 };
+use envoy_types::pb::envoy::config::route::v3::FilterConfig;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpFilter, http_filter,
 };
@@ -100,6 +101,14 @@ pub(super) fn off(filter: HttpFilter) -> HttpFilter {
     HttpFilter {
         disabled: true,
         ..filter
+    }
+}
+
+/// The configuration by which a route or virtual host switches a filter off.
+pub(super) fn disabled() -> FilterConfig {
+    FilterConfig {
+        disabled: true,
+        ..Default::default()
     }
 }
 

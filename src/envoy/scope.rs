@@ -5,7 +5,7 @@ use envoy_types::pb::envoy::config::route::v3::{ScopedRouteConfiguration, Virtua
 use super::find_scope;
 use super::misdirected;
 use super::plain_http;
-use super::proto::any;
+use super::proto::{any, disabled};
 use super::traffic::attributed;
 use super::virtual_host::{answer, configured, scoped, virtual_host};
 use super::{Edge, ResourceName};
@@ -48,7 +48,7 @@ pub fn scope_within(scope: &Scope, edge: &Edge) -> ScopedRouteConfiguration {
 
 /// A virtual host whose requests need no other scope.
 fn found(host: VirtualHost) -> VirtualHost {
-    configured(host, find_scope::FILTER, any(&find_scope::off()))
+    configured(host, find_scope::FILTER, any(&disabled()))
 }
 
 #[cfg(test)]
