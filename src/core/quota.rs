@@ -29,6 +29,17 @@ pub(crate) struct Member<G> {
     pub(crate) weight: u64,
 }
 
+impl<G> Member<G> {
+    /// A member that counts as one.
+    pub(crate) fn one(group: G, created: i64) -> Self {
+        Self {
+            group,
+            created,
+            weight: 1,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Ledger<K> {
     used: u64,

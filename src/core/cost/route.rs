@@ -65,7 +65,7 @@ fn of_filters(filters: &Filters) -> Bytes {
         response_headers,
         rewrite,
         redirect,
-        // What it refers to counts.
+        // The objects that it refers to count.
         direct_response: _,
         mirrors,
         cors,

@@ -29,7 +29,7 @@ const ATTACHABLE: [Kind; 4] = [
 pub struct AttachedPolicy {
     /// Its metadata.
     pub meta: Meta,
-    /// What it is attached to, sorted.
+    /// The objects that it is attached to, sorted.
     pub targets: Vec<AttachmentTarget>,
     /// Its rules.
     pub rules: AttachedRules,

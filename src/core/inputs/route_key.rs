@@ -1,6 +1,6 @@
 //! Keys of routes and of their parents.
 
-use super::{Kind, ObjectKey, RouteKind};
+use super::{Kind, ObjectKey, Route, RouteKind};
 use crate::model::ObjectName;
 
 /// The kinds of a ListenerSet: the same object in two API groups.
@@ -114,6 +114,14 @@ impl RouteKey {
     /// The key of its object.
     pub fn object(&self) -> ObjectKey {
         ObjectKey::new(self.kind.kind(), self.name.clone())
+    }
+
+    /// The key of a route.
+    pub(crate) fn of_route(route: &Route) -> Self {
+        Self {
+            kind: route.kind,
+            name: route.meta.name.clone(),
+        }
     }
 
     /// Parses the name of an Envoy route, `httproute/<namespace>/<name>/...`, into the key of the

@@ -1,4 +1,4 @@
-//! Who may send requests: what AccessPolicies ask for.
+//! Access: the clients that AccessPolicies admit.
 
 use std::sync::Arc;
 

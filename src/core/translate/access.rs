@@ -1,4 +1,4 @@
-//! What comes of an AccessPolicy by itself. One that cannot be carried out closes what it is
+//! The effect of an AccessPolicy by itself. One that cannot be carried out closes what it is
 //! attached to.
 
 use std::sync::Arc;
@@ -7,11 +7,18 @@ use super::attached_policies::{Effect, JudgedAttachment};
 use crate::inputs::{AccessRules, AttachedPolicy};
 use crate::model::{Access, Reason};
 
-/// An AccessPolicy by itself.
+/// An AccessPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(super) fn judged(
     policy: &Arc<AttachedPolicy>,
     rules: &Result<AccessRules, String>,
+    beyond: Option<(Reason, String)>,
 ) -> JudgedAttachment {
+    let rules = match beyond {
+        Some(beyond) => Err(beyond),
+        None => rules
+            .as_ref()
+            .map_err(|text| (Reason::Invalid, text.clone())),
+    };
     let (accepted, effect) = match rules {
         Ok(AccessRules { addresses }) => {
             let access = Access {
@@ -20,17 +27,14 @@ pub(super) fn judged(
             };
             (Ok(()), Effect::Admit(Arc::new(access)))
         }
-        Err(text) => (Err((Reason::Invalid, text.clone())), Effect::Close),
+        Err((reason, text)) => {
+            let told = format!("{text}; requests are answered 500");
+            (Err((reason, told)), Effect::Close)
+        }
     };
     JudgedAttachment {
         policy: policy.clone(),
-        accepted: accepted.map_err(closed),
-        resolved: None,
+        accepted,
         effect,
     }
-}
-
-/// A refusal, with what becomes of requests.
-fn closed((reason, text): (Reason, String)) -> (Reason, String) {
-    (reason, format!("{text}; requests are answered 500"))
 }

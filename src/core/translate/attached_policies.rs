@@ -37,8 +37,6 @@ pub(super) struct JudgedAttachment {
     pub(super) policy: Arc<AttachedPolicy>,
     /// Ok if it can be carried out.
     pub(super) accepted: Verdict,
-    /// Ok if everything that it refers to is there; `None` where it refers to nothing.
-    pub(super) resolved: Option<Verdict>,
     /// Its effect.
     pub(super) effect: Effect,
 }
@@ -56,13 +54,13 @@ pub(super) struct Place<'a> {
     pub(super) rule: Option<&'a str>,
 }
 
-/// Who may send the requests of a place.
+/// The clients that may send the requests of a place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AccessAt {
     /// Whom all of these admit, the outermost first; everybody where there are none.
     Admit(Vec<Arc<Access>>),
-    /// Nobody: this AccessPolicy cannot be carried out.
-    Closed(ObjectName),
+    /// Nobody: an AccessPolicy cannot be carried out.
+    Closed,
 }
 
 /// All policies on Gateways, ListenerSets and routes.
@@ -158,14 +156,14 @@ impl AttachedPolicies {
         found
     }
 
-    /// Who may send the requests of a place. AccessPolicies add up: an inner one never opens what
-    /// an outer one closed.
+    /// The clients that may send the requests of a place. AccessPolicies add up: an inner one never
+    /// opens what an outer one closed.
     pub(super) fn access(&self, place: Place<'_>) -> AccessAt {
         let mut all = Vec::new();
         for judged in self.at(Kind::AccessPolicy, place) {
             match &judged.effect {
                 Effect::Admit(access) => all.push(access.clone()),
-                Effect::Close => return AccessAt::Closed(judged.policy.meta.name.clone()),
+                Effect::Close => return AccessAt::Closed,
             }
         }
         AccessAt::Admit(all)

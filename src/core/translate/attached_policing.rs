@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::access;
 use super::admission::Admission;
-use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment};
+use super::attached_policies::{AttachedPolicies, JudgedAttachment};
 use super::dirty::Dirty;
 use super::key::{ParentKey, RouteKey};
 use super::policing::{touch_listeners, touch_units_of};
@@ -35,15 +35,8 @@ impl AttachedPolicing<'_> {
     }
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
-        match (&policy.rules, self.quotas.attached_beyond(key)) {
-            (AttachedRules::Access(_), Some(beyond)) => JudgedAttachment {
-                policy: policy.clone(),
-                accepted: Err(beyond),
-                resolved: None,
-                effect: Effect::Close,
-            },
-            (AttachedRules::Access(rules), None) => access::judged(policy, rules),
-        }
+        let AttachedRules::Access(rules) = &policy.rules;
+        access::judged(policy, rules, self.quotas.attached_beyond(key))
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.

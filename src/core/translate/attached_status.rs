@@ -28,7 +28,7 @@ impl Report<'_> {
         }
         let ancestors = ancestors
             .into_iter()
-            .map(|(ancestor, verdict)| (ancestor, conditions(judged, verdict)));
+            .map(|(ancestor, verdict)| (ancestor, vec![accepted(judged, verdict)]));
         let mut ancestors: Vec<(ObjectKey, Vec<Condition>)> = ancestors.collect();
         // Where there is no room for all, those of its own namespace are told of.
         let namespace = &key.name.namespace;
@@ -116,11 +116,7 @@ fn at_listener(parent: &Parent, object: &ObjectKey, section: Option<&str>) -> Ve
     }
 }
 
-fn conditions(judged: &JudgedAttachment, verdict: Verdict) -> Vec<Condition> {
+fn accepted(judged: &JudgedAttachment, verdict: Verdict) -> Condition {
     let accepted = judged.accepted.clone().and(verdict);
-    let accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
-    let resolved = judged.resolved.clone();
-    let resolved = resolved
-        .map(|resolved| condition(ConditionType::ResolvedRefs, resolved, Reason::ResolvedRefs));
-    std::iter::once(accepted).chain(resolved).collect()
+    condition(ConditionType::Accepted, accepted, Reason::Accepted)
 }

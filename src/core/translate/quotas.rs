@@ -158,11 +158,8 @@ impl Quotas {
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let there = store.policy(key);
-                let member = there.map(|policy| Member {
-                    group: key.name.namespace.clone(),
-                    created: policy.meta.created,
-                    weight: 1,
-                });
+                let member = there
+                    .map(|policy| Member::one(key.name.namespace.clone(), policy.meta.created));
                 let checking = there
                     .filter(|policy| policy.checks_health())
                     .map(|policy| Member {
@@ -194,13 +191,7 @@ impl Quotas {
         dirty: &mut Dirty,
     ) -> Attachment {
         let name = &route.meta.name;
-        let at = (
-            RouteKey {
-                kind: route.kind,
-                name: name.clone(),
-            },
-            parent.key.clone(),
-        );
+        let at = (RouteKey::of_route(route), parent.key.clone());
         let services = cost::OfServices {
             session: &|_| None,
             answers: &|name| answers::size(name, store),
@@ -349,11 +340,7 @@ impl Quotas {
         } else {
             return None;
         };
-        let text = format!(
-            "the {what} of namespace {namespace} up to this one, the oldest first, exceed \
-             limits.namespace.{limit}"
-        );
-        Some((Reason::LimitReached, text))
+        Some(one_too_many(what, namespace, &limit))
     }
 
     /// True if all endpoints of a Service are within the quotas.
@@ -563,6 +550,15 @@ impl Quotas {
         }
         self.leave_to_routes(namespace, dirty);
     }
+}
+
+/// Why an object is beyond a limit of its namespace, of which the oldest objects are within.
+fn one_too_many(what: &str, namespace: &str, limit: &str) -> (Reason, String) {
+    let text = format!(
+        "the {what} of namespace {namespace} up to this one, the oldest first, exceed \
+         limits.namespace.{limit}"
+    );
+    (Reason::LimitReached, text)
 }
 
 /// Marks a Service of which other endpoints are within the quotas, and its routes.

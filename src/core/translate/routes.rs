@@ -55,10 +55,7 @@ impl<'a> Routing<'a> {
             .map(|(_, route)| resolve(route, self.store, self.settings))
             .collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
-            let key = RouteKey {
-                kind: route.kind,
-                name: route.meta.name.clone(),
-            };
+            let key = RouteKey::of_route(route);
             for rule in &resolved.rules {
                 let access = self.access(listener, &key, rule);
                 for (place, m) in rule.matches.iter().enumerate() {
@@ -90,7 +87,7 @@ impl<'a> Routing<'a> {
         guard.into_iter().chain(routes).collect()
     }
 
-    /// Who may send the requests of a rule at a listener.
+    /// The clients that may send the requests of a rule at a listener.
     fn access(self, listener: &ListenerId, route: &RouteKey, rule: &ResolvedRule) -> AccessAt {
         let Some(parent) = self.admission.parents.get(&listener.parent) else {
             return AccessAt::Admit(Vec::new());
@@ -218,7 +215,7 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, access: AccessAt) 
             };
             (name.clone(), Arc::new(rule))
         }
-        AccessAt::Closed(_) => (Arc::from(ACCESS_CLOSED), Arc::new(respond(500))),
+        AccessAt::Closed => (Arc::from(ACCESS_CLOSED), Arc::new(respond(500))),
     };
     Route {
         name,

@@ -88,7 +88,7 @@ impl SniMatcher {
                 let is_another = self.place(&parent);
                 is_another.then_some(parent).into_iter().collect()
             }
-            // Whether it covers parents has changed.
+            // It begins or ceases to cover parents.
             None if !hostname.is_exact() => {
                 for parent in self.parents_below(hostname) {
                     self.place(&parent);

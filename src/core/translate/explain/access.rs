@@ -1,4 +1,4 @@
-//! Who may send requests of a route: its AccessPolicies.
+//! The AccessPolicies of a route.
 
 use super::super::attached_policies::Effect;
 use super::super::key::ListenerId;

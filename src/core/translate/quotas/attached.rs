@@ -1,7 +1,7 @@
 //! The number of policies on Gateways, ListenerSets and routes.
 
 use super::super::dirty::Dirty;
-use super::Quotas;
+use super::{Quotas, one_too_many};
 use crate::inputs::ObjectKey;
 use crate::model::Reason;
 use crate::quota::Member;
@@ -11,11 +11,8 @@ impl Quotas {
     /// Counts a policy that was put or deleted, and marks those whose verdict changes.
     pub(super) fn note_attached(&mut self, key: &ObjectKey, store: &Store, dirty: &mut Dirty) {
         let there = store.attached_policy(key);
-        let member = there.map(|policy| Member {
-            group: key.name.namespace.clone(),
-            created: policy.meta.created,
-            weight: 1,
-        });
+        let member =
+            there.map(|policy| Member::one(key.name.namespace.clone(), policy.meta.created));
         dirty.attached.extend(self.access_policies.set(key, member));
     }
 
@@ -25,11 +22,7 @@ impl Quotas {
             return None;
         }
         let namespace = &key.name.namespace;
-        let text = format!(
-            "the policies of namespace {namespace} up to this one, the oldest first, exceed \
-             limits.namespace.policies {}; requests are answered 500",
-            self.limits_of(namespace).policies
-        );
-        Some((Reason::LimitReached, text))
+        let limit = format!("policies {}", self.limits_of(namespace).policies);
+        Some(one_too_many("policies", namespace, &limit))
     }
 }

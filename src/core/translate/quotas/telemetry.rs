@@ -7,7 +7,7 @@ use super::super::gateway_exposure::Fleet;
 use super::super::parent::Parent;
 use super::super::settings::Settings;
 use super::super::telemetry_marks::touch_traced;
-use super::Quotas;
+use super::{Quotas, one_too_many};
 use crate::channel::Channel;
 use crate::cost::{self, Bytes};
 use crate::inputs::{TelemetryPolicy, TracingRules};
@@ -20,11 +20,7 @@ impl Quotas {
     /// changes.
     pub(super) fn note_telemetry(&mut self, name: &ObjectName, store: &Store, dirty: &mut Dirty) {
         let policy = store.telemetry_policy(name);
-        let member = policy.map(|policy| Member {
-            group: name.namespace.clone(),
-            created: policy.meta.created,
-            weight: 1,
-        });
+        let member = policy.map(|policy| Member::one(name.namespace.clone(), policy.meta.created));
         let moved = self.telemetry_policies.set(name, member);
         touch_all(&moved, store, dirty);
     }
@@ -53,12 +49,8 @@ impl Quotas {
             return None;
         }
         let namespace = &name.namespace;
-        let text = format!(
-            "the XTelemetryPolicies of namespace {namespace} up to this one, the oldest first, exceed \
-             limits.namespace.policies {}",
-            self.limits_of(namespace).policies
-        );
-        Some((Reason::LimitReached, text))
+        let limit = format!("policies {}", self.limits_of(namespace).policies);
+        Some(one_too_many("XTelemetryPolicies", namespace, &limit))
     }
 
     /// The policies of a Gateway that are within the quota, the oldest first. Their order is that
