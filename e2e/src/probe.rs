@@ -67,6 +67,14 @@ pub struct Answer {
     pub peer: Option<Peer>,
 }
 
+impl Answer {
+    /// The value of a header; `None` too if it is no visible ASCII.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let value = self.headers.get(name)?;
+        value.to_str().ok()
+    }
+}
+
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {

@@ -16,6 +16,7 @@ use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, Edge, ShownStatistics, Statistics,
     TrafficMetrics, bootstrap,
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -286,6 +287,18 @@ pub fn class() -> Change {
         json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
         "metadata": {"name": "ours"}, "spec": {"controllerName": CONTROLLER}}),
     )
+}
+
+/// Gateway `edge` of class `ours` in namespace `default`, with these listeners.
+pub fn edge(listeners: impl Serialize) -> Change {
+    let spec = json!({"gatewayClassName": "ours", "listeners": listeners});
+    api("Gateway", "edge", spec)
+}
+
+/// An HTTPRoute in namespace `default` for a hostname at Gateway `edge`.
+pub fn edge_route(name: &str, hostname: &str, rules: impl Serialize) -> Change {
+    let spec = json!({"parentRefs": [{"name": "edge"}], "hostnames": [hostname], "rules": rules});
+    api("HTTPRoute", name, spec)
 }
 
 /// A Service in namespace `default` with one endpoint behind its port 80.

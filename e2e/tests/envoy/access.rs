@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, api, class, edge_route, free_port, object, secret, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::request_outcome::{Evidence, outcome};
@@ -62,11 +62,7 @@ impl Site {
                 json!({"gatewayClassName": "ours", "listeners": listeners,
                     "infrastructure": {"parametersRef": reference}}),
             ),
-            api(
-                "HTTPRoute",
-                "shop",
-                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-            ),
+            edge_route("shop", HOST, rules),
             api(
                 "HTTPRoute",
                 "other",

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use e2e::echo::Echo;
 use e2e::held::Held;
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, api, class, edge_route, free_port, object, secret, service};
 use gatewright_core::request_outcome::{Evidence, outcome};
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
@@ -80,11 +80,7 @@ impl Site {
                 "edge",
                 json!({"gatewayClassName": "ours", "listeners": listeners, "infrastructure": parameters}),
             ),
-            api(
-                "HTTPRoute",
-                "app",
-                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-            ),
+            edge_route("app", HOST, rules),
             empty,
             maintenance,
         ];

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use e2e::echo::Echo;
-use e2e::probe::{Answer, Probe};
-use e2e::world::{World, api, class, free_port, service};
+use e2e::probe::Probe;
+use e2e::world::{World, class, edge, edge_route, free_port, service};
 use hyper::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,32 +17,13 @@ const HOST: &str = "app.example.org";
 async fn world(port: u16, rules: Value) -> Result<(World, Echo)> {
     let echo = Echo::start("web").await?;
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
-    let mut changes = vec![
-        class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
-        api(
-            "HTTPRoute",
-            "app",
-            json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-        ),
-    ];
+    let mut changes = vec![class(), edge(listeners), edge_route("app", HOST, rules)];
     changes.extend(service("web", echo.address()));
     Ok((World::start(changes).await?, echo))
 }
 
 fn to(port: u16, path: &str) -> Probe {
     Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).path(path)
-}
-
-fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer
-        .headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,7 +49,7 @@ async fn a_location_has_no_port_that_goes_without_saying() -> Result<()> {
         for authority in [HOST.to_owned(), format!("{HOST}:{port}")] {
             let answer = to(port, path).authority(&authority).send().await?;
             assert_eq!(
-                header(&answer, "location"),
+                answer.header("location"),
                 Some(expected.as_str()),
                 "{authority}\n{}",
                 world.envoy.log()
@@ -95,30 +76,24 @@ async fn a_preflight_is_answered_with_what_it_asks_for() -> Result<()> {
         .send()
         .await?;
     assert_eq!(
-        header(&asked, "access-control-allow-origin"),
+        asked.header("access-control-allow-origin"),
         Some("https://a.test"),
         "{}",
         world.envoy.log()
     );
+    assert_eq!(asked.header("access-control-allow-methods"), Some("DELETE"));
     assert_eq!(
-        header(&asked, "access-control-allow-methods"),
-        Some("DELETE")
-    );
-    assert_eq!(
-        header(&asked, "access-control-allow-headers"),
+        asked.header("access-control-allow-headers"),
         Some("x-a, x-b")
     );
     assert_eq!(
-        header(&asked, "access-control-allow-credentials"),
+        asked.header("access-control-allow-credentials"),
         Some("true")
     );
     let plain = preflight.send().await?;
+    assert_eq!(plain.header("access-control-allow-methods"), Some("DELETE"));
     assert_eq!(
-        header(&plain, "access-control-allow-methods"),
-        Some("DELETE")
-    );
-    assert_eq!(
-        header(&plain, "access-control-allow-headers"),
+        plain.header("access-control-allow-headers"),
         None,
         "{:?}",
         plain.headers
@@ -179,7 +154,7 @@ async fn a_new_path_is_a_path_and_the_query_follows_it() -> Result<()> {
     }
     let location = format!("http://{HOST}:{port}/new?b=2");
     assert_eq!(
-        header(&to(port, "/redirect?b=2").send().await?, "location"),
+        to(port, "/redirect?b=2").send().await?.header("location"),
         Some(location.as_str())
     );
     Ok(())
@@ -245,7 +220,7 @@ async fn what_a_grpc_server_rejects_as_unavailable_is_retried() -> Result<()> {
             .send()
             .await?;
         assert_eq!(
-            header(&answer, "grpc-status"),
+            answer.header("grpc-status"),
             Some(expected),
             "{path}\n{}",
             world.envoy.log()

@@ -8,7 +8,7 @@ use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::served::PATIENCE;
 use e2e::tls_backend::{Pair, TestRoot, TlsBackend, serial};
-use e2e::world::{World, api, class, free_port, object, service};
+use e2e::world::{World, api, class, edge_route, free_port, object, service};
 use gatewright_core::inputs::ObjectChange;
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
@@ -27,11 +27,7 @@ fn gateway(port: u16, tls: &Value) -> Change {
 
 fn route() -> Change {
     let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    api(
-        "HTTPRoute",
-        "web",
-        json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-    )
+    edge_route("web", HOST, rules)
 }
 
 fn roots(root: &TestRoot) -> Change {

@@ -11,7 +11,7 @@ use e2e::held::Held;
 use e2e::probe::{Answer, Probe};
 use e2e::served::PATIENCE;
 use e2e::switched::Switched;
-use e2e::world::{World, api, class, free_port, object, service};
+use e2e::world::{World, api, class, edge, free_port, object, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
@@ -30,14 +30,7 @@ fn listeners(http: u16, tcp: u16) -> Value {
 
 /// The Gateway with these listeners, and its class.
 fn gateway(listeners: &Value) -> Vec<Change> {
-    vec![
-        class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
-    ]
+    vec![class(), edge(listeners)]
 }
 
 /// A route whose rules have a path for each Service.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::{Answer, Probe};
-use e2e::world::{World, api, class, free_port, service};
+use e2e::world::{World, class, edge, edge_route, free_port, service};
 use hyper::Method;
 use serde_json::{Value, json};
 
@@ -24,19 +24,7 @@ impl Site {
         let port = free_port()?;
         let echo = Echo::start("web").await?;
         let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
-        let mut changes = vec![
-            class(),
-            api(
-                "Gateway",
-                "edge",
-                json!({"gatewayClassName": "ours", "listeners": listeners}),
-            ),
-            api(
-                "HTTPRoute",
-                "app",
-                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-            ),
-        ];
+        let mut changes = vec![class(), edge(listeners), edge_route("app", HOST, rules)];
         changes.extend(service("web", echo.address()));
         Ok(Self {
             world: World::start(changes).await?,

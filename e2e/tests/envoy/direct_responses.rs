@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Result, ensure};
 use e2e::echo::Echo;
-use e2e::probe::{Answer, Probe};
+use e2e::probe::Probe;
 use e2e::websocket::over_http2;
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, class, edge, edge_route, free_port, object, secret, service};
 use gatewright_core::translate::Change;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -34,13 +34,6 @@ fn rule(name: &str) -> Value {
     let reference = json!({"group": "gatewright.io", "kind": "DirectResponse", "name": name});
     json!({"matches": [{"path": {"value": format!("/{name}")}}],
         "filters": [{"type": "ExtensionRef", "extensionRef": reference}]})
-}
-
-fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer
-        .headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
 }
 
 /// An Envoy with an HTTP and an HTTPS listener, a backend and answers beside it.
@@ -76,16 +69,8 @@ impl Site {
         let mut changes = vec![
             class(),
             secret("app", HOST)?,
-            api(
-                "Gateway",
-                "edge",
-                json!({"gatewayClassName": "ours", "listeners": listeners}),
-            ),
-            api(
-                "HTTPRoute",
-                "app",
-                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-            ),
+            edge(listeners),
+            edge_route("app", HOST, rules),
             response(
                 "sorry",
                 json!({"statusCode": 503, "contentType": "text/html; charset=utf-8",
@@ -146,17 +131,17 @@ async fn a_rule_answers_with_status_headers_and_body() -> Result<()> {
         let answer = probe.clone().send().await?;
         ensure!(answer.status == 503, "{probe:?}: {}", answer.status);
         ensure!(answer.body == PAGE.as_bytes(), "{:?}", answer.body);
-        let kind = header(&answer, "content-type");
+        let kind = answer.header("content-type");
         ensure!(kind == Some("text/html; charset=utf-8"), "{kind:?}");
-        let retry = header(&answer, "retry-after");
+        let retry = answer.header("retry-after");
         ensure!(retry == Some("600"), "{retry:?}");
-        let share = header(&answer, "x-share");
+        let share = answer.header("x-share");
         ensure!(share == Some("100%"), "{share:?}");
         // A HEAD request gets the same headers and no body.
         let head = probe.method(Method::HEAD).send().await?;
         ensure!(head.status == 503, "{}", head.status);
         ensure!(head.body.is_empty(), "{:?}", head.body);
-        let length = header(&head, "content-length");
+        let length = head.header("content-length");
         ensure!(length == Some(&*PAGE.len().to_string()), "{length:?}");
         // A request with a body is answered as well.
         let [post, ..] = site.each("/sorry");
@@ -167,7 +152,7 @@ async fn a_rule_answers_with_status_headers_and_body() -> Result<()> {
         let answer = probe.send().await?;
         ensure!(answer.status == 200, "{}", answer.status);
         ensure!(answer.body.len() == 16 * 1024, "{}", answer.body.len());
-        let kind = header(&answer, "content-type");
+        let kind = answer.header("content-type");
         ensure!(kind == Some("text/plain"), "{kind:?}");
     }
     for probe in site.each("/icon") {
@@ -177,19 +162,19 @@ async fn a_rule_answers_with_status_headers_and_body() -> Result<()> {
     for probe in site.each("/empty") {
         let answer = probe.send().await?;
         ensure!(answer.status == 204, "{}", answer.status);
-        let length = header(&answer, "content-length");
+        let length = answer.header("content-length");
         ensure!(length.is_none(), "{length:?}");
     }
     for probe in site.each("/same") {
         let answer = probe.send().await?;
         ensure!(answer.status == 304, "{}", answer.status);
-        let location = header(&answer, "location");
+        let location = answer.header("location");
         ensure!(location.is_none(), "{location:?}");
     }
     for probe in site.each("/cookies") {
         let answer = probe.send().await?;
         ensure!(answer.status == 302, "{}", answer.status);
-        let location = header(&answer, "location");
+        let location = answer.header("location");
         ensure!(location == Some("/new"), "{location:?}");
         let cookies: Vec<_> = answer.headers.get_all("set-cookie").iter().collect();
         ensure!(cookies == ["a=1", "b=2"], "{cookies:?}");
@@ -227,11 +212,7 @@ async fn a_request_for_a_websocket_gets_the_answer() -> Result<()> {
     // All paths of the host are answered, since this client asks for `/`.
     let reference = json!({"group": "gatewright.io", "kind": "DirectResponse", "name": "sorry"});
     let rules = json!([{"filters": [{"type": "ExtensionRef", "extensionRef": reference}]}]);
-    let route = api(
-        "HTTPRoute",
-        "app",
-        json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-    );
+    let route = edge_route("app", HOST, rules);
     site.world.settle(vec![route]).await?;
     for (address, tls) in [(site.http, false), (site.https, true)] {
         let opened = over_http2(address, HOST, tls, &[]).await?;

@@ -13,7 +13,7 @@ use e2e::echo::Echo;
 use e2e::grpc::Grpc;
 use e2e::probe::{Answer, Probe};
 use e2e::served::PATIENCE;
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, class, edge, edge_route, free_port, object, secret, service};
 use gatewright_core::translate::Change;
 use hyper::Method;
 use serde_json::{Value, json};
@@ -25,23 +25,11 @@ fn gateway(http: u16, https: u16) -> Result<Vec<Change>> {
     let tls = json!({"certificateRefs": [{"name": "app"}]});
     let listeners = json!([{"name": "http", "port": http, "protocol": "HTTP"},
         {"name": "https", "port": https, "protocol": "HTTPS", "hostname": HOST, "tls": tls}]);
-    Ok(vec![
-        class(),
-        secret("app", HOST)?,
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
-    ])
+    Ok(vec![class(), secret("app", HOST)?, edge(listeners)])
 }
 
 fn route(rules: &Value) -> Change {
-    api(
-        "HTTPRoute",
-        "app",
-        json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-    )
+    edge_route("app", HOST, rules)
 }
 
 /// Adds an address behind port 80 of Service `web`.
@@ -55,13 +43,6 @@ fn second(address: SocketAddr) -> Change {
 
 fn to(port: u16, path: &str) -> Probe {
     Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), HOST).path(path)
-}
-
-fn header<'a>(answer: &'a Answer, name: &str) -> Option<&'a str> {
-    answer
-        .headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
 }
 
 fn said(answer: &Answer) -> Result<Value> {
@@ -126,7 +107,7 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
     // A cookie with the default name: for the whole host, until the browser session ends, and over
     // TLS for TLS only.
     let first = to(http, "/cookie").send().await?;
-    let cookie = header(&first, "set-cookie").context("a cookie")?;
+    let cookie = first.header("set-cookie").context("a cookie")?;
     let (pair, attributes) = cookie.split_once("; ").context("attributes")?;
     assert!(pair.starts_with("session-"), "{cookie}");
     assert_eq!(attributes, "Path=/; SameSite=Strict; HttpOnly");
@@ -141,7 +122,8 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
         .path("/cookie")
         .send()
         .await?;
-    let attributes = header(&secure, "set-cookie")
+    let attributes = secure
+        .header("set-cookie")
         .and_then(|cookie| cookie.split_once("; "))
         .context("a cookie")?
         .1;
@@ -149,14 +131,14 @@ async fn a_session_stays_with_its_endpoint() -> Result<()> {
 
     // A permanent cookie has a lifetime.
     let permanent = to(http, "/shop/x").send().await?;
-    let cookie = header(&permanent, "set-cookie").context("a cookie")?;
+    let cookie = permanent.header("set-cookie").context("a cookie")?;
     assert!(
         cookie.starts_with("sid=") && cookie.contains("Max-Age=300; Path=/shop"),
         "{cookie}"
     );
 
     let first = to(http, "/header").send().await?;
-    let token = header(&first, "x-session").context("a header")?;
+    let token = first.header("x-session").context("a header")?;
     let whose = BTreeSet::from([said(&first)?["name"].as_str().context("a name")?.to_owned()]);
     assert_eq!(
         by(&to(http, "/header").header("x-session", token), 30).await?,

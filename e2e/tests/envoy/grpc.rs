@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::grpc::{Grpc, SENT, SERVED_BY};
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, service};
+use e2e::world::{World, api, class, edge, free_port, service};
 use envoy_types::pb::envoy::service::auth::v3::CheckRequest;
 use envoy_types::pb::envoy::service::auth::v3::authorization_client::AuthorizationClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -84,14 +84,7 @@ async fn world(port: u16, more: Vec<Change>) -> Result<(World, [Grpc; 2], Echo)>
     let backends = [Grpc::start("one").await?, Grpc::start("two").await?];
     let echo = Echo::start("web").await?;
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
-    let mut changes = vec![
-        class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
-    ];
+    let mut changes = vec![class(), edge(listeners)];
     for (name, address) in [
         ("one", backends[0].address()),
         ("two", backends[1].address()),

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::tls_backend::{TestRoot, TlsBackend};
-use e2e::world::{World, api, class, free_port, object, service};
+use e2e::world::{World, api, class, edge, edge_route, free_port, object, service};
 use gatewright_core::translate::Change;
 use gatewright_envoy::{ShownStatistics, Statistics, StatisticsReader, TrafficMetrics};
 use serde_json::json;
@@ -77,16 +77,8 @@ fn objects(port: u16, web: SocketAddr, vault: SocketAddr, root: &TestRoot) -> Ve
         "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "ca"}]});
     let mut all = vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
-        api(
-            "HTTPRoute",
-            "app",
-            json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-        ),
+        edge(listeners),
+        edge_route("app", HOST, rules),
         api(
             "BackendTLSPolicy",
             "vault",

@@ -10,7 +10,7 @@ use e2e::grpc::Grpc;
 use e2e::link::Link;
 use e2e::probe::{Answer, Probe};
 use e2e::served::PATIENCE;
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, api, class, edge, free_port, object, secret, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::{Asked, ChallengeAnswer, Change, Fact};
@@ -43,11 +43,7 @@ fn gateway(http: u16, https: u16, filters: &Value) -> Change {
             "filters": {"requests": filters}},
         {"name": "exact", "port": https, "protocol": "HTTPS", "hostname": OPEN, "tls": tls},
     ]);
-    api(
-        "Gateway",
-        "edge",
-        json!({"gatewayClassName": "ours", "listeners": listeners}),
-    )
+    edge(listeners)
 }
 
 fn route(name: &str, hosts: &[&str], rules: Value) -> Change {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, secret, service};
+use e2e::world::{World, api, class, edge, free_port, secret, service};
 use gatewright_core::inputs::ObjectChange;
 use gatewright_core::translate::Change;
 use rustls::pki_types::PrivateKeyDer;
@@ -43,11 +43,7 @@ async fn world(port: u16) -> Result<(World, Echo)> {
     ];
     let mut changes = vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         secret("exact", "app.example.org")?,
         secret("wild", "*.wild.example.org")?,
         secret("any", "any.example.net")?,
@@ -216,11 +212,7 @@ async fn a_wildcard_without_its_certificate_closes_and_holds_nobody_back() -> Re
     ];
     let mut changes = vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         secret("exact", "app.example.org")?,
         secret("any", "any.example.net")?,
         route("app", "exact", &[], "web"),
@@ -255,11 +247,7 @@ async fn hosts_under_a_wildcard_are_served_however_many_they_are() -> Result<()>
     let listeners = [https("wild", port, "*.wild.example.org")];
     let mut changes = vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         secret("wild", "*.wild.example.org")?,
     ];
     changes.extend(service("web", echo.address()));
@@ -310,13 +298,7 @@ async fn a_connection_of_one_listener_does_not_serve_another() -> Result<()> {
         https("wild", port, "*.wild.example.org"),
     ];
     listeners.push(passthrough);
-    let gateway = |listeners: &[Value]| {
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        )
-    };
+    let gateway = |listeners: &[Value]| edge(listeners);
     let tls = json!({"parentRefs": [{"name": "edge"}], "hostnames": ["pass.example.org"],
         "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]});
     let mut changes = vec![

@@ -8,7 +8,7 @@ use e2e::auth::{AuthServer, KEY};
 use e2e::echo::Echo;
 use e2e::probe::{Answer, Probe};
 use e2e::websocket::WebSocketServer;
-use e2e::world::{World, api, class, free_port, object, service};
+use e2e::world::{World, api, class, edge, free_port, object, service};
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::Hostname;
 use gatewright_core::translate::{Asked, ChallengeAnswer, Change, Fact, ResourceKey};
@@ -21,11 +21,7 @@ fn at(port: u16) -> SocketAddr {
 }
 
 fn gateway(listeners: Value) -> Change {
-    api(
-        "Gateway",
-        "edge",
-        json!({"gatewayClassName": "ours", "listeners": listeners}),
-    )
+    edge(listeners)
 }
 
 fn listener(name: &str, port: u16, hostname: Option<&str>) -> Value {

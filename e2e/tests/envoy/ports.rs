@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::world::{World, api, class, free_port};
+use e2e::world::{World, api, class, edge, free_port};
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{Change, StatusBody};
@@ -125,11 +125,7 @@ fn service(name: &str, tcp: &[SocketAddr], udp: &[SocketAddr]) -> Vec<Change> {
 
 fn gateway(port: u16) -> Change {
     let listeners = json!([{"name": "tcp", "port": port, "protocol": "TCP"}, {"name": "udp", "port": port, "protocol": "UDP"}]);
-    api(
-        "Gateway",
-        "edge",
-        json!({"gatewayClassName": "ours", "listeners": listeners}),
-    )
+    edge(listeners)
 }
 
 fn route(kind: &str, name: &str, backends: &[(&str, u32)]) -> Change {

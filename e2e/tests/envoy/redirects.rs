@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result};
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, secret};
+use e2e::world::{World, api, class, edge, free_port, secret};
 use serde_json::{Value, json};
 
 const WILDCARD: &str = "*.red.example.org";
@@ -39,11 +39,7 @@ async fn no_location_has_the_default_port_of_its_scheme() -> Result<()> {
     ]);
     let _world = World::start(vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         api("HTTPRoute", "any", route("http", &[])),
         api("HTTPRoute", "wild", route("https", &[WILDCARD])),
         secret("red", WILDCARD)?,

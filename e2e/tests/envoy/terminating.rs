@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use e2e::echo::Echo;
 use e2e::grpc::Grpc;
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, object, secret};
+use e2e::world::{World, api, class, edge, free_port, object, secret};
 use envoy_types::pb::envoy::service::auth::v3::CheckRequest;
 use envoy_types::pb::envoy::service::auth::v3::authorization_client::AuthorizationClient;
 use gatewright_core::translate::Change;
@@ -88,11 +88,7 @@ async fn ready_endpoints_come_first_and_those_that_serve_replace_them() -> Resul
     let listeners = json!([{"name": "http", "port": port, "protocol": "HTTP"}]);
     let world = World::start(vec![
         class(),
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         route("HTTPRoute", "http", &[("web", 1)]),
         service("web"),
         service("other"),
@@ -204,11 +200,7 @@ async fn every_kind_of_route_uses_them() -> Result<()> {
     let world = World::start(vec![
         class(),
         secret("app", HOST)?,
-        api(
-            "Gateway",
-            "edge",
-            json!({"gatewayClassName": "ours", "listeners": listeners}),
-        ),
+        edge(listeners),
         route("GRPCRoute", "grpc", &[("rpc", 1)]),
         route("TLSRoute", "tls", &[("web", 1)]),
         route("TCPRoute", "tcp", &[("raw", 1)]),

@@ -9,7 +9,7 @@ use e2e::probe::Probe;
 use e2e::served::PATIENCE;
 use e2e::tls_backend::TestRoot;
 use e2e::websocket::{Opened, WebSocketServer, over_http2};
-use e2e::world::{World, api, class, free_port, object, secret, service};
+use e2e::world::{World, api, class, edge, edge_route, free_port, object, secret, service};
 use gatewright_core::translate::Change;
 use serde_json::json;
 use tokio::time::timeout;
@@ -39,16 +39,8 @@ impl Site {
         let rules = json!([{"backendRefs": [{"name": "ws", "port": 80}]}]);
         let mut changes = vec![
             class(),
-            api(
-                "Gateway",
-                "edge",
-                json!({"gatewayClassName": "ours", "listeners": listeners}),
-            ),
-            api(
-                "HTTPRoute",
-                "ws",
-                json!({"parentRefs": [{"name": "edge"}], "hostnames": [HOST], "rules": rules}),
-            ),
+            edge(listeners),
+            edge_route("ws", HOST, rules),
             secret("ws", HOST)?,
         ];
         changes.extend(service("ws", server.address()));

@@ -17,7 +17,7 @@ use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::{by, gateway, header, route, said, second, to};
+use super::{by, gateway, route, said, second, to};
 
 fn policy(name: &str, mut spec: Value) -> Change {
     spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": name}]);
@@ -190,7 +190,8 @@ async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> 
     let world = World::start(changes).await?;
 
     let first = to(http, "/alone").send().await?;
-    let pair = header(&first, "set-cookie")
+    let pair = first
+        .header("set-cookie")
         .and_then(|cookie| cookie.split("; ").next())
         .context("a cookie")?;
     ensure!(pair.starts_with("sid="), "{pair}");
@@ -214,7 +215,7 @@ async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> 
     for _ in 0..20 {
         let answer = probe.send().await?;
         assert_eq!(
-            header(&answer, "set-cookie").is_some(),
+            answer.header("set-cookie").is_some(),
             said(&answer)?["name"] != "other"
         );
     }
@@ -225,6 +226,6 @@ async fn a_session_stays_with_its_service_wherever_it_is_shared() -> Result<()> 
 
     // A rule's own session is in place of it.
     let own = to(http, "/own").send().await?;
-    assert!(header(&own, "x-own").is_some() && header(&own, "set-cookie").is_none());
+    assert!(own.header("x-own").is_some() && own.header("set-cookie").is_none());
     Ok(())
 }
