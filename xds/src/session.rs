@@ -9,6 +9,8 @@
 //! reverse order; each step waits for the answers to the one before. Changes that are published
 //! meanwhile coalesce into the next round. A round waits only for answers to responses already
 //! sent, never for a request, so that it cannot deadlock with a client that warms what it received.
+//! A round of many pages makes way between two of them: what is left of it joins the next round,
+//! behind the few changes for which that begins.
 //!
 //! *Answers.* New subscriptions are answered outside of rounds, as are all changes of secrets,
 //! runtime and extensions. A new subscription to routes or listeners waits while clusters or
@@ -42,7 +44,7 @@ mod scope_sources;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -193,10 +195,15 @@ fn step_of(kind: Kind, removal: bool) -> u8 {
     }
 }
 
+/// What is left to send, by step.
+type Unsent = BTreeMap<(u8, Kind), VecDeque<Item>>;
+
 #[derive(Debug)]
 struct Round {
     target: Generation,
-    unsent: BTreeMap<(u8, Kind), VecDeque<Item>>,
+    unsent: Unsent,
+    /// How often it may still make way for the next round.
+    pages: usize,
 }
 
 /// The variant of the protocol, where the state machine depends on it.

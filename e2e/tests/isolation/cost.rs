@@ -9,7 +9,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use e2e::dimensions::{DIMENSIONS, Dimension, Place, QuotaUse, edited_shares, edits};
 use e2e::probe::Probe;
 use e2e::usage;
@@ -33,6 +33,8 @@ const MOST: Amount = Amount {
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// The hosts that alice adds while mallory's namespace is full and changes.
 const CHANGES: usize = 4;
+/// The most hosts that she adds while mallory's Gateway goes, or comes back.
+const MOST_HOSTS: usize = 200;
 
 /// What processes have, or the model says, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +140,13 @@ impl Site {
             }
             neighbour = neighbour.max(self.alice_is_served(step).await?);
         }
+        // The Gateway that everything is at goes and comes back.
+        self.remove("mallory-own.yaml")?;
+        let gone = self.neighbour_until(CHANGES, |envoy| envoy < all.envoy / 2);
+        neighbour = neighbour.max(gone.await?);
+        self.save("mallory-own.yaml", &manifest(&base))?;
+        let back = self.neighbour_until(CHANGES + MOST_HOSTS, |envoy| envoy > all.envoy / 2);
+        neighbour = neighbour.max(back.await?);
         Ok(Filled {
             model: Amount {
                 envoy: all.envoy - empty.envoy,
@@ -149,6 +158,21 @@ impl Site {
             },
             neighbour,
         })
+    }
+
+    /// Alice adds hosts one after the other, from this number on, until what mallory uses of an
+    /// Envoy's memory is as expected, and the Envoy has it. Returns the longest time until one was
+    /// served.
+    async fn neighbour_until(&self, first: usize, is_there: impl Fn(u64) -> bool) -> Result<Duration> {
+        let mut longest = Duration::ZERO;
+        for number in first..first + MOST_HOSTS {
+            longest = longest.max(self.alice_is_served(number).await?);
+            let (uses, is_quiet) = self.mallory_uses().await?;
+            if is_quiet && is_there(uses.envoy) {
+                return Ok(longest);
+            }
+        }
+        bail!("mallory's Gateway has not changed after {MOST_HOSTS} hosts of alice's")
     }
 
     /// Clients connect for each of these hosts once. Returns how many got a certificate.

@@ -2,6 +2,34 @@
 
 use super::quarantine::{marked, mentions, one_by_one};
 use super::*;
+use crate::tables::Entry;
+
+impl Round {
+    /// Returns true if this round may make way for the next: more than a page is left of it. It
+    /// does so once for each page that it had, so that it ends however often the view changes.
+    fn makes_way(&self, page: usize) -> bool {
+        self.pages > 0 && number(&self.unsent) > page
+    }
+
+    /// Adds what is left of this round to the next, behind what that has.
+    fn join(&mut self, next: &mut Unsent) {
+        let newer: HashSet<(Kind, Arc<str>)> = next
+            .iter()
+            .flat_map(|((_, kind), items)| items.iter().map(|item| (*kind, item.name().clone())))
+            .collect();
+        for ((step, kind), mut items) in std::mem::take(&mut self.unsent) {
+            items.retain(|item| !newer.contains(&(kind, item.name().clone())));
+            if !items.is_empty() {
+                next.entry((step, kind)).or_default().append(&mut items);
+            }
+        }
+    }
+}
+
+/// The number of items.
+fn number(unsent: &Unsent) -> usize {
+    unsent.values().map(VecDeque::len).sum()
+}
 
 impl Session {
     /// Returns the next response, if one can be sent now. `may` is called each time the view has
@@ -61,10 +89,35 @@ impl Session {
 
     /// Returns true if the view has changes that can be taken up.
     fn behind(&self, tables: &Tables) -> bool {
-        (self.round.is_none() && self.began != tables.generation)
+        self.may_begin(tables)
             || self
                 .subscriptions()
                 .any(|s| s.kind.rank() == Rank::Free && s.cursor != tables.generation)
+    }
+
+    /// Returns true if there are changes for a round, and none is running that does not make way.
+    fn may_begin(&self, tables: &Tables) -> bool {
+        let page = self.limits.response_resources;
+        self.began != tables.generation
+            && self.round.as_ref().is_none_or(|round| {
+                round.makes_way(page) && self.changed(tables).nth(page).is_none()
+            })
+    }
+
+    /// The names and entries that changed since the last round began.
+    fn changed<'a>(
+        &'a self,
+        tables: &'a Tables,
+    ) -> impl Iterator<Item = (&'a Subscription, &'a Arc<str>, &'a Entry)> {
+        let in_rounds = self
+            .subscriptions()
+            .filter(|sub| sub.kind.rank() != Rank::Free);
+        in_rounds.flat_map(|sub| {
+            let changes = tables.table(sub.kind).changes(sub.cursor);
+            changes
+                .filter(|(name, entry)| sub.wants(name, entry.current.as_deref()))
+                .map(move |(name, entry)| (sub, name, entry))
+        })
     }
 
     pub(super) fn steps_left(&self) -> usize {
@@ -96,46 +149,65 @@ impl Session {
             }
             sub.cursor = tables.generation;
         }
-        if self.round.is_some() || self.began == tables.generation {
-            return;
+        if self.may_begin(tables) {
+            self.begin_round(tables);
         }
-        let mut unsent: BTreeMap<(u8, Kind), VecDeque<Item>> = BTreeMap::new();
-        let drops_scopes = self.drops(Kind::Scope);
-        for sub in self
-            .subscriptions
-            .iter_mut()
-            .flatten()
-            .filter(|s| s.kind.rank() != Rank::Free)
-        {
-            for (name, entry) in tables.table(sub.kind).changes(sub.cursor) {
-                if !sub.wants(name, entry.current.as_deref()) {
-                    continue;
-                }
-                // No client has acknowledged it yet, so that this one does not have it either.
-                let is_new = !entry.acknowledged && entry.good.is_none();
-                let suspects = is_new.then_some(&*tables.suspects);
-                let item = sub
-                    .item_of(name, entry, suspects)
-                    .unwrap_or_else(|| Some(Item::Remove(name.clone())));
-                let Some(item) = item else {
-                    continue;
-                };
-                let removal = item.resource().is_none();
-                if sub.kind == Kind::Scope && drops_scopes && !removal {
-                    continue;
-                }
-                unsent
-                    .entry((step_of(sub.kind, removal), sub.kind))
-                    .or_default()
-                    .push_back(item);
+    }
+
+    /// Begins a round with all changes of the view, and with what is left of a round that makes
+    /// way.
+    fn begin_round(&mut self, tables: &Tables) {
+        let mut unsent = self.unsent(tables);
+        let pages = match self.round.take() {
+            Some(mut left) => {
+                left.join(&mut unsent);
+                left.pages - 1
             }
+            None => number(&unsent) / self.limits.response_resources,
+        };
+        let in_rounds = self.subscriptions.iter_mut().flatten();
+        for sub in in_rounds.filter(|sub| sub.kind.rank() != Rank::Free) {
             sub.cursor = tables.generation;
         }
         self.began = tables.generation;
         self.round = Some(Round {
             target: tables.generation,
             unsent,
+            pages,
         });
+    }
+
+    /// Returns what to send of the changes of the view. What was published together with more than
+    /// fits into a response comes last of its step, so that it delays nothing else.
+    fn unsent(&self, tables: &Tables) -> Unsent {
+        let drops_scopes = self.drops(Kind::Scope);
+        let mut published: HashMap<Generation, usize> = HashMap::new();
+        let mut all = Vec::new();
+        for (sub, name, entry) in self.changed(tables) {
+            // No client has acknowledged it yet, so that this one does not have it either.
+            let is_new = !entry.acknowledged && entry.good.is_none();
+            let suspects = is_new.then_some(&*tables.suspects);
+            let item = sub
+                .item_of(name, entry, suspects)
+                .unwrap_or_else(|| Some(Item::Remove(name.clone())));
+            let Some(item) = item else {
+                continue;
+            };
+            let removal = item.resource().is_none();
+            if sub.kind == Kind::Scope && drops_scopes && !removal {
+                continue;
+            }
+            let generation = entry.generation();
+            *published.entry(generation).or_default() += 1;
+            all.push((generation, (step_of(sub.kind, removal), sub.kind), item));
+        }
+        let page = self.limits.response_resources;
+        all.sort_by_key(|(generation, ..)| published[generation] > page);
+        let mut unsent = Unsent::new();
+        for (_, place, item) in all {
+            unsent.entry(place).or_default().push_back(item);
+        }
+        unsent
     }
 
     /// Returns true if everything of lower rank is answered, so that resources of `kind` may

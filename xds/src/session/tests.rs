@@ -14,6 +14,7 @@ use crate::wire::ErrorDetail;
 
 mod memory;
 mod names;
+mod pages;
 mod retries;
 mod scopes;
 mod suspects;
