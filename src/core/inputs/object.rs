@@ -210,7 +210,7 @@ impl Object {
             Kind::TrafficPolicy => {
                 let object: Manifest<TrafficPolicySpec> = read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
-                Object::Policy(object.spec.policy(meta)?)
+                object.spec.object(meta)?
             }
             Kind::AccessPolicy => {
                 let object: Manifest<AccessPolicySpec> = read(value, fields)?;
