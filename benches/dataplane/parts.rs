@@ -56,8 +56,11 @@ const MANAGER: [Part<Manager>; 4] = [
     ("path normalization", |all| all.normalize_path = None),
 ];
 
-/// Policies on all hosts, each of which no request exceeds: kind, name of the field, and its value.
-const POLICIES: [(&str, &str, fn() -> Value); 3] = [
+/// A policy's kind, the name of its field, and the field's value.
+type Policy = (&'static str, &'static str, fn() -> Value);
+
+/// Policies on all hosts, which no request exceeds.
+const POLICIES: [Policy; 3] = [
     (
         "AccessPolicy",
         "clientAddress",

@@ -115,7 +115,7 @@ const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
 const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
 const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
-const LIMITED_HEADER: Bytes = Bytes::of(950, 0);
+const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

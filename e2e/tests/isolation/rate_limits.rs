@@ -1,11 +1,11 @@
 //! Rate limits of mallory: they limit nothing of alice's, and clients without number take no more of
 //! an Envoy than counts towards the quota of whoever limits them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::dimensions::QuotaUse;
 use tokio::time::{Instant, sleep};
 
-use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
+use crate::site::{FORWARD, LIMIT, Site, ask_envoy, route};
 
 /// The clients that a limit counts by themselves.
 const CLIENTS: u32 = 4_000;
@@ -45,7 +45,12 @@ async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
 impl Site {
     /// What an Envoy has allocated, in bytes.
     async fn allocated(&self) -> Result<u64> {
-        envoy_stat(self.state.path(), "server.memory_allocated").await
+        let answer = ask_envoy(self.state.path(), "/memory").await?;
+        let (_, rest) = answer
+            .split_once("\"allocated\": \"")
+            .with_context(|| format!("no number in {answer}"))?;
+        let number = rest.split('"').next().unwrap_or_default();
+        Ok(number.parse()?)
     }
 
     async fn counted(&self) -> Result<u64> {

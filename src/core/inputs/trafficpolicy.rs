@@ -16,7 +16,7 @@ use super::document::text as text_of;
 use super::route_traffic::{self, WrittenRateLimit};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
-use super::{AttachedPolicy, AttachedRules, Kind, Meta, Object, ParseError, Policy, PolicyRules};
+use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{BackendLimits, BackendSettings, HashKey, LoadBalancing, ProxyHeader};
 
@@ -116,9 +116,17 @@ enum WrittenVersion {
     V2,
 }
 
+/// A TrafficPolicy by what it is about.
+pub(super) enum TrafficPolicy {
+    /// One on Services.
+    OfServices(Policy),
+    /// One on Gateways, ListenerSets and routes.
+    OfRoutes(AttachedPolicy),
+}
+
 impl TrafficPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn object(self, meta: Meta) -> Result<Object, ParseError> {
+    pub(super) fn policy(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
         let targets = self.target_refs.iter();
         if is_of_routes(&mut targets.map(|one| (&*one.group, &*one.kind))) {
             return self.of_routes(meta);
@@ -153,10 +161,10 @@ impl TrafficPolicySpec {
             ),
         };
         Policy::new(meta, target_refs, PolicyRules::Backend(rules.map(Arc::new)))
-            .map(Object::Policy)
+            .map(TrafficPolicy::OfServices)
     }
 
-    fn of_routes(self, meta: Meta) -> Result<Object, ParseError> {
+    fn of_routes(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
         let Self {
             target_refs,
             load_balancer,
@@ -181,7 +189,7 @@ impl TrafficPolicySpec {
             None => route_traffic::read(rate_limit),
         };
         AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
-            .map(Object::AttachedPolicy)
+            .map(TrafficPolicy::OfRoutes)
     }
 }
 
@@ -193,7 +201,7 @@ fn is_of_routes(targets: &mut dyn Iterator<Item = (&str, &str)>) -> bool {
 
 /// A TrafficPolicy whose specification cannot be read as a whole, `why` not: what it is about is
 /// known all the same.
-pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Object> {
+pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<TrafficPolicy> {
     let refs = value["spec"]["targetRefs"].as_array()?.iter();
     let mut targets = refs.map(|one| {
         let group = text_of(one, "group").unwrap_or_default();
@@ -201,9 +209,9 @@ pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Object> {
     });
     if is_of_routes(&mut targets) {
         return AttachedPolicy::salvage(Kind::TrafficPolicy, value, why)
-            .map(Object::AttachedPolicy);
+            .map(TrafficPolicy::OfRoutes);
     }
-    Policy::salvage(Kind::TrafficPolicy, value, why).map(Object::Policy)
+    Policy::salvage(Kind::TrafficPolicy, value, why).map(TrafficPolicy::OfServices)
 }
 
 fn settings(
