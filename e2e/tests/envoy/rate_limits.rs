@@ -1,5 +1,5 @@
-//! Rate limits of TrafficPolicies on a real Envoy: who shares a token bucket, what clients get beyond
-//! it, which policy of several applies, and what comes before it.
+//! Rate limits of TrafficPolicies on a real Envoy: who shares a token bucket, what clients get
+//! beyond it, which policy of several applies, and what comes before it.
 
 use anyhow::{Result, ensure};
 use e2e::probe::{Answer, Probe};

@@ -1,5 +1,5 @@
-//! Rate limits of mallory: they limit nothing of alice's, and clients without number take no more of
-//! an Envoy than counts towards the quota of whoever limits them.
+//! Rate limits of mallory: they limit nothing of alice's, and clients without number take no more
+//! of an Envoy than counts towards the quota of whoever limits them.
 
 use anyhow::{Context, Result, ensure};
 use e2e::dimensions::QuotaUse;

@@ -170,7 +170,8 @@ impl Kind {
         )
     }
 
-    /// True for policies on Gateways, ListenerSets and routes; a TrafficPolicy is one by its targets.
+    /// True for policies on Gateways, ListenerSets and routes; a TrafficPolicy is one by its
+    /// targets.
     pub fn is_attached_policy(self) -> bool {
         matches!(self, Kind::AccessPolicy | Kind::TrafficPolicy)
     }

@@ -190,8 +190,8 @@ impl Charging<'_> {
         all
     }
 
-    /// What rate limits take in each hostname of a listener, whoever's TrafficPolicy has them: there
-    /// may be many clients.
+    /// What rate limits take in each hostname of a listener, whoever's TrafficPolicy has them:
+    /// there may be many clients.
     fn limits(self, key: &RouteKey, route: &Route, listener: &ListenerId) -> Bytes {
         let Some(parent) = self.parents.get(&listener.parent) else {
             return Bytes::default();
