@@ -466,6 +466,7 @@ impl Classic {
             session: None,
             auth: None,
             access: Vec::new(),
+            rate_limits: None,
         };
         let matches = Match {
             path: PathMatch::Prefix("/".to_owned()),

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use e2e::callgrind::Callgrind;
-use e2e::world::World;
+use e2e::world::{World, object};
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright_core::translate::Change;
@@ -56,6 +56,29 @@ const MANAGER: [Part<Manager>; 4] = [
     ("path normalization", |all| all.normalize_path = None),
 ];
 
+/// A policy's kind, the name of its field, and the field's value.
+type Policy = (&'static str, &'static str, fn() -> Value);
+
+/// Policies on all hosts, which no request exceeds.
+const POLICIES: [Policy; 3] = [
+    (
+        "AccessPolicy",
+        "clientAddress",
+        || json!({"allow": ["127.0.0.0/8"]}),
+    ),
+    ("TrafficPolicy", "rateLimit", || {
+        json!([limit(json!({"type": "ClientAddress"}))])
+    }),
+    ("TrafficPolicy", "rateLimit", || {
+        let header = json!({"type": "Header", "header": {"name": "User-Agent"}});
+        json!([limit(json!({"type": "Everyone"})), limit(header)])
+    }),
+];
+
+fn limit(by: Value) -> Value {
+    json!({"limit": {"requests": 1_000_000, "per": "Second"}, "by": by})
+}
+
 /// Prints what a request is cheaper by without each part.
 pub(super) async fn run(
     objects: &[Change],
@@ -95,7 +118,28 @@ pub(super) async fn run(
         let without = cost(&mut callgrind, port, host).await?;
         print(name, ours, without, classic);
     }
+    for (kind, field, value) in POLICIES {
+        let with = with_policy(objects, (kind, field, value()), port, host).await?;
+        print(&format!("{kind} {field}, if there"), with, ours, classic);
+    }
     Ok(())
+}
+
+/// Measures a request of a host with a policy on its Gateway.
+async fn with_policy(
+    objects: &[Change],
+    (kind, field, value): (&str, &str, Value),
+    port: u16,
+    host: &str,
+) -> Result<Cost> {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let mut policy = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
+        "metadata": {"namespace": "default", "name": "all"}, "spec": {"targetRefs": [target]}});
+    policy["spec"][field] = value;
+    let all = [objects, &[object(policy)]].concat();
+    let world = World::start_counted(all, |_| ()).await?;
+    let mut callgrind = begin(&world.envoy, port, host).await?;
+    cost(&mut callgrind, port, host).await
 }
 
 fn print(name: &str, ours: Cost, without: Cost, classic: Cost) {

@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 32] = [
+pub static DIMENSIONS: [Dimension; 33] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -231,6 +231,7 @@ pub static DIMENSIONS: [Dimension; 32] = [
     })
     .similar()
     .at_most(12),
+    dimension("rate limits", |batch| batch.limited()).similar(),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),

@@ -20,7 +20,7 @@ mod route;
 mod traces;
 
 pub(crate) use certificate::{chain, served};
-pub(crate) use policy::{access, settings, tls};
+pub(crate) use policy::{access, rate_limits, settings, tls};
 pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{OfServices, hostname, of_auth};
 pub(crate) use traces::traces;
@@ -109,6 +109,13 @@ const AUTH: Bytes = Bytes::of(10_000, 1_500);
 /// An AccessPolicy before a match, and a network of it.
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
+/// A TrafficPolicy with rate limits before a rule, a match of the rule, a limit, and a client that
+/// is counted by itself, by its address or by a header.
+const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
+const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
+const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
+const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
+const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

@@ -201,6 +201,9 @@ pub struct ObjectLimits {
     pub external_auth_body_kib: u64,
     /// Maximum length of the value of a header that a filter sets or adds, in bytes
     pub header_value_bytes: usize,
+    /// Maximum value of rateLimit[].by.maxClients of a TrafficPolicy: Envoy has a token bucket for
+    /// each of so many clients
+    pub rate_limit_clients: u32,
 }
 
 impl Default for Limits {
@@ -224,6 +227,7 @@ impl Default for ObjectLimits {
             mirrors: 2,
             external_auth_body_kib: 64,
             header_value_bytes: 4096,
+            rate_limit_clients: 10_000,
         }
     }
 }
@@ -241,6 +245,7 @@ impl Limits {
             mirrors: usize::MAX,
             external_auth_body_kib: u64::MAX,
             header_value_bytes: usize::MAX,
+            rate_limit_clients: u32::MAX,
         },
         udp_ports: u32::MAX,
     };

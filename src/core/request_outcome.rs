@@ -32,6 +32,9 @@ pub const ACCESS_CLOSED: &str = "access-closed";
 /// The code details of Envoy for a client whose address an AccessPolicy does not admit.
 pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 
+/// The code details of Envoy for a request beyond a rate limit.
+pub const RATE_LIMITED: &str = "local_rate_limited";
+
 /// The code details of Envoy for a backend without an endpoint.
 pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
 
@@ -118,7 +121,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 24] = [
+pub const OUTCOMES: [RequestOutcome; 25] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -199,6 +202,12 @@ pub const OUTCOMES: [RequestOutcome; 24] = [
         statuses: "403",
         words: "an AccessPolicy does not admit the address of the client",
         causes: &[ADDRESS_DENIED],
+    },
+    RequestOutcome {
+        reason: "RateLimited",
+        statuses: "429",
+        words: "a TrafficPolicy limits the requests, and there were too many",
+        causes: &[RATE_LIMITED],
     },
     RequestOutcome {
         reason: "Loop",

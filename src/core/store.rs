@@ -207,6 +207,7 @@ impl Store {
             Object::Policy(o) => {
                 let (old, new) = replace!(self.policies, o.key(), o);
                 self.index_policy(old.as_deref(), Some(&new));
+                self.remove_attached(&new.key());
                 Replaced {
                     policy: old,
                     ..Replaced::default()
@@ -223,7 +224,10 @@ impl Store {
             Object::AttachedPolicy(o) => {
                 let (old, new) = replace!(self.attached, o.key(), o);
                 self.index_attached(old.as_deref(), Some(&new));
-                Replaced::default()
+                Replaced {
+                    policy: self.remove_policy(&new.key()),
+                    ..Replaced::default()
+                }
             }
             Object::DirectResponse(o) => {
                 let (old, new) = replace!(self.responses, o.meta.name.clone(), o);
@@ -360,10 +364,12 @@ impl Store {
                 Replaced::default()
             }
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
-                let old = self.policies.remove(key)?;
-                self.index_policy(Some(&old), None);
+                let policy = self.remove_policy(key);
+                if self.remove_attached(key).is_none() && policy.is_none() {
+                    return None;
+                }
                 Replaced {
-                    policy: Some(old),
+                    policy,
                     ..Replaced::default()
                 }
             }
@@ -376,8 +382,7 @@ impl Store {
                 }
             }
             Kind::AccessPolicy => {
-                let old = self.attached.remove(key)?;
-                self.index_attached(Some(&old), None);
+                self.remove_attached(key)?;
                 Replaced::default()
             }
             Kind::DirectResponse => {

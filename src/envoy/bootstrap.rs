@@ -9,6 +9,7 @@ use super::REFUSED;
 use super::admin_listener::{readiness, statistics};
 use super::connection_limit::ConnectionLimit;
 use super::limits;
+use super::rate_limit;
 use super::statistics::{Statistics, excluded};
 
 /// The parts that differ between Envoys.
@@ -167,6 +168,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
+                rate_limit::FORMATS: true,
                 "http.async_response_buffer_limit": limits::AUTH_ANSWER_BYTES,
                 "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,
                 "overload.premature_reset_min_stream_lifetime_seconds": limits::PREMATURE_RESET_SECONDS,

@@ -37,6 +37,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.filters.http.header_mutation.v3.HeaderMutation",
     "envoy.extensions.filters.http.header_mutation.v3.HeaderMutationPerRoute",
     "envoy.extensions.filters.http.header_to_metadata.v3.Config",
+    "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
     "envoy.extensions.filters.http.rbac.v3.RBAC",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.http.set_filter_state.v3.Config",

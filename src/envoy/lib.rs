@@ -47,6 +47,7 @@ mod path;
 mod plain_http;
 mod preflight;
 mod proto;
+mod rate_limit;
 mod render;
 mod request_hash;
 mod request_match;

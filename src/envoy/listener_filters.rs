@@ -5,7 +5,8 @@
 //! route is looked for again. By then the filters of the first route are in place, and they would
 //! run for the second. A route behind listener filters therefore marks the request, and the filter
 //! after that makes the route's own filters by the mark ([`MARKED`]). On plain HTTP, where a request
-//! may have no route at first, that holds for all virtual hosts ([`late`]).
+//! may have no route at first, that holds for all virtual hosts ([`late`]); and on TLS for those with
+//! rate limits, so that the matches of a rule have one filter ([`shared`]).
 
 use std::collections::HashMap;
 
@@ -134,6 +135,22 @@ pub(super) fn guarded(
         routes: all,
         request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
         typed_per_filter_config: map(&configs),
+        ..made
+    }
+}
+
+/// A virtual host in which routes share filters: the matches of a rule count for its rate limits
+/// together.
+pub(super) fn shared(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHost {
+    let mut marked = MarkedFilters::default();
+    let own = routes(&host.routes)
+        .into_iter()
+        .map(|route| marked.mark(route));
+    let all = first.iter().cloned().chain(own).collect();
+    VirtualHost {
+        routes: all,
+        request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
+        typed_per_filter_config: map(&marked.configs()),
         ..made
     }
 }
@@ -349,11 +366,12 @@ fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use envoy_types::pb::envoy::config::route::v3::{FilterConfig, route::Action as PbAction};
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, Origin, Route as ModelRoute,
-        Session, WeightedTarget,
+        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, LimitUnit, LimitedBy, ObjectName,
+        Origin, RateLimit, RateLimits, Route as ModelRoute, RuleLimits, Session, WeightedTarget,
     };
 
     use gatewright_core::request_outcome::MISDIRECTED;
@@ -481,6 +499,46 @@ mod tests {
             "a route may need it"
         );
         assert!(!has_it(vec![own("/one", "x")]), "no route needs it");
+    }
+
+    #[test]
+    fn the_matches_of_a_rule_with_rate_limits_have_one_filter() {
+        fn limited(path: &str, name: &str) -> ModelRoute {
+            let limit = RateLimit {
+                requests: 1,
+                per: LimitUnit::Second,
+                burst: 1,
+                by: LimitedBy::Everyone,
+            };
+            let mut rule = rule(Action::Forward(vec![to("web", 1)]));
+            rule.rate_limits = Some(RuleLimits {
+                rule: Arc::from(name),
+                all: Arc::new(RateLimits {
+                    policy: ObjectName::new("default", "p"),
+                    limits: Arc::from([limit]),
+                }),
+            });
+            route(path, rule)
+        }
+        let plain = route("/plain", rule(Action::Forward(vec![to("web", 1)])));
+        let all = vec![
+            limited("/one", "httproute/a/b/0"),
+            limited("/two", "httproute/a/b/0"),
+            limited("/three", "httproute/a/b/1"),
+            plain.clone(),
+        ];
+        let first = answer(MISDIRECTED, 421);
+        let made = virtual_host(&Host::new(host("a.org"), all), Some(&first));
+        let marks = marks(&made);
+        assert!(marks[1].is_some(), "a mark in place of the filter");
+        assert_eq!(marks[1], marks[2], "the matches of a rule");
+        assert_ne!(marks[1], marks[3], "another rule with the same policy");
+        assert_eq!(marks[4], None, "one without limits");
+        let without = virtual_host(&Host::new(host("a.org"), vec![plain]), Some(&first));
+        assert!(
+            without.typed_per_filter_config.is_empty(),
+            "a host without limits has no filter for them"
+        );
     }
 
     #[test]

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{access, external_auth, session};
+use super::{access, external_auth, rate_limit, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -37,13 +37,19 @@ pub(super) fn filters_of_share(
     chain(rule, Some(share.session.as_deref()?))
 }
 
-/// In their order: who may not pass gets no session, and no server is asked about a client whose
-/// address is not admitted.
+/// In their order: who may not pass gets no session and is not counted, and no server is asked
+/// about a client whose address is not admitted, or which has sent too many requests.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
     let access = access::filters(&rule.access);
+    let limits = rule.rate_limits.as_ref().map(rate_limit::filter);
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
-    let filters: Vec<_> = access.into_iter().chain(auth).chain(session).collect();
+    let filters: Vec<_> = access
+        .into_iter()
+        .chain(limits)
+        .chain(auth)
+        .chain(session)
+        .collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters }),
     })

@@ -70,6 +70,7 @@ pub(super) fn rule(action: Action) -> Rule {
         session: None,
         auth: None,
         access: vec![],
+        rate_limits: None,
     }
 }
 

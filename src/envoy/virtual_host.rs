@@ -27,7 +27,7 @@ use super::access_log::host_name;
 use super::direct_response;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
-use super::listener_filters::guarded;
+use super::listener_filters::{guarded, shared};
 use super::misdirected;
 use super::preflight::routes;
 use super::proto::{any, boolean, map_with};
@@ -83,6 +83,13 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     let (made, first) = begun(host, first.cloned());
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
+        None if host
+            .routes
+            .iter()
+            .any(|route| route.rule.rate_limits.is_some()) =>
+        {
+            shared(host, &first, made)
+        }
         None => VirtualHost {
             routes: first.into_iter().chain(routes(&host.routes)).collect(),
             ..made

@@ -1,9 +1,9 @@
 //! TrafficPolicies with every setting that each namespace may have: for as many Services as fit its
-//! quotas, and for as many endpoints.
+//! quotas, for as many endpoints, and for as many matches of routes.
 
 use serde_json::{Value, json};
 
-use super::{Batch, MANY, short, to};
+use super::{Batch, MANY, short, to, web};
 
 /// The targets of a policy: with as many policies as a namespace may have, and as many Services as
 /// fit nearly all of its memory, each has so many.
@@ -47,6 +47,25 @@ impl Batch<'_> {
         let mut all = self.endpoints();
         all.push(policy);
         all
+    }
+
+    /// A route, and a policy with as many limits as there may be. Clients are left out: they take
+    /// memory once they send requests.
+    pub(super) fn limited(&self) -> Vec<Value> {
+        let route = self.matches(16, json!({"backendRefs": [web()]}));
+        let header = json!({"type": "Header", "header": {"name": "x-key"}, "maxClients": 1});
+        let address = json!({"type": "ClientAddress", "maxClients": 1});
+        let all = [header, address].into_iter().cycle().zip(1..=8);
+        let limits: Vec<Value> = all
+            .map(|(by, requests)| json!({"limit": {"requests": requests, "per": "Hour"}, "by": by}))
+            .collect();
+        let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute",
+            "name": self.name});
+        let spec = json!({"spec": {"targetRefs": [target], "rateLimit": limits}});
+        let policy =
+            self.place
+                .object("gatewright.io/v1alpha1", "TrafficPolicy", &self.name, &spec);
+        vec![route, policy]
     }
 
     /// A policy for Services. Active checks are left out: no namespace has them by default.

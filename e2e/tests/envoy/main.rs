@@ -28,6 +28,7 @@ mod plain_redirect;
 mod ports;
 mod program;
 mod quickstart;
+mod rate_limits;
 mod redirects;
 mod standalone;
 mod statistics;

@@ -23,6 +23,7 @@ mod large_chains;
 mod limits;
 mod ownership;
 mod protocols;
+mod rate_limits;
 mod refusals;
 mod regex;
 mod route_names;

@@ -326,14 +326,15 @@ async fn get(socket: &Path, path: &str) -> Result<String> {
     Ok(answer)
 }
 
+/// Returns the answer of the admin interface of the Envoy with the socket in this directory.
+pub(crate) async fn ask_envoy(state: &Path, path: &str) -> Result<String> {
+    get(&state.join("envoy-admin.sock"), path).await
+}
+
 /// Returns a statistic of the Envoy with the admin socket in this directory; 0 if Envoy has not
 /// created it yet.
 pub(crate) async fn envoy_stat(state: &Path, name: &str) -> Result<u64> {
-    let answer = get(
-        &state.join("envoy-admin.sock"),
-        &format!("/stats?filter=^{name}$"),
-    )
-    .await?;
+    let answer = ask_envoy(state, &format!("/stats?filter=^{name}$")).await?;
     let value = answer
         .lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));

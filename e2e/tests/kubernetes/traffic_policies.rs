@@ -212,6 +212,22 @@ fn balanced(kind: &str) -> Value {
     json!({"loadBalancer": {"type": kind}})
 }
 
+fn route() -> Value {
+    json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"})
+}
+
+/// A specification on a route instead of a Service.
+fn on_route(mut spec: Value) -> Value {
+    spec["targetRefs"] = json!([route()]);
+    spec
+}
+
+/// A rate limit by clients of this type.
+fn limited(by: &str, mut rest: Value) -> Value {
+    rest["type"] = json!(by);
+    json!({"rateLimit": [{"limit": {"requests": 9, "per": "Minute"}, "by": rest}]})
+}
+
 /// Specifications that the API server refuses by the definition, and the words of its answer.
 fn refused() -> Vec<(Value, &'static str)> {
     fn hash(hash: Value) -> Value {
@@ -264,8 +280,41 @@ fn refused() -> Vec<(Value, &'static str)> {
             "a target is named once",
         ),
         (
-            json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"}]}),
+            json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "TLSRoute", "name": "app"}]}),
             "Unsupported value",
+        ),
+        (json!({"targetRefs": [route()]}), "need rateLimit"),
+        (
+            json!({"targetRefs": [&twice, route()]}),
+            "a policy is about Services, or about",
+        ),
+        (
+            json!({"targetRefs": [{"group": "", "kind": "HTTPRoute", "name": "app"}]}),
+            "the group of Services is empty",
+        ),
+        (
+            limited("Everyone", json!({})),
+            "rateLimit belongs to Gateways",
+        ),
+        (
+            on_route(json!({"loadBalancer": {"type": "Random"}})),
+            "belong to Services",
+        ),
+        (
+            on_route(limited("Header", json!({}))),
+            "header belongs to type Header",
+        ),
+        (
+            on_route(limited("Header", json!({"header": {"name": "a%b"}}))),
+            "should match",
+        ),
+        (
+            on_route(limited("Everyone", json!({"maxClients": 1}))),
+            "counts all clients together",
+        ),
+        (
+            on_route(json!({"rateLimit": []})),
+            "should have at least 1 items",
         ),
     ]
 }
@@ -341,6 +390,23 @@ async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
         json!([{"group": "", "kind": "Service", "name": "web", "sectionName": "none"}]);
     server.put(backend_policy("third", spec)).await?;
     policy_is("third", "False", "TargetNotFound").await?;
+    // The same object becomes a policy of the route.
+    let address = json!({"header": {"name": "X-Key"}, "maxClients": 10});
+    server
+        .put(backend_policy(
+            "third",
+            on_route(limited("Header", address)),
+        ))
+        .await?;
+    let third = policy_is("third", "True", "Accepted").await?;
+    let ancestor = &third["status"]["ancestors"][0];
+    let message = condition(ancestor, "Accepted").map(|told| told["message"].to_string());
+    assert!(
+        message
+            .as_ref()
+            .is_some_and(|text| text.contains("each Envoy counts for itself")),
+        "{message:?}"
+    );
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
     Ok(())
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::document::{self, Fields};
 use super::object::SOLVER;
+use super::trafficpolicy;
 use super::{
     AllowedRoutes, AttachedPolicy, DirectResponse, Gateway, Kind, Listener, ListenerFilter,
     ListenerSet, Meta, NamespaceRule, Object, ParseError, Policy, Route, RouteKind,
@@ -31,9 +32,7 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         Some("XBackendTrafficPolicy") => {
             Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy)
         }
-        Some("TrafficPolicy") => {
-            Policy::salvage(Kind::TrafficPolicy, value, &why).map(Object::Policy)
-        }
+        Some("TrafficPolicy") => trafficpolicy::salvage(value, &why).map(Object::from),
         Some("AccessPolicy") => {
             AttachedPolicy::salvage(Kind::AccessPolicy, value, &why).map(Object::AttachedPolicy)
         }

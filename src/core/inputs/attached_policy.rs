@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
-use super::{AccessRules, Kind, Meta, ObjectKey, ParseError};
+use super::{AccessRules, Kind, Meta, ObjectKey, ParseError, RouteTraffic};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::ObjectName;
 
@@ -23,6 +23,13 @@ const ATTACHABLE: [Kind; 4] = [
     Kind::HTTPRoute,
     Kind::GRPCRoute,
 ];
+
+/// True for a reference to a kind that a policy can be attached to.
+pub(super) fn is_attachable(group: &str, kind: &str) -> bool {
+    ATTACHABLE
+        .into_iter()
+        .any(|known| known.as_str() == kind && known.group() == group)
+}
 
 /// A policy on Gateways, ListenerSets and routes of its namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +47,8 @@ pub struct AttachedPolicy {
 pub enum AttachedRules {
     /// AccessPolicy: who may send requests. Where it cannot be told, nobody may.
     Access(Result<AccessRules, String>),
+    /// TrafficPolicy: how many requests pass. Where it cannot be told the policy has no effect.
+    Traffic(Result<RouteTraffic, String>),
 }
 
 /// What a policy is attached to.
@@ -98,6 +107,7 @@ impl AttachedPolicy {
         let why = format!("the specification cannot be read ({why})");
         let rules = match kind {
             Kind::AccessPolicy => AttachedRules::Access(Err(why)),
+            Kind::TrafficPolicy => AttachedRules::Traffic(Err(why)),
             _ => return None,
         };
         let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
@@ -129,6 +139,7 @@ impl AttachedPolicy {
     pub fn kind(&self) -> Kind {
         match self.rules {
             AttachedRules::Access(_) => Kind::AccessPolicy,
+            AttachedRules::Traffic(_) => Kind::TrafficPolicy,
         }
     }
 

@@ -162,7 +162,7 @@ impl Kind {
         }
     }
 
-    /// True for policies on Services.
+    /// True for policies on Services; a TrafficPolicy is one by its targets.
     pub fn is_policy(self) -> bool {
         matches!(
             self,
@@ -170,9 +170,10 @@ impl Kind {
         )
     }
 
-    /// True for policies on Gateways, ListenerSets and routes.
+    /// True for policies on Gateways, ListenerSets and routes; a TrafficPolicy is one by its
+    /// targets.
     pub fn is_attached_policy(self) -> bool {
-        self == Kind::AccessPolicy
+        matches!(self, Kind::AccessPolicy | Kind::TrafficPolicy)
     }
 
     /// True if objects of this kind live in a namespace.

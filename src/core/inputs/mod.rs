@@ -43,6 +43,7 @@ mod re2;
 mod reference;
 mod route;
 mod route_key;
+mod route_traffic;
 mod schema;
 mod secret;
 mod selector;
@@ -102,6 +103,7 @@ pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
+pub use route_traffic::RouteTraffic;
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by,
     parse_certificate,

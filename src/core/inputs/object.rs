@@ -11,7 +11,7 @@ use super::admitted::salvage;
 use super::configmap;
 use super::direct_response::DirectResponseSpec;
 use super::document::{Fields, read, text};
-use super::trafficpolicy::TrafficPolicySpec;
+use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
@@ -51,6 +51,15 @@ pub enum Object {
     ClusterTrustBundle(ClusterTrustBundle),
     Pod(Located),
     Node(Located),
+}
+
+impl From<TrafficPolicy> for Object {
+    fn from(policy: TrafficPolicy) -> Self {
+        match policy {
+            TrafficPolicy::OfServices(policy) => Self::Policy(policy),
+            TrafficPolicy::OfRoutes(policy) => Self::AttachedPolicy(policy),
+        }
+    }
 }
 
 impl Object {
@@ -210,7 +219,7 @@ impl Object {
             Kind::TrafficPolicy => {
                 let object: Manifest<TrafficPolicySpec> = read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
-                Object::Policy(object.spec.policy(meta)?)
+                object.spec.policy(meta)?.into()
             }
             Kind::AccessPolicy => {
                 let object: Manifest<AccessPolicySpec> = read(value, fields)?;

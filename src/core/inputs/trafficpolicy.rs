@@ -1,5 +1,6 @@
 //! TrafficPolicy (`gatewright.io/v1alpha1`): how the endpoints of a Service are chosen, checked and
-//! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy.
+//! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy. One on Gateways,
+//! ListenerSets and routes is another object to us: `route_traffic.rs` has its settings.
 //!
 //! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
 //! validated.
@@ -7,11 +8,15 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
+use super::document::text as text_of;
+use super::route_traffic::{self, WrittenRateLimit};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
-use super::{Meta, ParseError, Policy, PolicyRules};
+use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{BackendLimits, BackendSettings, HashKey, LoadBalancing, ProxyHeader};
 
@@ -32,6 +37,7 @@ pub(super) struct TrafficPolicySpec {
     circuit_breaker: Option<WrittenCircuitBreaker>,
     health_check: Option<WrittenHealthCheck>,
     proxy_protocol: Option<WrittenProxyProtocol>,
+    rate_limit: Option<Vec<WrittenRateLimit>>,
 }
 
 #[derive(Deserialize)]
@@ -110,9 +116,21 @@ enum WrittenVersion {
     V2,
 }
 
+/// A TrafficPolicy by what it is about.
+pub(super) enum TrafficPolicy {
+    /// One on Services.
+    OfServices(Policy),
+    /// One on Gateways, ListenerSets and routes.
+    OfRoutes(AttachedPolicy),
+}
+
 impl TrafficPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(self, meta: Meta) -> Result<Policy, ParseError> {
+    pub(super) fn policy(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
+        let targets = self.target_refs.iter();
+        if is_of_routes(&mut targets.map(|one| (&*one.group, &*one.kind))) {
+            return self.of_routes(meta);
+        }
         let Self {
             target_refs,
             load_balancer,
@@ -120,16 +138,80 @@ impl TrafficPolicySpec {
             circuit_breaker,
             health_check,
             proxy_protocol,
+            rate_limit,
         } = self;
-        let rules = settings(
+        let is_mixed = target_refs
+            .iter()
+            .any(|one| is_attachable(&one.group, &one.kind));
+        let rules = match rate_limit {
+            _ if is_mixed => Err(
+                "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes"
+                    .to_owned(),
+            ),
+            Some(_) => Err(
+                "rateLimit: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
+                    .to_owned(),
+            ),
+            None => settings(
+                load_balancer,
+                timeout,
+                circuit_breaker,
+                health_check,
+                proxy_protocol,
+            ),
+        };
+        Policy::new(meta, target_refs, PolicyRules::Backend(rules.map(Arc::new)))
+            .map(TrafficPolicy::OfServices)
+    }
+
+    fn of_routes(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
+        let Self {
+            target_refs,
             load_balancer,
             timeout,
             circuit_breaker,
             health_check,
             proxy_protocol,
-        );
-        Policy::new(meta, target_refs, PolicyRules::Backend(rules.map(Arc::new)))
+            rate_limit,
+        } = self;
+        let of_services = [
+            ("loadBalancer", load_balancer.is_some()),
+            ("timeout", timeout.is_some()),
+            ("circuitBreaker", circuit_breaker.is_some()),
+            ("healthCheck", health_check.is_some()),
+            ("proxyProtocol", proxy_protocol.is_some()),
+        ];
+        let rules = match of_services.into_iter().find(|(_, is_there)| *is_there) {
+            Some((field, _)) => Err(format!(
+                "{field}: it belongs to Services, and targetRefs has a {}",
+                target_refs[0].kind
+            )),
+            None => route_traffic::read(rate_limit),
+        };
+        AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
+            .map(TrafficPolicy::OfRoutes)
     }
+}
+
+/// True for targets that are all Gateways, ListenerSets and routes, by their groups and kinds.
+fn is_of_routes(targets: &mut dyn Iterator<Item = (&str, &str)>) -> bool {
+    let mut targets = targets.peekable();
+    targets.peek().is_some() && targets.all(|(group, kind)| is_attachable(group, kind))
+}
+
+/// A TrafficPolicy whose specification cannot be read as a whole, `why` not: what it is about is
+/// known all the same.
+pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<TrafficPolicy> {
+    let refs = value["spec"]["targetRefs"].as_array()?.iter();
+    let mut targets = refs.map(|one| {
+        let group = text_of(one, "group").unwrap_or_default();
+        (group, text_of(one, "kind").unwrap_or_default())
+    });
+    if is_of_routes(&mut targets) {
+        return AttachedPolicy::salvage(Kind::TrafficPolicy, value, why)
+            .map(TrafficPolicy::OfRoutes);
+    }
+    Policy::salvage(Kind::TrafficPolicy, value, why).map(TrafficPolicy::OfServices)
 }
 
 fn settings(

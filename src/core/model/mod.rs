@@ -25,6 +25,7 @@ mod hostname_grant;
 mod listener_filters;
 mod name;
 mod origin;
+mod rate_limit;
 mod retry_budget;
 mod route;
 mod session;
@@ -62,6 +63,7 @@ pub use hostname_grant::HostnameGrant;
 pub use listener_filters::ListenerFilters;
 pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
+pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits, RuleLimits};
 pub use retry_budget::RetryBudget;
 pub use route::{
     Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, IdentityHeaders, Match,

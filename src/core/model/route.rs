@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     Access, Answer, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName,
-    Origin, RequestHash, Session,
+    Origin, RequestHash, RuleLimits, Session,
 };
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
@@ -264,10 +264,12 @@ pub struct Rule {
     pub retry: Option<Retry>,
     /// Session persistence.
     pub session: Option<Box<Session>>,
-    /// External authorization, which precedes everything else but `access`.
+    /// X
     pub auth: Option<Box<ExternalAuth>>,
     /// What AccessPolicies ask for, the outermost first: a request passes all of them.
     pub access: Vec<Arc<Access>>,
+    /// How many requests pass, of those that `access` lets pass.
+    pub rate_limits: Option<RuleLimits>,
 }
 
 /// The target of a request, or its response.

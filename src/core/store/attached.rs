@@ -11,6 +11,13 @@ impl Store {
         self.attached.get(key)
     }
 
+    /// Removes a policy. A TrafficPolicy is a policy on Services, or one of these.
+    pub(super) fn remove_attached(&mut self, key: &ObjectKey) -> Option<Arc<AttachedPolicy>> {
+        let old = self.attached.remove(key)?;
+        self.index_attached(Some(&old), None);
+        Some(old)
+    }
+
     pub(super) fn index_attached(
         &mut self,
         old: Option<&AttachedPolicy>,

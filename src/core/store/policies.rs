@@ -11,6 +11,12 @@ impl Store {
         self.policies.get(key)
     }
 
+    pub(super) fn remove_policy(&mut self, key: &ObjectKey) -> Option<Arc<Policy>> {
+        let old = self.policies.remove(key)?;
+        self.index_policy(Some(&old), None);
+        Some(old)
+    }
+
     pub(super) fn index_policy(&mut self, old: Option<&Policy>, new: Option<&Policy>) {
         for (policy, there) in [(old, false), (new, true)] {
             let Some(policy) = policy else { continue };

@@ -4,7 +4,8 @@
 //! In: policies that `attached_policing` judged by themselves. Out: for a [`Place`], which is a
 //! rule of a route at a listener, the policies there from the outermost to the innermost
 //! ([`AttachedPolicies::at`]). What several policies of a kind mean together is the kind's own:
-//! AccessPolicies add up ([`AttachedPolicies::access`]).
+//! AccessPolicies add up ([`AttachedPolicies::access`]), and of TrafficPolicies the nearest wins for
+//! each field (`route_traffic.rs`).
 //!
 //! The levels of a place are the Gateway, its listener, the ListenerSet, its listener, the route,
 //! and its rule. A policy on a Gateway as a whole is one on the listeners of its ListenerSets as
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::{ListenerId, RouteKey, Verdict};
+use super::route_traffic::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey};
 use crate::model::{Access, ObjectName};
 use crate::multimap::MultiMap;
@@ -28,6 +30,8 @@ pub(super) enum Effect {
     Admit(Arc<Access>),
     /// AccessPolicy that cannot be carried out: nobody passes.
     Close,
+    /// TrafficPolicy; without settings if it cannot be carried out.
+    Traffic(TrafficSettings),
 }
 
 /// A policy by itself.
@@ -54,6 +58,39 @@ pub(super) struct Place<'a> {
     pub(super) rule: Option<&'a str>,
 }
 
+impl Place<'_> {
+    /// What policies at the place are attached to, from the outermost to the innermost.
+    pub(super) fn levels(self) -> [Option<AttachmentTarget>; 6] {
+        let Place {
+            gateway,
+            listener,
+            route,
+            rule,
+        } = self;
+        let gateway = ObjectKey::new(Kind::Gateway, gateway.clone());
+        let parent = listener.parent.object();
+        let is_set = parent != gateway;
+        let name = Some(&*listener.name);
+        let of_gateway = name.filter(|_| !is_set);
+        let set = is_set.then(|| target(parent, None));
+        [
+            Some(target(gateway.clone(), None)),
+            of_gateway.map(|name| target(gateway, Some(name))),
+            set.clone(),
+            set.map(|set| target(set.object, name)),
+            Some(target(route.object(), None)),
+            rule.map(|rule| target(route.object(), Some(rule))),
+        ]
+    }
+}
+
+fn target(object: ObjectKey, section: Option<&str>) -> AttachmentTarget {
+    AttachmentTarget {
+        object,
+        section: section.map(Arc::from),
+    }
+}
+
 /// The clients that may send the requests of a place.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AccessAt {
@@ -72,6 +109,11 @@ pub(super) struct AttachedPolicies {
 }
 
 impl AttachedPolicies {
+    /// True if there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.judged.is_empty()
+    }
+
     /// A policy by itself.
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&JudgedAttachment> {
         self.judged.get(key)
@@ -89,9 +131,13 @@ impl AttachedPolicies {
             None => self.judged.remove(key),
         };
         for (judged, there) in [(old.as_ref(), false), (new.as_ref(), true)] {
-            let Some(JudgedAttachment { policy, .. }) = judged else {
+            let Some(JudgedAttachment { policy, effect, .. }) = judged else {
                 continue;
             };
+            // Of those without effect there may be any number.
+            if matches!(effect, Effect::Traffic(settings) if settings.is_empty()) {
+                continue;
+            }
             let rank = (policy.meta.created, key.clone());
             for target in &policy.targets {
                 self.by_target.set(&target.object, &rank, there);
@@ -164,6 +210,7 @@ impl AttachedPolicies {
             match &judged.effect {
                 Effect::Admit(access) => all.push(access.clone()),
                 Effect::Close => return AccessAt::Closed,
+                Effect::Traffic(_) => {}
             }
         }
         AccessAt::Admit(all)

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use super::access;
 use super::admission::Admission;
 use super::attached_policies::{AttachedPolicies, JudgedAttachment};
 use super::dirty::Dirty;
 use super::key::{ParentKey, RouteKey};
 use super::policing::{touch_listeners, touch_units_of};
 use super::quotas::Quotas;
-use crate::inputs::{AttachedPolicy, AttachedRules, AttachmentTarget, ObjectKey, SetKey};
+use super::{access, route_traffic};
+use crate::inputs::{AttachedPolicy, AttachedRules, AttachmentTarget, Kind, ObjectKey, SetKey};
 use crate::store::Store;
 
 /// The stage that judges policies.
@@ -30,17 +30,30 @@ impl AttachedPolicing<'_> {
         let new = policy.map(|policy| self.judged(key, policy));
         dirty.statuses.insert(key.clone());
         for target in self.attached.set(key, new) {
-            self.touch(&target, dirty);
+            self.touch(key.kind, &target, dirty);
+            if key.kind == Kind::TrafficPolicy {
+                // Another one may be the first of its target now.
+                let others = self.attached.on(&target.object);
+                let others = others.map(|judged| judged.policy.key());
+                dirty
+                    .statuses
+                    .extend(others.filter(|other| other.kind == key.kind));
+            }
         }
     }
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
-        let AttachedRules::Access(rules) = &policy.rules;
-        access::judged(policy, rules, self.quotas.attached_beyond(key))
+        let beyond = self.quotas.attached_beyond(key);
+        match &policy.rules {
+            AttachedRules::Access(rules) => access::judged(policy, rules, beyond),
+            AttachedRules::Traffic(rules) => {
+                route_traffic::judged(policy, rules, beyond, self.quotas.of_objects())
+            }
+        }
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.
-    fn touch(&self, target: &AttachmentTarget, dirty: &mut Dirty) {
+    fn touch(&self, kind: Kind, target: &AttachmentTarget, dirty: &mut Dirty) {
         let AttachmentTarget { object, section } = target;
         if let Some(route) = RouteKey::of(object) {
             touch_units_of(self.admission, &route, dirty);
@@ -51,7 +64,8 @@ impl AttachedPolicing<'_> {
             return;
         };
         let section = section.as_deref();
-        let namespace = &object.name.namespace;
+        // An AccessPolicy counts for routes of its own namespace alone.
+        let namespace = Some(&object.name.namespace).filter(|_| kind == Kind::AccessPolicy);
         touch_listeners(self.admission, &parent, dirty, |listener| {
             section.is_none_or(|section| *listener.name == *section)
         });
@@ -65,8 +79,8 @@ impl AttachedPolicing<'_> {
         }
     }
 
-    /// Marks the routes at a parent for which the policies of their own namespace count.
-    fn touch_charges(&self, key: &ParentKey, namespace: &Arc<str>, dirty: &mut Dirty) {
+    /// Marks the routes at a parent for which a policy counts: those of a namespace, or all.
+    fn touch_charges(&self, key: &ParentKey, namespace: Option<&Arc<str>>, dirty: &mut Dirty) {
         let Admission {
             parents,
             attachments,
@@ -79,8 +93,10 @@ impl AttachedPolicing<'_> {
             let id = parent.id(listener);
             for name in attachments.names_of(&id) {
                 let routes = attachments.contributors(name, &id).map(|(route, _)| route);
-                let own = routes.filter(|route| route.name.namespace == *namespace);
-                dirty.charged.extend(own.cloned());
+                let meant = routes.filter(|route| {
+                    namespace.is_none_or(|namespace| route.name.namespace == *namespace)
+                });
+                dirty.charged.extend(meant.cloned());
             }
         }
     }

@@ -8,17 +8,20 @@ use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::Parent;
 use super::protocol::Protocol;
 use super::report::Report;
+use super::route_traffic;
 use super::status::{AttachedStatus, ObjectStatus, StatusBody};
 use super::verdict::condition;
 use crate::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
-use crate::model::{Condition, ConditionType, Reason};
+use crate::model::{Condition, ConditionType, Reason, Status};
 
 impl Report<'_> {
     pub(super) fn attached_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
         let judged = self.attached.get(key)?;
         let mut ancestors: BTreeMap<ObjectKey, Verdict> = BTreeMap::new();
         for target in &judged.policy.targets {
+            let effect = route_traffic::takes_effect(self.attached, judged, target);
             for (ancestor, verdict) in self.ancestors(target) {
+                let verdict = verdict.and(effect.clone());
                 let known = ancestors.entry(ancestor).or_insert(Ok(()));
                 *known = std::mem::replace(known, Ok(())).and(verdict);
             }
@@ -118,5 +121,9 @@ fn at_listener(parent: &Parent, object: &ObjectKey, section: Option<&str>) -> Ve
 
 fn accepted(judged: &JudgedAttachment, verdict: Verdict) -> Condition {
     let accepted = judged.accepted.clone().and(verdict);
-    condition(ConditionType::Accepted, accepted, Reason::Accepted)
+    let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+    if accepted.status == Status::True {
+        accepted.message = route_traffic::note(judged);
+    }
+    accepted
 }

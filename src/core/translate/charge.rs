@@ -141,7 +141,8 @@ impl Charging<'_> {
             bytes: cost::OBJECT
                 + named
                     .map(|one| hostname + guard(one) + self.access(key, route, &one.0))
-                    .sum(),
+                    .sum()
+                + all.iter().map(|one| self.limits(key, route, &one.0)).sum(),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
@@ -187,6 +188,27 @@ impl Charging<'_> {
             all = all + each * rule.matches.len() as u64;
         }
         all
+    }
+
+    /// What rate limits take in each hostname of a listener, whoever's TrafficPolicy has them:
+    /// there may be many clients.
+    fn limits(self, key: &RouteKey, route: &Route, listener: &ListenerId) -> Bytes {
+        let Some(parent) = self.parents.get(&listener.parent) else {
+            return Bytes::default();
+        };
+        let each = route.rules.iter().map(|rule| {
+            let place = Place {
+                gateway: &parent.placement.gateway,
+                listener,
+                route: key,
+                rule: rule.name.as_deref(),
+            };
+            let limits = self.attached.rate_limits(place, self.attachments);
+            limits.map_or(Bytes::default(), |limits| {
+                cost::rate_limits(limits, rule.matches.len() as u64)
+            })
+        });
+        each.sum()
     }
 
     /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.

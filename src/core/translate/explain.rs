@@ -41,7 +41,7 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `filters`, `upgrade`, `route`, `access`, `preflight`, `authorization`, `backend`,
+    /// `filters`, `upgrade`, `route`, `access`, `rate limit`, `preflight`, `authorization`, `backend`,
     /// `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
@@ -436,6 +436,7 @@ impl<'a> Explainer<'a> {
         if !explanation.ok() {
             return;
         }
+        self.explain_rate_limits(route, &hostname, listener, explanation);
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -571,5 +572,6 @@ mod backends;
 mod causes;
 mod handshake;
 mod hosts;
+mod rate_limits;
 #[cfg(test)]
 mod tests;

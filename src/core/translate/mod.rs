@@ -101,6 +101,7 @@ mod resolutions;
 mod resolve;
 mod routability;
 mod route_notes;
+mod route_traffic;
 mod routes;
 mod sans;
 mod scope_keys;

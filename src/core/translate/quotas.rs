@@ -158,8 +158,10 @@ impl Quotas {
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
                 let there = store.policy(key);
-                let member = there
-                    .map(|policy| Member::one(key.name.namespace.clone(), policy.meta.created));
+                let attached = store.attached_policy(key).map(|policy| policy.meta.created);
+                let created = there.map(|policy| policy.meta.created).or(attached);
+                let member =
+                    created.map(|created| Member::one(key.name.namespace.clone(), created));
                 let checking = there
                     .filter(|policy| policy.checks_health())
                     .map(|policy| Member {
@@ -173,7 +175,12 @@ impl Quotas {
                     Kind::TrafficPolicy => &mut self.backend_policies,
                     _ => &mut self.tls_policies,
                 };
-                dirty.policies.extend(quota.set(key, member));
+                let changed = quota.set(key, member);
+                let (attached, others): (Vec<_>, Vec<_>) = changed
+                    .into_iter()
+                    .partition(|key| store.attached_policy(key).is_some());
+                dirty.attached.extend(attached);
+                dirty.policies.extend(others);
             }
             Kind::AccessPolicy => self.note_attached(key, store, dirty),
             _ => {}

@@ -73,7 +73,7 @@ impl Report<'_> {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
-            kind if kind.is_policy() => self.policy_status(key),
+            kind if kind.is_policy() && self.store.policy(key).is_some() => self.policy_status(key),
             kind if kind.is_attached_policy() => self.attached_status(key),
             Kind::XTelemetryPolicy => self.telemetry_status(key),
             _ => self.route_status(&RouteKey::of(key)?),

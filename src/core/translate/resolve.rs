@@ -217,6 +217,7 @@ pub(super) fn respond(status: u16) -> Rule {
         session: None,
         auth: None,
         access: Vec::new(),
+        rate_limits: None,
     }
 }
 
@@ -305,6 +306,7 @@ impl Resolver<'_> {
             session: None,
             auth,
             access: Vec::new(),
+            rate_limits: None,
         })
     }
 

@@ -14,7 +14,8 @@ use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, Hostname, Match, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
+    Action, Hostname, Match, Redirect, Route, Rule, RuleLimits, Session, SessionCookie,
+    WeightedTarget,
 };
 use crate::request_outcome::ACCESS_CLOSED;
 use crate::store::Store;
@@ -57,11 +58,11 @@ impl<'a> Routing<'a> {
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             let key = RouteKey::of_route(route);
             for rule in &resolved.rules {
-                let access = self.access(listener, &key, rule);
+                let policies = self.attached(listener, &key, rule);
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((
                         match_rank(own, &route.meta, m, (rule.index, place)),
-                        (rule, access.clone()),
+                        (rule, policies.clone()),
                         m,
                     ));
                 }
@@ -71,11 +72,11 @@ impl<'a> Routing<'a> {
         ranked.sort_by(|(a, ..), (b, ..)| a.cmp(b));
         let routes: Vec<Route> = ranked
             .into_iter()
-            .map(|(_, (rule, access), m)| {
+            .map(|(_, (rule, policies), m)| {
                 let served = self
                     .policies
                     .with_client(self.served(&rule.rule, hostname, at), client);
-                guarded(&rule.name, m, served, access)
+                guarded(&rule.name, m, served, policies)
             })
             .collect();
         let guard =
@@ -87,17 +88,29 @@ impl<'a> Routing<'a> {
         guard.into_iter().chain(routes).collect()
     }
 
-    /// The clients that may send the requests of a rule at a listener.
-    fn access(self, listener: &ListenerId, route: &RouteKey, rule: &ResolvedRule) -> AccessAt {
+    /// What policies on Gateways, ListenerSets and routes ask of the requests of a rule at a
+    /// listener.
+    fn attached(self, listener: &ListenerId, route: &RouteKey, rule: &ResolvedRule) -> Guards {
         let Some(parent) = self.admission.parents.get(&listener.parent) else {
-            return AccessAt::Admit(Vec::new());
+            return Guards {
+                access: AccessAt::Admit(Vec::new()),
+                rate_limits: None,
+            };
         };
-        self.attached.access(Place {
+        let place = Place {
             gateway: &parent.placement.gateway,
             listener,
             route,
             rule: rule.section.as_deref(),
-        })
+        };
+        let limits = self.attached.rate_limits(place, self.admission.attachments);
+        Guards {
+            access: self.attached.access(place),
+            rate_limits: limits.map(|all| RuleLimits {
+                rule: rule.name.clone(),
+                all: all.clone(),
+            }),
+        }
     }
 
     /// A rule as a port serves it.
@@ -204,13 +217,25 @@ impl<'a> Routing<'a> {
     }
 }
 
-/// A route behind AccessPolicies. One that nobody may use has the name of its answer.
-fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, access: AccessAt) -> Route {
+/// What policies on Gateways, ListenerSets and routes ask of the requests of a rule.
+#[derive(Clone)]
+struct Guards {
+    access: AccessAt,
+    rate_limits: Option<RuleLimits>,
+}
+
+/// A route behind policies. One that nobody may use has the name of its answer.
+fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) -> Route {
+    let Guards {
+        access,
+        rate_limits,
+    } = guards;
     let (name, rule) = match access {
-        AccessAt::Admit(all) if all.is_empty() => (name.clone(), rule),
+        AccessAt::Admit(all) if all.is_empty() && rate_limits.is_none() => (name.clone(), rule),
         AccessAt::Admit(access) => {
             let rule = Rule {
                 access,
+                rate_limits,
                 ..(*rule).clone()
             };
             (name.clone(), Arc::new(rule))

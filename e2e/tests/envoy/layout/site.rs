@@ -313,6 +313,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         session: None,
         auth: None,
         access: Vec::new(),
+        rate_limits: None,
     }
 }
 

@@ -22,8 +22,14 @@ fn policy(spec: Value) -> AttachedPolicy {
 }
 
 fn rules_of(spec: Value) -> Result<AccessRules, String> {
-    let AttachedRules::Access(rules) = policy(spec).rules;
-    rules
+    access(policy(spec).rules)
+}
+
+fn access(rules: AttachedRules) -> Result<AccessRules, String> {
+    match rules {
+        AttachedRules::Access(rules) => rules,
+        other @ AttachedRules::Traffic(_) => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -97,7 +103,6 @@ fn a_policy_with_an_unknown_field_keeps_its_targets() {
         panic!("it is salvaged")
     };
     assert_eq!(policy.targets.len(), 1, "the Gateway");
-    let AttachedRules::Access(rules) = policy.rules;
-    let error = rules.expect_err("nobody is admitted");
+    let error = access(policy.rules).expect_err("nobody is admitted");
     assert!(error.contains("cannot be read"), "{error}");
 }

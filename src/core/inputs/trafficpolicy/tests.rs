@@ -211,10 +211,29 @@ fn a_value_out_of_bounds_is_refused_with_its_field() {
         ),
         (json!({"loadBalancer": {"type": "Best"}}), "cannot be read"),
         (json!({"rateLimit": {}}), "cannot be read"),
+        (
+            json!({"rateLimit": [{"limit": {"requests": 1, "per": "Second"}, "by": {"type": "Everyone"}}]}),
+            "rateLimit: it belongs to Gateways, ListenerSets and routes",
+        ),
     ] {
         let text = refusal(spec.clone());
         assert!(text.contains(expected), "{spec}: {text}");
     }
+}
+
+#[test]
+fn a_policy_on_services_and_routes_together_is_refused() {
+    let mut spec = written(json!({"loadBalancer": {"type": "Random"}}));
+    let route = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"});
+    let targets = spec["spec"]["targetRefs"].as_array_mut().expect("targets");
+    targets.push(route);
+    let Ok(Object::Policy(policy)) = Object::parse(spec) else {
+        panic!("a policy on Services")
+    };
+    let PolicyRules::Backend(Err(text)) = policy.rules else {
+        panic!("{policy:?}")
+    };
+    assert!(text.starts_with("targetRefs: "), "{text}");
 }
 
 /// A path such as `spec.healthCheck.active` in the definition.
@@ -243,6 +262,7 @@ fn the_definition_and_the_type_agree() {
                 "healthCheck",
                 "loadBalancer",
                 "proxyProtocol",
+                "rateLimit",
                 "targetRefs",
                 "timeout",
             ],

@@ -231,7 +231,13 @@ impl Engine {
                         .filter(|service| self.begins_or_ends(service))
                         .cloned(),
                 );
-                dirty.policies.insert(key);
+                let is_attached = self.store.attached_policy(&key).is_some();
+                if is_attached || self.attached.get(&key).is_some() {
+                    dirty.attached.insert(key.clone());
+                }
+                if replaced.policy.is_some() || self.store.policy(&key).is_some() {
+                    dirty.policies.insert(key);
+                }
             }
             Kind::AccessPolicy => dirty.attached.insert(key),
             Kind::XTelemetryPolicy => {

@@ -1,5 +1,7 @@
 //! The AccessPolicies of a route.
 
+use std::collections::BTreeSet;
+
 use super::super::attached_policies::Effect;
 use super::super::key::ListenerId;
 use super::{Explainer, Explanation, with_causes};
@@ -32,24 +34,10 @@ impl Explainer<'_> {
 
     /// The AccessPolicies that cannot be carried out and concern a hostname at a listener.
     fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
-        let admission = self.admission();
-        let gateway = admission
-            .parents
-            .get(&listener.parent)
-            .map(|parent| ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone()));
-        let routes = admission
-            .served(hostname, listener)
-            .map(|(key, _)| key.object());
-        let mut objects: Vec<ObjectKey> = gateway
+        let policies = self
+            .attached_to(hostname, listener)
             .into_iter()
-            .chain([listener.parent.object()])
-            .chain(routes)
-            .collect();
-        objects.sort();
-        objects.dedup();
-        let policies = objects
-            .iter()
-            .flat_map(|object| self.routing.attached.on(object))
+            .flat_map(|object| self.routing.attached.on(&object))
             .filter(|judged| judged.effect == Effect::Close);
         let mut causes: Vec<String> = policies
             .filter_map(|judged| {
@@ -61,6 +49,27 @@ impl Explainer<'_> {
         causes.sort();
         causes.dedup();
         causes
+    }
+
+    /// What policies that concern a hostname at a listener are attached to.
+    pub(super) fn attached_to(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> BTreeSet<ObjectKey> {
+        let admission = self.admission();
+        let gateway = admission
+            .parents
+            .get(&listener.parent)
+            .map(|parent| ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone()));
+        let routes = admission
+            .served(hostname, listener)
+            .map(|(key, _)| key.object());
+        gateway
+            .into_iter()
+            .chain([listener.parent.object()])
+            .chain(routes)
+            .collect()
     }
 }
 

@@ -210,6 +210,34 @@ fn the_access_policies_of_a_rule_are_told_and_the_one_that_closes_it() {
 }
 
 #[test]
+fn the_rate_limits_of_a_rule_are_told_with_their_policy() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let limits = json!([
+        {"limit": {"requests": 20, "per": "Second", "burst": 40}, "by": {"type": "ClientAddress"}},
+        {"limit": {"requests": 9, "per": "Hour"},
+            "by": {"type": "Header", "header": {"name": "X-Key"}}}]);
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "TrafficPolicy",
+        "calm",
+        json!({"spec": {"targetRefs": [target], "rateLimit": limits}}),
+    );
+    let misplaced = object(
+        "gatewright.io/v1alpha1",
+        "TrafficPolicy",
+        "wrong",
+        json!({"spec": {"targetRefs": [target], "timeout": {}}}),
+    );
+    let told = held(vec![policy, misplaced], "rate limit").expect("a link");
+    assert_eq!(
+        told,
+        "TrafficPolicy a/calm: 20 per second (burst 40) of each client address, 9 per hour of each value of \
+         header x-key, by each Envoy; more is answered 429; NOTE: trafficpolicy a/wrong cannot be carried out: \
+         Invalid: timeout: it belongs to Services, and targetRefs has a Gateway; the policy has no effect"
+    );
+}
+
+#[test]
 fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());
     fn upgraded(protocol: &str, engine: &Engine) -> Explanation {

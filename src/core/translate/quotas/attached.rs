@@ -2,7 +2,8 @@
 
 use super::super::dirty::Dirty;
 use super::{Quotas, one_too_many};
-use crate::inputs::ObjectKey;
+use crate::inputs::{Kind, ObjectKey};
+use crate::limits::ObjectLimits;
 use crate::model::Reason;
 use crate::quota::Member;
 use crate::store::Store;
@@ -16,9 +17,18 @@ impl Quotas {
         dirty.attached.extend(self.access_policies.set(key, member));
     }
 
+    /// The limits of each object.
+    pub(in super::super) fn of_objects(&self) -> &ObjectLimits {
+        &self.limits.object
+    }
+
     /// Why a policy on Gateways, ListenerSets and routes is one too many.
     pub(in super::super) fn attached_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
-        if self.access_policies.has(key) {
+        let quota = match key.kind {
+            Kind::TrafficPolicy => &self.backend_policies,
+            _ => &self.access_policies,
+        };
+        if quota.has(key) {
             return None;
         }
         let namespace = &key.name.namespace;

@@ -72,6 +72,8 @@ impl Quotas {
             // Messages name what is allowed.
             dirty.policies.extend(quota.of_group(namespace).cloned());
         }
+        let traffic = self.backend_policies.of_group(namespace);
+        dirty.attached.extend(traffic.cloned());
         self.access_policies.allow(namespace, limits.policies);
         let access = self.access_policies.of_group(namespace);
         dirty.attached.extend(access.cloned());

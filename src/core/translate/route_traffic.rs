@@ -1,0 +1,174 @@
+//! The effect of a TrafficPolicy on Gateways, ListenerSets and routes. One that cannot be carried
+//! out has none: it guards nothing.
+
+use std::sync::Arc;
+
+use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment, Place};
+use super::attachments::{Attachments, Way};
+use super::key::Verdict;
+use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, RouteTraffic};
+use crate::limits::ObjectLimits;
+use crate::model::{LimitedBy, RateLimits, Reason};
+
+/// The settings of a TrafficPolicy, each of which the nearest policy decides.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TrafficSettings {
+    /// How many requests pass.
+    pub(super) rate_limits: Option<Arc<RateLimits>>,
+}
+
+/// A TrafficPolicy by itself; `beyond` is why it is one too many, if it is.
+pub(super) fn judged(
+    policy: &Arc<AttachedPolicy>,
+    rules: &Result<RouteTraffic, String>,
+    beyond: Option<(Reason, String)>,
+    limits: &ObjectLimits,
+) -> JudgedAttachment {
+    let settings = match (beyond, rules) {
+        (Some(beyond), _) => Err(beyond),
+        (None, Err(text)) => Err((Reason::Invalid, text.clone())),
+        (None, Ok(rules)) => within(rules, limits).map(|()| settings(policy, rules)),
+    };
+    let (accepted, settings) = match settings {
+        Ok(settings) => (Ok(()), settings),
+        Err((reason, text)) => {
+            let told = format!("{text}; the policy has no effect");
+            (Err((reason, told)), TrafficSettings::default())
+        }
+    };
+    JudgedAttachment {
+        policy: policy.clone(),
+        accepted,
+        effect: Effect::Traffic(settings),
+    }
+}
+
+fn settings(policy: &AttachedPolicy, rules: &RouteTraffic) -> TrafficSettings {
+    let RouteTraffic { rate_limit } = rules;
+    let rate_limits = rate_limit.as_ref().map(|limits| {
+        Arc::new(RateLimits {
+            policy: policy.meta.name.clone(),
+            limits: limits.clone(),
+        })
+    });
+    TrafficSettings { rate_limits }
+}
+
+/// Ok if no limit asks for more clients than an object may have.
+fn within(rules: &RouteTraffic, limits: &ObjectLimits) -> Verdict {
+    let most = limits.rate_limit_clients;
+    let all = rules.rate_limit.iter().flat_map(|all| all.iter());
+    for (index, limit) in all.enumerate() {
+        let clients = limit.by.buckets();
+        if limit.by != LimitedBy::Everyone && clients > most {
+            let text = format!(
+                "rateLimit[{index}].by.maxClients: {clients}, limits.object.rateLimitClients is {most}"
+            );
+            return Err((Reason::LimitReached, text));
+        }
+    }
+    Ok(())
+}
+
+/// The note of an accepted policy: what of it is not as one may expect.
+pub(super) fn note(judged: &JudgedAttachment) -> String {
+    match &judged.effect {
+        Effect::Traffic(TrafficSettings {
+            rate_limits: Some(_),
+        }) => "rateLimit: each Envoy counts for itself".to_owned(),
+        Effect::Traffic(_) | Effect::Admit(_) | Effect::Close => String::new(),
+    }
+}
+
+impl TrafficSettings {
+    /// True if there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl AttachedPolicies {
+    /// The rate limits of a place. At a default Gateway that the route does not name, those of
+    /// other namespaces are nothing that it asked for, and their memory has no quota.
+    pub(super) fn rate_limits(
+        &self,
+        place: Place<'_>,
+        attachments: &Attachments,
+    ) -> Option<&Arc<RateLimits>> {
+        if self.is_empty() {
+            return None;
+        }
+        let near = place.levels().into_iter().rev().flatten();
+        let (_, limits) = near
+            .map(|target| self.first(&target, |settings| settings.rate_limits.as_ref()))
+            .find_map(|found| found)?;
+        let Place {
+            listener, route, ..
+        } = place;
+        let is_own = limits.policy.namespace == route.name.namespace;
+        let mut of_route = attachments.of(route).iter();
+        let is_asked_for =
+            is_own || !of_route.any(|(way, at, _)| *way == Way::Default && *at == listener.parent);
+        Some(limits).filter(|_| is_asked_for)
+    }
+
+    /// The TrafficPolicies by which fields of one have no effect at a target of both: the field,
+    /// and the older policy, or the first by name.
+    pub(super) fn rivals(
+        &self,
+        judged: &JudgedAttachment,
+        target: &AttachmentTarget,
+    ) -> Vec<(&'static str, ObjectKey)> {
+        let Effect::Traffic(TrafficSettings { rate_limits }) = &judged.effect else {
+            return Vec::new();
+        };
+        let own = judged.policy.key();
+        let limits = rate_limits
+            .as_ref()
+            .and_then(|_| self.first(target, |settings| settings.rate_limits.as_ref()))
+            .map(|(key, _)| ("rateLimit", key));
+        limits.into_iter().filter(|(_, key)| *key != own).collect()
+    }
+
+    /// The first TrafficPolicy with exactly this target that has a setting.
+    fn first<'a, T>(
+        &'a self,
+        target: &AttachmentTarget,
+        setting: impl Fn(&'a TrafficSettings) -> Option<&'a T>,
+    ) -> Option<(ObjectKey, &'a T)> {
+        let mut all = self.on(&target.object).filter_map(|judged| {
+            let Effect::Traffic(settings) = &judged.effect else {
+                return None;
+            };
+            let is_there = judged.policy.targets.contains(target);
+            Some((judged, setting(settings)?)).filter(|_| is_there)
+        });
+        all.next()
+            .map(|(judged, setting)| (judged.policy.key(), setting))
+    }
+}
+
+/// Ok if a TrafficPolicy decides about all its settings at a target.
+pub(super) fn takes_effect(
+    attached: &AttachedPolicies,
+    judged: &JudgedAttachment,
+    target: &AttachmentTarget,
+) -> Verdict {
+    let rivals = attached.rivals(judged, target);
+    let Some((_, first)) = rivals.first() else {
+        return Ok(());
+    };
+    let fields: Vec<&str> = rivals.iter().map(|(field, _)| *field).collect();
+    let section = target.section.as_deref();
+    let place = section.map_or_else(
+        || target.object.to_string(),
+        |section| format!("{section:?} of {}", target.object),
+    );
+    let text = format!(
+        "{}: {place} has {} {}, which takes precedence (older, or first by name)",
+        fields.join(", "),
+        Kind::TrafficPolicy.as_str(),
+        first.name.name
+    );
+    Err((Reason::Conflicted, text))
+}

@@ -1,0 +1,200 @@
+//! Envoy's local rate limit for TrafficPolicies, among the own filters of a route.
+//!
+//! One filter has all limits of a rule. Its name has the rule, and filters are made by their marks
+//! (`listener_filters.rs`), so that the matches of a rule share one filter, and with it the token
+//! buckets, and no other rule does. Each limit is a descriptor that every request has: its
+//! number, and for limits of single clients the address or the value of the header. The values that
+//! the filter has seen have a token bucket each, up to `max_dynamic_descriptors`, and the one that
+//! was not used for longest makes room.
+
+use envoy_types::pb::envoy::config::core::v3::{RuntimeFractionalPercent, TypedExtensionConfig};
+use envoy_types::pb::envoy::config::route::v3::RateLimit as DescriptorActions;
+use envoy_types::pb::envoy::config::route::v3::rate_limit::{
+    Action,
+    action::{ActionSpecifier, GenericKey, MaskedRemoteAddress},
+};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
+    LocalRateLimitDescriptor, XRateLimitHeadersRfcVersion, rate_limit_descriptor::Entry,
+};
+use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
+use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, TokenBucket};
+
+use super::proto::{boolean, duration, extension, seconds, uint};
+use gatewright_core::model::{HEADER_BYTES, LimitedBy, RateLimit, RateLimits, RuleLimits};
+
+/// The name of the filter, before that of the rule.
+const FILTER: &str = "envoy.filters.http.local_ratelimit";
+/// The prefix of its statistics, which are those of all routes together.
+const STATISTICS: &str = "routes";
+/// The keys of descriptors.
+const LIMIT: &str = "limit";
+const ADDRESS: &str = "masked_remote_address";
+const HEADER: &str = "header";
+/// The value of a request without the header.
+const WITHOUT: &str = "-";
+/// The bits of an IPv6 address that tell clients apart: a subscriber has at least a network of
+/// these.
+const IPV6_BITS: u32 = 64;
+/// The runtime feature by which the value of a descriptor is a format.
+pub(super) const FORMATS: &str =
+    "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value";
+
+/// The filter of a rule.
+pub(super) fn filter(rule: &RuleLimits) -> TypedExtensionConfig {
+    let RuleLimits { rule, all } = rule;
+    let RateLimits { policy: _, limits } = &**all;
+    let filter = LocalRateLimit {
+        stat_prefix: STATISTICS.to_owned(),
+        // Every request has a descriptor, so this one is never used.
+        token_bucket: Some(TokenBucket {
+            max_tokens: u32::MAX,
+            tokens_per_fill: uint(u32::MAX),
+            fill_interval: seconds(1),
+        }),
+        always_consume_default_token_bucket: boolean(false),
+        filter_enabled: always(),
+        filter_enforced: always(),
+        rate_limits: limits.iter().enumerate().map(actions).collect(),
+        descriptors: limits.iter().enumerate().map(descriptor).collect(),
+        max_dynamic_descriptors: uint(all.buckets()),
+        enable_x_ratelimit_headers: XRateLimitHeadersRfcVersion::DraftVersion03.into(),
+        enable_retry_after_header: true,
+        rate_limited_as_resource_exhausted: true,
+        ..Default::default()
+    };
+    extension(&format!("{FILTER}/{rule}"), &filter)
+}
+
+fn always() -> Option<RuntimeFractionalPercent> {
+    Some(RuntimeFractionalPercent {
+        default_value: Some(FractionalPercent {
+            numerator: 100,
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+}
+
+/// How the descriptor of a limit is made of a request.
+fn actions((number, limit): (usize, &RateLimit)) -> DescriptorActions {
+    let of_client = match &limit.by {
+        LimitedBy::Everyone => None,
+        LimitedBy::ClientAddress { .. } => {
+            Some(ActionSpecifier::MaskedRemoteAddress(MaskedRemoteAddress {
+                v4_prefix_mask_len: None,
+                v6_prefix_mask_len: uint(IPV6_BITS),
+            }))
+        }
+        LimitedBy::Header { name, .. } => Some(key(
+            HEADER,
+            format!("%REQ({name}):{HEADER_BYTES}%"),
+            WITHOUT,
+        )),
+    };
+    let number = key(LIMIT, number.to_string(), "");
+    let actions = std::iter::once(number).chain(of_client);
+    DescriptorActions {
+        actions: actions
+            .map(|action| Action {
+                action_specifier: Some(action),
+            })
+            .collect(),
+        ..Default::default()
+    }
+}
+
+fn key(key: &str, value: String, default: &str) -> ActionSpecifier {
+    ActionSpecifier::GenericKey(GenericKey {
+        descriptor_key: key.to_owned(),
+        descriptor_value: value,
+        default_value: default.to_owned(),
+    })
+}
+
+/// The token buckets of a limit: one, or one for each value.
+fn descriptor((number, limit): (usize, &RateLimit)) -> LocalRateLimitDescriptor {
+    let RateLimit {
+        requests,
+        per,
+        burst,
+        by,
+    } = limit;
+    let of_client = match by {
+        LimitedBy::Everyone => None,
+        LimitedBy::ClientAddress { .. } => Some(ADDRESS),
+        LimitedBy::Header { .. } => Some(HEADER),
+    };
+    let entries = [(LIMIT, number.to_string())]
+        .into_iter()
+        .chain(of_client.map(|key| (key, String::new())));
+    LocalRateLimitDescriptor {
+        entries: entries
+            .map(|(key, value)| Entry {
+                key: key.to_owned(),
+                value,
+            })
+            .collect(),
+        token_bucket: Some(TokenBucket {
+            max_tokens: *burst,
+            tokens_per_fill: uint(*requests),
+            fill_interval: duration(per.duration()),
+        }),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use gatewright_core::model::{LimitUnit, ObjectName};
+    use prost::Message;
+
+    use super::*;
+
+    fn made(by: Vec<LimitedBy>) -> LocalRateLimit {
+        let limits: Arc<[RateLimit]> = by
+            .into_iter()
+            .map(|by| RateLimit {
+                requests: 20,
+                per: LimitUnit::Minute,
+                burst: 40,
+                by,
+            })
+            .collect();
+        let policy = ObjectName::new("a", "p");
+        let made = filter(&RuleLimits {
+            rule: Arc::from("httproute/a/b/0"),
+            all: Arc::new(RateLimits { policy, limits }),
+        });
+        let config = made.typed_config.expect("a configuration");
+        LocalRateLimit::decode(config.value.as_slice()).expect("the filter")
+    }
+
+    #[test]
+    fn each_limit_has_the_descriptor_that_requests_get() {
+        let made = made(vec![
+            LimitedBy::Everyone,
+            LimitedBy::ClientAddress { clients: 7 },
+            LimitedBy::Header {
+                name: "x-key".to_owned(),
+                clients: 9,
+            },
+        ]);
+        assert_eq!(made.max_dynamic_descriptors, uint(9), "the most clients");
+        let keys: Vec<Vec<&str>> = made
+            .descriptors
+            .iter()
+            .map(|one| one.entries.iter().map(|entry| &*entry.key).collect())
+            .collect();
+        assert_eq!(
+            keys,
+            [vec![LIMIT], vec![LIMIT, ADDRESS], vec![LIMIT, HEADER]]
+        );
+        assert_eq!(made.rate_limits.len(), 3, "an action for each");
+        let bucket = made.descriptors[0].token_bucket.expect("a bucket");
+        assert_eq!(bucket.max_tokens, 40, "the burst");
+        assert_eq!(bucket.tokens_per_fill, uint(20), "the requests");
+        assert_eq!(bucket.fill_interval, seconds(60), "a minute");
+    }
+}
