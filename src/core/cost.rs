@@ -109,6 +109,13 @@ const AUTH: Bytes = Bytes::of(10_000, 1_500);
 /// An AccessPolicy before a match, and a network of it.
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
+/// The authentication of users before a match, a user, and a byte of their names and hashes.
+const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
+const USER: Bytes = Bytes::of(60, 0);
+const USER_TEXT: Bytes = Bytes::of(3, 2);
+/// The verification of tokens before a match, and a key of the issuer, beside their texts.
+const TOKENS: Bytes = Bytes::of(8_000, 400);
+const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

@@ -32,6 +32,15 @@ pub const ACCESS_CLOSED: &str = "access-closed";
 /// The code details of Envoy for a client whose address an AccessPolicy does not admit.
 pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 
+/// The code details of Envoy for a request without credentials of a user, or with wrong ones.
+pub const UNAUTHENTICATED: [&str; 5] = [
+    "no_credential_for_basic_auth",
+    "invalid_credential_for_basic_auth",
+    "invalid_format_for_basic_auth",
+    "invalid_scheme_for_basic_auth",
+    "jwt_authn_access_denied",
+];
+
 /// The code details of Envoy for a backend without an endpoint.
 pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
 
@@ -118,7 +127,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 24] = [
+pub const OUTCOMES: [RequestOutcome; 25] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -199,6 +208,12 @@ pub const OUTCOMES: [RequestOutcome; 24] = [
         statuses: "403",
         words: "an AccessPolicy does not admit the address of the client",
         causes: &[ADDRESS_DENIED],
+    },
+    RequestOutcome {
+        reason: "Unauthenticated",
+        statuses: "401, 403",
+        words: "an AccessPolicy asks who the client is, and the request does not prove it",
+        causes: &UNAUTHENTICATED,
     },
     RequestOutcome {
         reason: "Loop",

@@ -16,21 +16,21 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-const HOST: &str = "shop.example.org";
-const OTHER: &str = "other.example.org";
+pub(super) const HOST: &str = "shop.example.org";
+pub(super) const OTHER: &str = "other.example.org";
 /// Envoy writes its lines at least every ten seconds.
 const WRITTEN: Duration = Duration::from_secs(30);
 
 /// A site on a port for HTTP and one for HTTPS behind one proxy, whose word counts for the client.
-struct Site {
-    world: World,
+pub(super) struct Site {
+    pub(super) world: World,
     http: u16,
     https: u16,
     _web: Echo,
 }
 
 impl Site {
-    async fn start(policies: Vec<Change>) -> Result<Self> {
+    pub(super) async fn start(policies: Vec<Change>) -> Result<Self> {
         let (http, https) = (free_port()?, free_port()?);
         let web = Echo::start("web").await?;
         let tls = json!({"certificateRefs": [{"name": "app"}]});
@@ -82,7 +82,7 @@ impl Site {
 
     /// Requests for a path of a host by a client at this address: on plain HTTP, there with the
     /// host in upper case, and over TLS by both versions of HTTP.
-    fn by(&self, client: &str, host: &str, path: &str) -> [Probe; 4] {
+    pub(super) fn by(&self, client: &str, host: &str, path: &str) -> [Probe; 4] {
         let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, self.http));
         let tls = SocketAddr::from((Ipv4Addr::LOCALHOST, self.https));
         [
@@ -108,7 +108,7 @@ impl Site {
     }
 
     /// Waits until a request with this path is logged, and returns its reason by the table.
-    async fn reason(&self, path: &str) -> Result<Option<&'static str>> {
+    pub(super) async fn reason(&self, path: &str) -> Result<Option<&'static str>> {
         let deadline = Instant::now() + WRITTEN;
         loop {
             let lines = self.world.access_log();

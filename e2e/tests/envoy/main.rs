@@ -33,6 +33,8 @@ mod standalone;
 mod statistics;
 mod tenancy;
 mod terminating;
+mod tokens;
 mod tracing;
 mod traffic;
+mod users;
 mod websocket;

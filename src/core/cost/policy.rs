@@ -1,10 +1,12 @@
 //! The costs of policies.
 
 use super::{
-    ACCESS, ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE, NETWORK,
-    PASSIVE_CHECK, SYSTEM_ROOTS,
+    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
+    NETWORK, PASSIVE_CHECK, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
 };
-use crate::model::{Access, AddressList, BackendSettings, BackendTls, TrustedRoots};
+use crate::model::{
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, TokenAuth, TrustedRoots,
+};
 
 /// TLS of each cluster that verifies backends like this.
 pub(crate) fn tls(tls: &BackendTls) -> Bytes {
@@ -28,6 +30,34 @@ pub(crate) fn access(access: &Access) -> Bytes {
     let Access {
         policy: _,
         addresses,
+        users,
+        tokens,
     } = access;
-    ACCESS + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
+    ACCESS
+        + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
+        + users.as_ref().map_or(Bytes::default(), basic_auth)
+        + tokens.as_ref().map_or(Bytes::default(), token_auth)
+}
+
+fn token_auth(auth: &TokenAuth) -> Bytes {
+    let TokenAuth {
+        issuer,
+        audiences,
+        jwks,
+        claims,
+        forward_payload: _,
+        forwards_credentials: _,
+    } = auth;
+    let audiences: usize = audiences.iter().map(|audience| audience.len()).sum();
+    let claims: usize = claims
+        .iter()
+        .map(|one| one.claim.len() + one.header.len())
+        .sum();
+    let text = issuer.len() + audiences + claims + jwks.text().len();
+    TOKENS + TOKEN_KEY * jwks.count() as u64 + TEXT * text as u64
+}
+
+fn basic_auth(auth: &BasicAuth) -> Bytes {
+    let users = &auth.users;
+    BASIC_AUTH + USER * users.count() as u64 + USER_TEXT * users.size() as u64
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
-use super::{AccessRules, Kind, Meta, ObjectKey, ParseError};
+use super::{AccessRules, Kind, LocalRef, Meta, ObjectKey, ParseError};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::ObjectName;
 
@@ -130,6 +130,12 @@ impl AttachedPolicy {
         match self.rules {
             AttachedRules::Access(_) => Kind::AccessPolicy,
         }
+    }
+
+    /// The objects that it refers to, beside its targets.
+    pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
+        let AttachedRules::Access(rules) = &self.rules;
+        rules.iter().flat_map(AccessRules::references)
     }
 
     /// Kind and name.

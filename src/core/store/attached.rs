@@ -4,11 +4,26 @@ use std::sync::Arc;
 
 use super::Store;
 use crate::inputs::{AttachedPolicy, ObjectKey};
+use crate::model::ObjectName;
 
 impl Store {
     /// A policy on Gateways, ListenerSets and routes by kind and name.
     pub fn attached_policy(&self, key: &ObjectKey) -> Option<&Arc<AttachedPolicy>> {
         self.attached.get(key)
+    }
+
+    /// The policies on Gateways, ListenerSets and routes that refer to a Secret or ConfigMap of
+    /// this name.
+    pub(crate) fn attached_by_content(
+        &self,
+        name: &ObjectName,
+    ) -> impl Iterator<Item = &ObjectKey> {
+        self.indexes.attached_by_content.of(name)
+    }
+
+    /// The policies on Gateways, ListenerSets and routes that refer into a namespace from another.
+    pub(crate) fn attached_across(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectKey> {
+        self.indexes.attached_across.of(namespace)
     }
 
     pub(super) fn index_attached(
@@ -23,6 +38,15 @@ impl Store {
                 self.indexes
                     .attached_by_target
                     .set(&target.object, &key, there);
+            }
+            for reference in policy.references() {
+                let name = &reference.name;
+                self.indexes.attached_by_content.set(name, &key, there);
+                if name.namespace != key.name.namespace {
+                    self.indexes
+                        .attached_across
+                        .set(&name.namespace, &key, there);
+                }
             }
         }
     }

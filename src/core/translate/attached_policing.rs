@@ -36,7 +36,7 @@ impl AttachedPolicing<'_> {
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let AttachedRules::Access(rules) = &policy.rules;
-        access::judged(policy, rules, self.quotas.attached_beyond(key))
+        access::judged(policy, rules, self.quotas.attached_beyond(key), self.store)
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.

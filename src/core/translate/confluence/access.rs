@@ -1,4 +1,4 @@
-//! AccessPolicies among the objects.
+//! AccessPolicies among the objects, and what they refer to.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -7,7 +7,7 @@ use super::{NAMESPACES, object, pick};
 use crate::inputs::Object;
 
 /// AccessPolicies on Gateways, ListenerSets and routes that may not be there, with a valid list of
-/// networks or another.
+/// networks or another, or with users of a Secret, or keys of a ConfigMap, that may not be there.
 pub(super) fn access_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -27,9 +27,9 @@ pub(super) fn access_policy() -> impl Strategy<Value = Object> {
         pick(&["p", "o"]),
         0u32..3,
         proptest::collection::btree_set(target, 1..3),
-        pick(&["10.0.0.0/8", "192.0.2.0/24", "nowhere"]),
+        pick(&["10.0.0.0/8", "192.0.2.0/24", "nowhere", "a", "b", "jwt"]),
     );
-    policy.prop_map(|(namespace, name, created, targets, network)| {
+    policy.prop_map(|(namespace, name, created, targets, admitted)| {
         let targets = targets.into_iter().map(|(kind, name, section)| {
             let group = "gateway.networking.k8s.io";
             let mut target = json!({"group": group, "kind": kind, "name": name});
@@ -39,11 +39,57 @@ pub(super) fn access_policy() -> impl Strategy<Value = Object> {
             target
         });
         let targets: Vec<_> = targets.collect();
+        let mut spec = json!({"targetRefs": targets});
+        if admitted == "jwt" {
+            let keys = json!({"configMapRef": {"name": "users", "namespace": "a", "key": "jwks"}});
+            spec["jwt"] = json!({"issuer": "id", "jwks": keys});
+        } else if admitted.len() == 1 {
+            spec["basicAuth"] = json!({"users": {"name": "users", "namespace": admitted}});
+        } else {
+            spec["clientAddress"] = json!({"allow": [admitted]});
+        }
         object(
             json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
             "metadata": {"namespace": namespace, "name": name,
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
-            "spec": {"targetRefs": targets, "clientAddress": {"allow": [network]}}}),
+            "spec": spec}),
         )
     })
+}
+
+/// Secrets with users, with the type and a line that may be wrong, ConfigMaps with keys, and grants
+/// to refer to them.
+pub(super) fn users() -> impl Strategy<Value = Object> {
+    let secret = (
+        pick(NAMESPACES),
+        pick(&["gatewright.io/htpasswd", "Opaque"]),
+        pick(&["a:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "a:b"]),
+    );
+    let secret = secret.prop_map(|(namespace, kind, line)| {
+        object(json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": {"namespace": namespace, "name": "users"},
+            "stringData": {".htpasswd": line}}))
+    });
+    let keys = pick(&["EC", "none"]).prop_map(|kty| {
+        let key = json!({"kty": kty, "crv": "P-256",
+            "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+            "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"});
+        let keys = json!({"keys": [key]}).to_string();
+        object(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "a", "name": "users"}, "data": {"jwks": keys}}))
+    });
+    let grant = (
+        pick(NAMESPACES),
+        pick(NAMESPACES),
+        pick(&["Secret", "ConfigMap"]),
+    );
+    let grant = grant.prop_map(|(namespace, from, to)| {
+        object(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+            "metadata": {"namespace": namespace, "name": "users"},
+            "spec": {"from": [{"group": "gatewright.io", "kind": "AccessPolicy", "namespace": from}],
+                "to": [{"group": "", "kind": to}]}}),
+        )
+    });
+    prop_oneof![2 => secret, 1 => keys, 1 => grant]
 }
