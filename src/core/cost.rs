@@ -116,6 +116,13 @@ const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
 const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
 const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
+/// The authentication of users before a match, a user, and a byte of their names and hashes.
+const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
+const USER: Bytes = Bytes::of(60, 0);
+const USER_TEXT: Bytes = Bytes::of(3, 2);
+/// The verification of tokens before a match, and a key of the issuer, beside their texts.
+const TOKENS: Bytes = Bytes::of(8_000, 400);
+const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

@@ -35,6 +35,15 @@ pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 /// The code details of Envoy for a request beyond a rate limit.
 pub const RATE_LIMITED: &str = "local_rate_limited";
 
+/// The code details of Envoy for a request without credentials of a user, or with wrong ones.
+pub const UNAUTHENTICATED: [&str; 5] = [
+    "no_credential_for_basic_auth",
+    "invalid_credential_for_basic_auth",
+    "invalid_format_for_basic_auth",
+    "invalid_scheme_for_basic_auth",
+    "jwt_authn_access_denied",
+];
+
 /// The code details of Envoy for a backend without an endpoint.
 pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
 
@@ -121,7 +130,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 25] = [
+pub const OUTCOMES: [RequestOutcome; 26] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -208,6 +217,12 @@ pub const OUTCOMES: [RequestOutcome; 25] = [
         statuses: "429",
         words: "a TrafficPolicy limits the requests, and there were too many",
         causes: &[RATE_LIMITED],
+    },
+    RequestOutcome {
+        reason: "Unauthenticated",
+        statuses: "401, 403",
+        words: "an AccessPolicy asks who the client is, and the request does not prove it",
+        causes: &UNAUTHENTICATED,
     },
     RequestOutcome {
         reason: "Loop",

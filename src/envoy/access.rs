@@ -1,9 +1,11 @@
-//! Envoy's RBAC filter for AccessPolicies, among the own filters of a route.
+//! Envoy's filters for AccessPolicies, among the own filters of a route: RBAC for addresses, and
+//! those that authenticate clients.
 //!
-//! Each AccessPolicy has a filter of its own, so that a request passes all of them. A route without
+//! Each AccessPolicy has filters of its own, so that a request passes all of them. A route without
 //! policies has no such filter, and a connection manager has none either.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::rbac::v3::{
@@ -13,7 +15,8 @@ use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ipnet::IpNet;
 
 use super::proto::{extension, uint};
-use gatewright_core::model::{Access, AddressList};
+use super::{basic_auth, jwt};
+use gatewright_core::model::{Access, AddressList, BasicAuth, TokenAuth};
 
 /// The name of the filter.
 const RBAC: &str = "envoy.filters.http.rbac";
@@ -21,12 +24,27 @@ const RBAC: &str = "envoy.filters.http.rbac";
 /// The name of the only policy of a filter.
 const CLIENTS: &str = "clients";
 
-/// The filters of the policies of a rule, in the order in which requests pass them.
-pub(super) fn filters(policies: &[std::sync::Arc<Access>]) -> Vec<TypedExtensionConfig> {
+/// The filters of the policies of a rule, in the order in which requests pass them: nobody is asked
+/// for credentials whose address is not admitted.
+pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
     let lists = policies
         .iter()
         .filter_map(|access| access.addresses.as_ref());
-    lists.map(by_address).collect()
+    let users: Vec<&BasicAuth> = policies
+        .iter()
+        .filter_map(|access| access.users.as_ref())
+        .collect();
+    let tokens: Vec<&TokenAuth> = policies
+        .iter()
+        .filter_map(|access| access.tokens.as_ref())
+        .collect();
+    let forgets = users.iter().any(|auth| !auth.forwards_credentials)
+        || tokens.iter().any(|auth| !auth.forwards_credentials);
+    let mut filters: Vec<_> = lists.map(by_address).collect();
+    filters.extend(users.into_iter().map(basic_auth::filter));
+    filters.extend(tokens.into_iter().map(jwt::filter));
+    filters.extend(forgets.then(basic_auth::without_credentials));
+    filters
 }
 
 /// Admits clients by their address as the connection manager determines it: behind load balancers
@@ -81,9 +99,7 @@ fn of(identifier: principal::Identifier) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use gatewright_core::model::ObjectName;
+    use gatewright_core::model::{ObjectName, Users};
     use prost::Message;
 
     use super::*;
@@ -100,6 +116,8 @@ mod tests {
                 allow: networks(allow),
                 deny: networks(deny),
             }),
+            users: None,
+            tokens: None,
         };
         let made = filters(&[Arc::new(access)]);
         let config = made[0].typed_config.as_ref().expect("a configuration");
@@ -135,5 +153,47 @@ mod tests {
             Some(principal::Identifier::Any(true)),
             "all but the denied ones"
         );
+    }
+
+    fn asking(forward: Option<&str>, forwards_credentials: bool) -> Arc<Access> {
+        let users = BasicAuth {
+            secret: ObjectName::new("a", "users"),
+            users: Users::new("alice:hash\n".to_owned(), 1),
+            forward_username: forward.map(Arc::from),
+            forwards_credentials,
+        };
+        Arc::new(Access {
+            policy: ObjectName::new("a", "p"),
+            addresses: Some(AddressList {
+                allow: ["10.0.0.0/8".parse().expect("a network")].into(),
+                deny: Arc::default(),
+            }),
+            users: Some(users),
+            tokens: None,
+        })
+    }
+
+    #[test]
+    fn addresses_come_before_users_and_credentials_are_removed_last() {
+        fn names(policies: &[Arc<Access>]) -> Vec<String> {
+            let filters = filters(policies).into_iter();
+            filters
+                .map(|filter| filter.name.replace("envoy.filters.http.", ""))
+                .collect()
+        }
+        assert_eq!(
+            names(&[asking(None, true)]),
+            ["rbac", "basic_auth"],
+            "nothing is told"
+        );
+        let both = [asking(Some("x-user"), true), asking(None, false)];
+        let expected = [
+            "rbac",
+            "rbac",
+            "basic_auth",
+            "basic_auth",
+            "header_mutation",
+        ];
+        assert_eq!(names(&both), expected, "both lists of both policies");
     }
 }

@@ -17,6 +17,7 @@ use super::descriptors::pool;
 /// test compares.
 pub(super) const SENSITIVE: &[&str] = &[
     "envoy.config.core.v3.GrpcService.GoogleGrpc.SslCredentials.private_key",
+    "envoy.extensions.filters.http.basic_auth.v3.BasicAuth.users",
     "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secret",
     "envoy.extensions.transport_sockets.tls.v3.GenericSecret.secrets",
     "envoy.extensions.transport_sockets.tls.v3.PrivateKeyProvider.typed_config",

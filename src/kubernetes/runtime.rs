@@ -300,6 +300,12 @@ impl KubernetesRuntime {
                         ours,
                     ));
                 }
+                ObjectUpdate::Users(name, version) => {
+                    requests.extend(self.references.users(name, version));
+                }
+                ObjectUpdate::UsersGone(name) => {
+                    requests.extend(self.references.users_gone(&name));
+                }
                 ObjectUpdate::ConfigMap(name, version) => {
                     requests.extend(self.references.there(
                         ObjectKey::new(Kind::ConfigMap, name),

@@ -50,7 +50,8 @@ use sync::Trouble;
 
 /// The maximum number of objects of one event.
 const BATCH: usize = 1024;
-/// The field selector of Secrets: Secrets of other types are not even listed.
+/// The field selector of Secrets with certificates. Those with users have a watch of their own
+/// ([`scope::Scope`]); Secrets of other types are not even listed.
 const SECRETS: &str = "type=kubernetes.io/tls";
 /// The page size of a relist.
 const PAGE: u32 = 500;
@@ -87,6 +88,11 @@ pub enum ObjectUpdate {
     /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body
     /// was not fetched.
     Secret(ObjectName, String, bool),
+    /// A Secret of the type with users was added or changed: its resource version. Its body was not
+    /// fetched.
+    Users(ObjectName, String),
+    /// A Secret of the type with users was deleted. One of another type may have its name by now.
+    UsersGone(ObjectName),
     /// A ConfigMap was added or changed: its resource version. Its body was not fetched.
     ConfigMap(ObjectName, String),
     /// The object was deleted.
@@ -453,6 +459,7 @@ async fn pass_on(
             summary,
             failed,
         } = names.note(kind, chunk);
+        let updates = scoped.scope.told(updates);
         if updates.is_empty() {
             drop(room);
         } else {
@@ -481,7 +488,7 @@ async fn pass_on(
             {
                 debug!("{}: there is no namespace {namespace}", kind.as_str());
                 let room = scoped.room().await.ok()?;
-                room.send(WatchEvent::Changed(names.none(kind)));
+                room.send(WatchEvent::Changed(scoped.scope.told(names.none(kind))));
                 scoped.complete().await.ok()?;
                 loop {
                     sleep(backoff.failed(true)).await;

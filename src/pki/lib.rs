@@ -9,6 +9,7 @@
 //! - [`chain`] reads that of a server, and refuses one that is too long to be held for each name.
 //! - [`PrivateKey`] knows the keys that Envoy (BoringSSL) serves with, and writes them as Envoy
 //!   reads them.
+//! - [`Jwk`] is a key of a JSON Web Key Set, with which Envoy verifies tokens.
 //! - [`judge`] returns why Envoy refuses to load a chain for a server, and why usual TLS clients
 //!   refuse to verify it.
 
@@ -17,6 +18,7 @@ mod curve;
 mod der;
 mod finding;
 mod judge;
+mod jwk;
 mod label;
 mod names;
 mod pem;
@@ -28,6 +30,7 @@ mod x509;
 pub use chain::{ChainError, chain};
 pub use finding::{Finding, Problem, Refuser};
 pub use judge::{judge, judge_signed, unloadable};
+pub use jwk::{Jwk, JwkError};
 pub use pem::{PartProblem, PemError, bundle, certificates, encode};
 pub use private_key::{KeyError, PrivateKey};
 pub use public_key::{PublicKey, Unserved};

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use pki::{Finding, KeyError, PrivateKey, Problem, Refuser, Signature};
+use pki::{Finding, Jwk, JwkError, KeyError, PrivateKey, Problem, PublicKey, Refuser, Signature};
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
@@ -510,4 +510,36 @@ fn ecdsa_is_verified_with_every_hash_and_curve_that_envoy_has() {
         &pki::read(&chain[1]).expect("reads"),
     );
     assert_eq!(signed, Signature::Unchecked, "OpenSSL has this curve");
+}
+
+#[test]
+fn a_key_of_a_set_is_one_that_envoy_loads() {
+    // The base point of P-256 (SP 800-186).
+    let x = "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY";
+    let y = "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU";
+    fn ec(crv: &str, x: &str, y: &str) -> Result<PublicKey, JwkError> {
+        Jwk::Ec { crv, x, y }.public_key()
+    }
+    fn rsa(n: &str, e: &str) -> Result<PublicKey, JwkError> {
+        Jwk::Rsa { n, e }.public_key()
+    }
+    assert!(ec("P-256", x, y).is_ok(), "a point of the curve");
+    assert_eq!(ec("P-256", y, x), Err(JwkError::Point), "another one");
+    assert_eq!(ec("P-384", x, y), Err(JwkError::Point), "too short");
+    assert_eq!(ec("P-255", x, y), Err(JwkError::Curve), "no such curve");
+    let padded = format!("{x}=");
+    let wrong = ec("P-256", &padded, y);
+    assert_eq!(wrong, Err(JwkError::Base64("x")), "padding");
+    // 2048 bits, the first and the last of which are set.
+    let n = format!("{}Q", "_".repeat(341));
+    let bits = rsa(&n, "AQAB").map(|key| key.rsa_bits());
+    assert_eq!(bits, Ok(Some(2048)), "the usual exponent");
+    assert!(rsa(&n, "AQAA").is_err(), "an even exponent");
+    assert!(rsa("_w", "AQAB").is_err(), "a short modulus");
+    let even = format!("{}A", "_".repeat(341));
+    assert_eq!(
+        rsa(&even, "AQAB"),
+        Err(JwkError::Modulus),
+        "an even modulus"
+    );
 }

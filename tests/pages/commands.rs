@@ -170,6 +170,11 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "kubectl apply --server-side -f https://",
         "it needs GitHub; tests have the same file",
     ),
+    ("htpasswd -s", "it asks for a password"),
+    (
+        "kubectl -n shop create secret generic staff",
+        "users.rs of the tests with an API server makes the same Secret",
+    ),
     ("make bench", "benchmarks take long, and print figures"),
     ("cargo bench", "benchmarks take long, and print figures"),
     ("make dataplane", "CI runs it after the tests"),

@@ -34,6 +34,8 @@ mod standalone;
 mod statistics;
 mod tenancy;
 mod terminating;
+mod tokens;
 mod tracing;
 mod traffic;
+mod users;
 mod websocket;

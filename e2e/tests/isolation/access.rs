@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
 
-const POLICY: &str = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n";
+pub(crate) const POLICY: &str = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n";
 
 /// A policy of a namespace on these targets.
 fn policy(namespace: &str, name: &str, targets: &str, addresses: &str) -> String {
@@ -15,12 +15,12 @@ fn policy(namespace: &str, name: &str, targets: &str, addresses: &str) -> String
     )
 }
 
-fn target(kind: &str, name: &str) -> String {
+pub(crate) fn target(kind: &str, name: &str) -> String {
     format!("{{group: gateway.networking.k8s.io, kind: {kind}, name: {name}}}")
 }
 
 /// Waits until a host is answered with this status, over HTTP and HTTPS.
-async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
+pub(crate) async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
     for probe in [site.plain(host), site.tls(host)] {
         let until = Instant::now() + LIMIT;
         loop {
@@ -40,7 +40,7 @@ async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
 }
 
 /// The changes of listeners that the Envoy has made.
-async fn listeners(site: &Site) -> Result<u64> {
+pub(crate) async fn listeners(site: &Site) -> Result<u64> {
     let mut changes = 0;
     for name in [
         "listener_added",

@@ -38,4 +38,5 @@ mod tenant_names;
 mod told;
 mod turns;
 mod udp_sessions;
+mod users;
 mod warming;

@@ -50,4 +50,5 @@ mod traffic_policies;
 mod troubles;
 mod trust;
 mod trust_bundles;
+mod users;
 mod watching;

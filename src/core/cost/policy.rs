@@ -1,12 +1,13 @@
 //! The costs of policies.
 
 use super::{
-    ACCESS, ACTIVE_CHECK, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
+    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
     LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, NETWORK, PASSIVE_CHECK, RATE_LIMIT,
-    RATE_LIMITS, SYSTEM_ROOTS, text,
+    RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
-    Access, AddressList, BackendSettings, BackendTls, LimitedBy, RateLimits, TrustedRoots,
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits, TokenAuth,
+    TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -31,8 +32,36 @@ pub(crate) fn access(access: &Access) -> Bytes {
     let Access {
         policy: _,
         addresses,
+        users,
+        tokens,
     } = access;
-    ACCESS + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
+    ACCESS
+        + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
+        + users.as_ref().map_or(Bytes::default(), basic_auth)
+        + tokens.as_ref().map_or(Bytes::default(), token_auth)
+}
+
+fn token_auth(auth: &TokenAuth) -> Bytes {
+    let TokenAuth {
+        issuer,
+        audiences,
+        jwks,
+        claims,
+        forward_payload: _,
+        forwards_credentials: _,
+    } = auth;
+    let audiences: usize = audiences.iter().map(|audience| audience.len()).sum();
+    let claims: usize = claims
+        .iter()
+        .map(|one| one.claim.len() + one.header.len())
+        .sum();
+    let text = issuer.len() + audiences + claims + jwks.text().len();
+    TOKENS + TOKEN_KEY * jwks.count() as u64 + TEXT * text as u64
+}
+
+fn basic_auth(auth: &BasicAuth) -> Bytes {
+    let users = &auth.users;
+    BASIC_AUTH + USER * users.count() as u64 + USER_TEXT * users.size() as u64
 }
 
 /// The rate limits of a rule with so many matches, and with as many clients as they may count.

@@ -3,13 +3,22 @@
 //! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
 //! validated.
 
+mod tokens;
+
+use std::sync::Arc;
+
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::client_addresses::network;
-use super::{AttachedPolicy, AttachedRules, Meta, ParseError};
+use super::text;
+use super::{AttachedPolicy, AttachedRules, Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::AddressList;
+use crate::model::{AddressList, ObjectName};
+
+use self::tokens::WrittenJwt;
+
+pub use self::tokens::{JwksSource, TokenRules};
 
 /// The custom resource definition.
 pub const ACCESS_POLICY_CRD: &str =
@@ -23,6 +32,32 @@ const NETWORKS: usize = 64;
 pub struct AccessRules {
     /// The clients by address.
     pub addresses: Option<AddressList>,
+    /// The clients by name and password.
+    pub users: Option<Box<BasicAuthRules>>,
+    /// The clients by tokens of an issuer.
+    pub tokens: Option<Box<TokenRules>>,
+}
+
+/// Clients by name and password.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BasicAuthRules {
+    /// The Secret with the users.
+    pub secret: LocalRef,
+    /// The lower-case name of the header in which backends get the name of the user.
+    pub forward_username: Option<Arc<str>>,
+    /// True if backends get the credentials as well.
+    pub forwards_credentials: bool,
+}
+
+impl AccessRules {
+    /// The objects that it refers to.
+    pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
+        let keys = self.tokens.iter().filter_map(|tokens| match &tokens.jwks {
+            JwksSource::Inline(_) => None,
+            JwksSource::ConfigMap { map, .. } => Some(map),
+        });
+        self.users.iter().map(|users| &users.secret).chain(keys)
+    }
 }
 
 /// `spec` of an AccessPolicy.
@@ -31,6 +66,8 @@ pub struct AccessRules {
 pub(super) struct AccessPolicySpec {
     target_refs: Vec<BackendTlsPolicyTargetRefs>,
     client_address: Option<WrittenAddresses>,
+    basic_auth: Option<WrittenBasicAuth>,
+    jwt: Option<WrittenJwt>,
 }
 
 #[derive(Deserialize)]
@@ -42,24 +79,121 @@ struct WrittenAddresses {
     deny: Vec<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenBasicAuth {
+    users: WrittenSecret,
+    forward_username_header: Option<String>,
+    #[serde(default)]
+    credentials: Credentials,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSecret {
+    name: String,
+    namespace: Option<String>,
+}
+
+/// Whether backends get what the client has sent to authenticate itself.
+#[derive(Default, Deserialize)]
+enum Credentials {
+    #[default]
+    Forward,
+    Remove,
+}
+
+impl Credentials {
+    fn are_forwarded(&self) -> bool {
+        matches!(self, Self::Forward)
+    }
+}
+
 impl AccessPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
     pub(super) fn policy(self, meta: Meta) -> Result<AttachedPolicy, ParseError> {
         let Self {
             target_refs,
             client_address,
+            basic_auth,
+            jwt,
         } = self;
-        let rules = rules(client_address);
+        let rules = rules(&meta.name.namespace, client_address, basic_auth, jwt);
         AttachedPolicy::new(meta, target_refs, AttachedRules::Access(rules))
     }
 }
 
-fn rules(client_address: Option<WrittenAddresses>) -> Result<AccessRules, String> {
-    let addresses = client_address.map(addresses).transpose()?;
-    if addresses.is_none() {
-        return Err("spec: clientAddress is needed".to_owned());
+fn rules(
+    namespace: &Arc<str>,
+    client_address: Option<WrittenAddresses>,
+    basic_auth: Option<WrittenBasicAuth>,
+    jwt: Option<WrittenJwt>,
+) -> Result<AccessRules, String> {
+    if client_address.is_none() && basic_auth.is_none() && jwt.is_none() {
+        return Err("spec: clientAddress, basicAuth or jwt is needed".to_owned());
     }
-    Ok(AccessRules { addresses })
+    if basic_auth.is_some() && jwt.is_some() {
+        return Err(
+            "spec: basicAuth and jwt both need the header Authorization: use one of them"
+                .to_owned(),
+        );
+    }
+    Ok(AccessRules {
+        addresses: client_address.map(addresses).transpose()?,
+        users: basic_auth
+            .map(|written| users(namespace, written).map(Box::new))
+            .transpose()?,
+        tokens: jwt
+            .map(|written| tokens::tokens(namespace, written).map(Box::new))
+            .transpose()?,
+    })
+}
+
+fn users(namespace: &Arc<str>, written: WrittenBasicAuth) -> Result<BasicAuthRules, String> {
+    let WrittenBasicAuth {
+        users: WrittenSecret {
+            name,
+            namespace: other,
+        },
+        forward_username_header,
+        credentials,
+    } = written;
+    let secret = target(namespace, Kind::Secret, other, name)
+        .map_err(|why| format!("basicAuth.users.name: {why}"))?;
+    let forward_username = forward_username_header
+        .map(|header| told_header("basicAuth.forwardUsernameHeader", &header))
+        .transpose()?;
+    Ok(BasicAuthRules {
+        secret,
+        forward_username,
+        forwards_credentials: credentials.are_forwarded(),
+    })
+}
+
+/// A core object that a policy of `namespace` refers to, in that namespace or in another.
+fn target(
+    namespace: &Arc<str>,
+    kind: Kind,
+    other: Option<String>,
+    name: String,
+) -> Result<LocalRef, String> {
+    if name.is_empty() {
+        return Err(format!("the name of a {} is needed", kind.as_str()));
+    }
+    let namespace = other
+        .filter(|other| !other.is_empty())
+        .map_or_else(|| namespace.clone(), Arc::from);
+    Ok(LocalRef {
+        group: kind.group().to_owned(),
+        kind: kind.as_str().to_owned(),
+        name: ObjectName::new(namespace, name),
+    })
+}
+
+/// The lower-case name of a header in which backends are told who the client is.
+fn told_header(field: &str, name: &str) -> Result<Arc<str>, String> {
+    text::identity_header(field, name).map_err(|text::Refused(why)| why)?;
+    Ok(name.to_ascii_lowercase().into())
 }
 
 fn addresses(written: WrittenAddresses) -> Result<AddressList, String> {

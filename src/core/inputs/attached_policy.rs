@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
-use super::{AccessRules, Kind, Meta, ObjectKey, ParseError, RouteTraffic};
+use super::{AccessRules, Kind, LocalRef, Meta, ObjectKey, ParseError, RouteTraffic};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::ObjectName;
 
@@ -141,6 +141,15 @@ impl AttachedPolicy {
             AttachedRules::Access(_) => Kind::AccessPolicy,
             AttachedRules::Traffic(_) => Kind::TrafficPolicy,
         }
+    }
+
+    /// The objects that it refers to, beside its targets.
+    pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
+        let access = match &self.rules {
+            AttachedRules::Access(rules) => rules.as_ref().ok(),
+            AttachedRules::Traffic(_) => None,
+        };
+        access.into_iter().flat_map(AccessRules::references)
     }
 
     /// Kind and name.

@@ -27,8 +27,10 @@ mod frontend_tls;
 mod gateway;
 mod grant;
 mod grpcroute;
+mod htpasswd;
 mod httproute;
 mod isolated;
+mod key_set;
 mod kind;
 mod listener_filter;
 mod located;
@@ -61,7 +63,7 @@ mod trust_bundle;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
-pub use accesspolicy::{ACCESS_POLICY_CRD, AccessRules};
+pub use accesspolicy::{ACCESS_POLICY_CRD, AccessRules, BasicAuthRules, JwksSource, TokenRules};
 pub use address::{Address, AddressRequest};
 pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
 pub use backendtlspolicy::{Roots, Validation};
@@ -80,10 +82,12 @@ pub use gateway::{
     TlsMode,
 };
 pub use grant::ReferenceGrant;
+pub use htpasswd::{HTPASSWD_TYPE, UsersError};
 pub use isolated::{
     Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect,
     Toleration, TolerationOperator,
 };
+pub(crate) use key_set::jwks;
 pub use kind::{Kind, OWN_GROUP, ObjectKey};
 pub use listener_filter::ListenerFilter;
 pub use located::Located;

@@ -1,4 +1,4 @@
-//! TLS Secrets, parsed and validated once.
+//! Secrets with certificates or users, parsed and validated once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,18 @@ use zeroize::Zeroizing;
 
 use super::Meta;
 use super::chain_judgement::{ChainJudgement, Judged};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
+use super::htpasswd::{self, HTPASSWD_KEY, HTPASSWD_TYPE, UsersError};
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey, Users};
 
-/// A Secret, of which only a TLS certificate and small credentials are kept.
+/// A Secret, of which only a TLS certificate, users, and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// Its name.
     pub name: ObjectName,
     /// The certificate in it, or why there is none.
     pub certificate: Result<Arc<Certificate>, SecretError>,
+    /// The users in it, or why there are none.
+    pub users: Result<Users, UsersError>,
     /// The previous certificate, if the present one cannot be served: it is served until it
     /// expires. It is set by [`Secret::following`], never read from the object.
     pub last_good: Option<Arc<Certificate>>,
@@ -124,10 +127,19 @@ impl Secret {
             };
             part("tls.crt").and_then(|chain| parse_certificate(chain, part("tls.key")?))
         } else {
-            Err(SecretError::Type(kind))
+            Err(SecretError::Type(kind.clone()))
+        };
+        let has_users = kind == HTPASSWD_TYPE;
+        let users = if has_users {
+            data.get(HTPASSWD_KEY)
+                .ok_or(UsersError::Missing)
+                .and_then(|text| htpasswd::users(&text.0))
+        } else {
+            Err(UsersError::Type(kind))
         };
         let size: usize = data.values().map(|bytes| bytes.0.len()).sum();
-        let credentials = certificate.is_err() && size <= LARGEST_CREDENTIALS && !data.is_empty();
+        let credentials =
+            certificate.is_err() && !has_users && size <= LARGEST_CREDENTIALS && !data.is_empty();
         let credentials = credentials.then(|| {
             fn text(bytes: Vec<u8>) -> Option<Zeroizing<String>> {
                 String::from_utf8(bytes).ok().map(Zeroizing::new)
@@ -147,6 +159,7 @@ impl Secret {
         Self {
             name: meta.name,
             certificate: certificate.map(Arc::new),
+            users,
             last_good: None,
             issued_by,
             credentials,
@@ -165,9 +178,14 @@ impl Secret {
     /// A Secret without a certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
         let judged = Judged::default();
+        let users = match &why {
+            SecretError::Unread(why) => UsersError::Unread(why.clone()),
+            _ => UsersError::Missing,
+        };
         Self {
             name,
             certificate: Err(why),
+            users: Err(users),
             last_good: None,
             issued_by: None,
             credentials: None,

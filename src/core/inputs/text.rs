@@ -16,6 +16,10 @@ const NAME: usize = 256;
 const VALUE: usize = 4096;
 /// The longest value of a query parameter (`HTTPQueryParamMatch.value`).
 const QUERY_VALUE: usize = 1024;
+/// The longest name of a header in which backends are told who the client is.
+const IDENTITY_HEADER: usize = 64;
+/// Headers of requests that have a meaning of their own for backends and caches.
+const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "origin", "proxy-authorization"];
 /// The number of characters of a text that are quoted in a message.
 const QUOTED: usize = 100;
 
@@ -317,6 +321,24 @@ fn unkept_header(field: &str, name: &str, cannot: &str) -> Checked {
 /// Checks the name of a header that identifies a session: Envoy sets it in responses.
 pub(super) fn session_header(field: &str, name: &str) -> Checked {
     unkept_header(field, name, "the header of a session cannot be")
+}
+
+/// Checks the name of a header in which backends are told who the client is.
+pub(super) fn identity_header(field: &str, name: &str) -> Checked {
+    let cannot = "the name of a client cannot be in";
+    unkept_header(field, name, cannot)?;
+    // Requests with '_' in a name are refused, so that no other spelling of it reaches backends.
+    let is_other = name.len() > IDENTITY_HEADER
+        || name.contains('_')
+        || CREDENTIALS.contains(&name.to_ascii_lowercase().as_str());
+    if is_other {
+        let text = format!(
+            "expected a header of at most {IDENTITY_HEADER} characters, without '_', and other than {}",
+            CREDENTIALS.join(", ")
+        );
+        return refuse(field, &text);
+    }
+    Ok(())
 }
 
 /// Checks the name of a header that is sent to an authorization server.

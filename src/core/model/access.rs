@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::ObjectName;
+use super::{ObjectName, TokenAuth, Users};
 
 /// What one AccessPolicy asks of every request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -13,6 +13,10 @@ pub struct Access {
     pub policy: ObjectName,
     /// The clients by address; `None` if any may send requests.
     pub addresses: Option<AddressList>,
+    /// The clients by name and password; `None` if nobody is asked for them.
+    pub users: Option<BasicAuth>,
+    /// The clients by tokens of an issuer; `None` if nobody is asked for them.
+    pub tokens: Option<TokenAuth>,
 }
 
 /// Clients by their addresses.
@@ -34,4 +38,17 @@ impl AddressList {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
+
+/// Clients by name and password, by the scheme Basic (RFC 7617).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BasicAuth {
+    /// The Secret with the users.
+    pub secret: ObjectName,
+    /// The users.
+    pub users: Users,
+    /// The lower-case name of the header in which backends get the name of the user.
+    pub forward_username: Option<Arc<str>>,
+    /// True if backends get the credentials as well.
+    pub forwards_credentials: bool,
 }

@@ -30,10 +30,12 @@ mod retry_budget;
 mod route;
 mod session;
 mod tls;
+mod tokens;
 mod traces;
 mod transport;
+mod users;
 
-pub use access::{Access, AddressList};
+pub use access::{Access, AddressList, BasicAuth};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{
@@ -73,5 +75,7 @@ pub use route::{
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
+pub use tokens::{ClaimHeader, Jwks, TokenAuth};
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
+pub use users::Users;

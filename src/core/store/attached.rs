@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Store;
 use crate::inputs::{AttachedPolicy, ObjectKey};
+use crate::model::ObjectName;
 
 impl Store {
     /// A policy on Gateways, ListenerSets and routes by kind and name.
@@ -18,6 +19,20 @@ impl Store {
         Some(old)
     }
 
+    /// The policies on Gateways, ListenerSets and routes that refer to a Secret or ConfigMap of
+    /// this name.
+    pub(crate) fn attached_by_content(
+        &self,
+        name: &ObjectName,
+    ) -> impl Iterator<Item = &ObjectKey> {
+        self.indexes.attached_by_content.of(name)
+    }
+
+    /// The policies on Gateways, ListenerSets and routes that refer into a namespace from another.
+    pub(crate) fn attached_across(&self, namespace: &Arc<str>) -> impl Iterator<Item = &ObjectKey> {
+        self.indexes.attached_across.of(namespace)
+    }
+
     pub(super) fn index_attached(
         &mut self,
         old: Option<&AttachedPolicy>,
@@ -30,6 +45,15 @@ impl Store {
                 self.indexes
                     .attached_by_target
                     .set(&target.object, &key, there);
+            }
+            for reference in policy.references() {
+                let name = &reference.name;
+                self.indexes.attached_by_content.set(name, &key, there);
+                if name.namespace != key.name.namespace {
+                    self.indexes
+                        .attached_across
+                        .set(&name.namespace, &key, there);
+                }
             }
         }
     }

@@ -39,6 +39,10 @@ pub(crate) struct Indexes {
     pub(super) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
     /// Policies on Gateways, ListenerSets and routes by what they are attached to.
     pub(super) attached_by_target: MultiMap<ObjectKey, ObjectKey>,
+    /// The same policies by the Secrets and ConfigMaps that they refer to.
+    pub(super) attached_by_content: MultiMap<ObjectName, ObjectKey>,
+    /// The same policies that refer into another namespace, by that namespace.
+    pub(super) attached_across: MultiMap<Arc<str>, ObjectKey>,
     /// XTelemetryPolicies by the Gateways that they target, in order of precedence.
     pub(super) telemetry_by_gateway: MultiMap<ObjectName, (i64, ObjectName)>,
     /// XTelemetryPolicies by the Services that spans go to.

@@ -4,14 +4,23 @@
 use std::sync::Arc;
 
 use super::attached_policies::{Effect, JudgedAttachment};
-use crate::inputs::{AccessRules, AttachedPolicy};
-use crate::model::{Access, Reason};
+use super::key::Verdict;
+use crate::inputs::{
+    AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, TokenRules, jwks,
+};
+use crate::model::{Access, BasicAuth, Jwks, ObjectName, Reason, TokenAuth};
+use crate::store::Store;
+
+/// The most users of a policy on a Gateway or ListenerSet: each route there has a copy, those of
+/// other namespaces as well, which is nothing that they asked for.
+const USERS_OF_ALL: usize = 250;
 
 /// An AccessPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(super) fn judged(
     policy: &Arc<AttachedPolicy>,
     rules: &Result<AccessRules, String>,
     beyond: Option<(Reason, String)>,
+    store: &Store,
 ) -> JudgedAttachment {
     let rules = match beyond {
         Some(beyond) => Err(beyond),
@@ -19,14 +28,12 @@ pub(super) fn judged(
             .as_ref()
             .map_err(|text| (Reason::Invalid, text.clone())),
     };
-    let (accepted, effect) = match rules {
-        Ok(AccessRules { addresses }) => {
-            let access = Access {
-                policy: policy.meta.name.clone(),
-                addresses: addresses.clone(),
-            };
-            (Ok(()), Effect::Admit(Arc::new(access)))
-        }
+    let access = rules.and_then(|rules| {
+        let access = access(&policy.meta.name, rules, store)?;
+        within(policy, access)
+    });
+    let (accepted, effect) = match access {
+        Ok(access) => (Ok(()), Effect::Admit(Arc::new(access))),
         Err((reason, text)) => {
             let told = format!("{text}; requests are answered 500");
             (Err((reason, told)), Effect::Close)
@@ -37,4 +44,140 @@ pub(super) fn judged(
         accepted,
         effect,
     }
+}
+
+/// The same, if it has no more users than its targets may have.
+fn within(policy: &AttachedPolicy, access: Access) -> Result<Access, (Reason, String)> {
+    let count = access.users.as_ref().map_or(0, |auth| auth.users.count());
+    let of_all = policy
+        .targets
+        .iter()
+        .any(|target| matches!(target.object.kind, Kind::Gateway | Kind::ListenerSet));
+    if of_all && count > USERS_OF_ALL {
+        let text = format!(
+            "basicAuth.users: {count} users, a policy on a Gateway or ListenerSet has at most {USERS_OF_ALL}: use policies \
+             on routes"
+        );
+        return Err((Reason::Invalid, text));
+    }
+    Ok(access)
+}
+
+fn access(
+    policy: &ObjectName,
+    rules: &AccessRules,
+    store: &Store,
+) -> Result<Access, (Reason, String)> {
+    let AccessRules {
+        addresses,
+        users,
+        tokens,
+    } = rules;
+    let users = users
+        .as_ref()
+        .map(|rules| basic_auth(policy, rules, store))
+        .transpose()?;
+    Ok(Access {
+        policy: policy.clone(),
+        addresses: addresses.clone(),
+        users,
+        tokens: tokens
+            .as_ref()
+            .map(|rules| token_auth(policy, rules, store))
+            .transpose()?,
+    })
+}
+
+fn token_auth(
+    policy: &ObjectName,
+    rules: &TokenRules,
+    store: &Store,
+) -> Result<TokenAuth, (Reason, String)> {
+    let TokenRules {
+        issuer,
+        audiences,
+        jwks,
+        claims,
+        forward_payload,
+        forwards_credentials,
+    } = rules;
+    let jwks = match jwks {
+        JwksSource::Inline(jwks) => jwks.clone(),
+        JwksSource::ConfigMap { map, key } => {
+            let field = "jwt.jwks.configMapRef";
+            permitted(policy, Kind::ConfigMap, (&map.name, field), store)?;
+            keys(&map.name, key, store)
+                .map_err(|why| (Reason::Invalid, format!("{field}: {why}")))?
+        }
+    };
+    Ok(TokenAuth {
+        issuer: issuer.clone(),
+        audiences: audiences.clone(),
+        jwks,
+        claims: claims.clone(),
+        forward_payload: forward_payload.clone(),
+        forwards_credentials: *forwards_credentials,
+    })
+}
+
+/// The keys of an issuer in a ConfigMap.
+fn keys(map: &ObjectName, key: &str, store: &Store) -> Result<Jwks, String> {
+    let found = store
+        .config_map(map)
+        .ok_or_else(|| format!("there is no ConfigMap {map}{}", store.unwatched(map)))?;
+    let data = found.data.as_ref().map_err(Clone::clone);
+    let text = data.and_then(|data| data.get(key));
+    text.and_then(|text| jwks(text).map_err(|why| format!("key {key:?}: {why}")))
+        .map_err(|why| format!("ConfigMap {map}: {why}"))
+}
+
+/// Ok if a policy may refer to an object. Permission is decided before existence, so that nobody
+/// learns what another namespace holds.
+fn permitted(
+    policy: &ObjectName,
+    kind: Kind,
+    (name, field): (&ObjectName, &str),
+    store: &Store,
+) -> Verdict {
+    let kind = kind.as_str();
+    if store.permits(Kind::AccessPolicy, &policy.namespace, kind, name) {
+        return Ok(());
+    }
+    let text = format!(
+        "{field}: no ReferenceGrant permits AccessPolicies of namespace {} to refer to {kind} {name}{}",
+        policy.namespace,
+        store.unwatched(name)
+    );
+    Err((Reason::RefNotPermitted, text))
+}
+
+fn basic_auth(
+    policy: &ObjectName,
+    rules: &BasicAuthRules,
+    store: &Store,
+) -> Result<BasicAuth, (Reason, String)> {
+    let BasicAuthRules {
+        secret,
+        forward_username,
+        forwards_credentials,
+    } = rules;
+    let secret = &secret.name;
+    permitted(policy, Kind::Secret, (secret, "basicAuth.users"), store)?;
+    let found = store.secret(secret).ok_or_else(|| {
+        format!(
+            "there is no Secret {secret} of type {HTPASSWD_TYPE}{}",
+            store.unwatched(secret)
+        )
+    });
+    let users = found.and_then(|found| {
+        let users = found.users.clone();
+        users.map_err(|why| format!("Secret {secret} {why}"))
+    });
+    let users = users.map_err(|why| (Reason::Invalid, format!("basicAuth.users: {why}")))?;
+    Ok(BasicAuth {
+        secret: secret.clone(),
+        users,
+        forward_username: forward_username.clone(),
+        forwards_credentials: *forwards_credentials,
+    })
 }

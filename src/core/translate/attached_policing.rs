@@ -45,7 +45,7 @@ impl AttachedPolicing<'_> {
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let beyond = self.quotas.attached_beyond(key);
         match &policy.rules {
-            AttachedRules::Access(rules) => access::judged(policy, rules, beyond),
+            AttachedRules::Access(rules) => access::judged(policy, rules, beyond, self.store),
             AttachedRules::Traffic(rules) => {
                 route_traffic::judged(policy, rules, beyond, self.quotas.of_objects())
             }

@@ -26,7 +26,7 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use serde_json::{Value, json};
 
-use access::attached_policy;
+use access::{attached_policy, users};
 use answers::{answer, direct_response};
 use differences::differences;
 use facts::{definitions, governed, granted, subject, trust_bundles, withheld};

@@ -233,7 +233,7 @@ fn table() -> String {
     }
     let by_name: BTreeMap<&str, &MessageDescriptor> =
         reached.iter().map(|m| (m.full_name(), m)).collect();
-    let mut made = String::from("# Made by `UPDATE=1 cargo test -p gatewright constraints`.\n");
+    let mut made = String::from("# Made by `UPDATE=1 cargo test -p gatewright-envoy --lib constraints`.\n");
     for (name, message) in by_name {
         if known.contains(name) {
             made.push_str(&format!("message {name}\n"));
@@ -262,7 +262,7 @@ mod tests {
         let stored = std::fs::read_to_string(path).expect("the file");
         assert!(
             made == stored,
-            "rewrite it: UPDATE=1 cargo test -p gatewright constraints"
+            "rewrite it: UPDATE=1 cargo test -p gatewright-envoy --lib constraints"
         );
         crate::constraints::Table::parse(&made).expect("a table");
     }

@@ -110,6 +110,16 @@ impl References {
         .collect()
     }
 
+    /// Takes in a Secret with users that was added or changed: its resource version.
+    pub(crate) fn users(&mut self, name: ObjectName, version: String) -> Vec<BodyRequest> {
+        requests(Kind::Secret, self.secrets.refs.users(name, version)).collect()
+    }
+
+    /// Takes in the deletion of a Secret with users.
+    pub(crate) fn users_gone(&mut self, name: &ObjectName) -> Vec<BodyRequest> {
+        requests(Kind::Secret, self.secrets.refs.users_gone(name)).collect()
+    }
+
     /// Takes in the deletion of a Secret or ConfigMap.
     pub(crate) fn gone(&mut self, key: &ObjectKey) -> Vec<BodyRequest> {
         requests(key.kind, self.of_mut(key.kind).refs.gone(&key.name)).collect()
@@ -147,10 +157,13 @@ impl References {
     }
 
     /// Defers an object until the bodies that it refers to are fetched, or returns it if there is
-    /// nothing to wait for. `asks` is true if a fetch is about to start.
+    /// nothing to wait for. `asks` is true if a fetch is about to start. A policy on Gateways and
+    /// routes never waits: until the body is there it closes what it is attached to, which would be
+    /// open without it.
     pub(crate) fn defer(&mut self, object: Object, asks: bool) -> Option<Object> {
         let key = object.key();
-        if asks || self.is_waiting(&key) {
+        let waits = !matches!(object, Object::AttachedPolicy(_));
+        if waits && (asks || self.is_waiting(&key)) {
             self.deferred.insert(key, object);
             return None;
         }

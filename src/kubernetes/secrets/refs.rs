@@ -13,9 +13,8 @@ use gatewright_core::tenancy::secret_of;
 #[derive(Debug)]
 pub struct BodyRefs {
     kind: Kind,
-    /// The resource version of every existing object of the kind; of Secrets, only those of type
-    /// TLS.
-    there: BTreeMap<ObjectName, String>,
+    /// Every existing object of the kind; of Secrets, only those of the types that are watched.
+    there: BTreeMap<ObjectName, There>,
     /// The Secrets whose key we wrote.
     keyed: BTreeSet<ObjectName>,
     rekeyed: BTreeMap<ObjectName, bool>,
@@ -29,6 +28,16 @@ pub struct BodyRefs {
     referrers: BTreeSet<(ObjectName, ObjectKey)>,
     /// The resource version of every body that was requested.
     asked: BTreeMap<ObjectName, String>,
+}
+
+/// An existing object.
+#[derive(Debug, PartialEq, Eq)]
+struct There {
+    /// Its resource version.
+    version: String,
+    /// True for a Secret of the type with users. Secrets of the two types have different watches,
+    /// so that of a Secret that was made again with the other type the deletion may come last.
+    has_users: bool,
 }
 
 /// An action for a Secret or ConfigMap.
@@ -172,14 +181,39 @@ impl BodyRefs {
     /// Takes in a Secret that was added or changed, and whether we wrote its key.
     pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<BodyAction> {
         self.key(&name, ours);
-        self.there.insert(name.clone(), version);
+        let has_users = false;
+        self.there
+            .insert(name.clone(), There { version, has_users });
         self.settle(&name).into_iter().collect()
     }
 
     /// Takes in the deletion of a Secret.
     pub fn gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
         self.key(name, false);
-        self.there.remove(name);
+        self.remove(name, false)
+    }
+
+    /// Takes in a Secret with users that was added or changed.
+    pub fn users(&mut self, name: ObjectName, version: String) -> Vec<BodyAction> {
+        let has_users = true;
+        self.there
+            .insert(name.clone(), There { version, has_users });
+        self.settle(&name).into_iter().collect()
+    }
+
+    /// Takes in the deletion of a Secret with users.
+    pub fn users_gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
+        self.remove(name, true)
+    }
+
+    fn remove(&mut self, name: &ObjectName, has_users: bool) -> Vec<BodyAction> {
+        let is_it = self
+            .there
+            .get(name)
+            .is_some_and(|there| there.has_users == has_users);
+        if is_it {
+            self.there.remove(name);
+        }
         self.settle(name).into_iter().collect()
     }
 
@@ -247,7 +281,7 @@ impl BodyRefs {
             .there
             .get(name)
             .filter(|_| self.referrers(name).next().is_some());
-        match (wanted, self.asked.get(name)) {
+        match (wanted.map(|there| &there.version), self.asked.get(name)) {
             (Some(version), asked) if asked != Some(version) => {
                 self.asked.insert(name.clone(), version.clone());
                 Some(BodyAction::Fetch(name.clone()))
@@ -274,6 +308,7 @@ fn references(object: &Object) -> Option<Vec<&LocalRef>> {
         }
         Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
         Object::Policy(policy) => Some(policy.references().iter().collect()),
+        Object::AttachedPolicy(policy) => Some(policy.references().collect()),
         Object::DirectResponse(response) => Some(response.config_map().into_iter().collect()),
         _ => None,
     }
@@ -353,6 +388,59 @@ mod tests {
         );
         assert!(secrets.crossed.is_empty() && secrets.crossing.is_empty());
         assert_eq!(secrets.delete(&grant("one", None).key()), []);
+    }
+
+    fn asking_for_users(namespace: &str) -> Object {
+        let target =
+            json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"});
+        let users = json!({"name": "users", "namespace": namespace});
+        Object::parse(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+            "metadata": {"name": "p", "namespace": "a"},
+            "spec": {"targetRefs": [target], "basicAuth": {"users": users}}}),
+        )
+        .expect("an AccessPolicy")
+    }
+
+    #[test]
+    fn users_are_asked_for_where_an_access_policy_refers_to_them_and_may() {
+        let mut secrets = BodyRefs::new(Kind::Secret);
+        let own = name("users");
+        let other = ObjectName::new("b", "users");
+        assert_eq!(secrets.users(own.clone(), "1".into()), []);
+        assert_eq!(secrets.users(other.clone(), "1".into()), []);
+        let asked = secrets.put(&asking_for_users("a"));
+        assert_eq!(asked, [BodyAction::Fetch(own.clone())]);
+        let changed = secrets.users(own.clone(), "2".into());
+        assert_eq!(changed, [BodyAction::Fetch(own.clone())]);
+        let moved = secrets.put(&asking_for_users("b"));
+        assert_eq!(moved, [BodyAction::Forget(own)], "there is no grant");
+        let grant = Object::parse(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+            "metadata": {"name": "g", "namespace": "b"}, "spec": {
+                "from": [{"group": "gatewright.io", "kind": "AccessPolicy", "namespace": "a"}],
+                "to": [{"group": "", "kind": "Secret", "name": "users"}]}}),
+        )
+        .expect("a grant");
+        assert_eq!(secrets.put(&grant), [BodyAction::Fetch(other.clone())]);
+        assert_eq!(secrets.users_gone(&other), [BodyAction::Forget(other)]);
+    }
+
+    #[test]
+    fn a_secret_made_again_with_another_type_stays_when_the_deletion_comes_last() {
+        let mut secrets = BodyRefs::new(Kind::Secret);
+        let users = name("users");
+        secrets.put(&asking_for_users("a"));
+        let as_certificate = secrets.there(users.clone(), "1".into(), false);
+        assert_eq!(as_certificate, [BodyAction::Fetch(users.clone())]);
+        let as_users = secrets.users(users.clone(), "3".into());
+        assert_eq!(as_users, [BodyAction::Fetch(users.clone())]);
+        assert_eq!(secrets.gone(&users), [], "it was of the other type");
+        assert_eq!(
+            secrets.users_gone(&users),
+            [BodyAction::Forget(users.clone())],
+            "now it is deleted"
+        );
     }
 
     #[test]

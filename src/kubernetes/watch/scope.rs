@@ -12,10 +12,10 @@ use kube::core::DynamicResourceScope;
 use kube::runtime::watcher::Config;
 use tokio::sync::mpsc;
 
-use super::WatchEvent;
 use super::last_heard::LastHeard;
 use super::sync::Trouble;
-use gatewright_core::inputs::Kind;
+use super::{ObjectUpdate, WatchEvent};
+use gatewright_core::inputs::{HTPASSWD_TYPE, Kind};
 use gatewright_core::namespaces::Namespaces;
 
 /// The objects that one watch covers.
@@ -25,16 +25,40 @@ pub(crate) enum Scope {
     Cluster,
     /// The objects of one namespace; for the kind Namespace, the object of this name.
     Namespace(Arc<str>),
+    /// The Secrets of the cluster that have users. A field selector cannot ask for several types.
+    UsersOfCluster,
+    /// The Secrets of one namespace that have users.
+    UsersOfNamespace(Arc<str>),
 }
 
 impl Scope {
     /// Returns the scopes that together cover the watched objects of a kind.
     pub(crate) fn all(kind: Kind, namespaces: &Namespaces) -> Vec<Self> {
         match namespaces {
+            Namespaces::Listed(names) if kind == Kind::Secret => names
+                .iter()
+                .flat_map(|name| {
+                    [
+                        Self::Namespace(name.clone()),
+                        Self::UsersOfNamespace(name.clone()),
+                    ]
+                })
+                .collect(),
             Namespaces::Listed(names) if kind.namespaced() || kind == Kind::Namespace => {
                 names.iter().cloned().map(Self::Namespace).collect()
             }
+            _ if kind == Kind::Secret => vec![Self::Cluster, Self::UsersOfCluster],
             _ => vec![Self::Cluster],
+        }
+    }
+
+    /// What the watch of this scope says: of Secrets with users something else than of others.
+    pub(super) fn told(&self, updates: Vec<ObjectUpdate>) -> Vec<ObjectUpdate> {
+        match self {
+            Self::Cluster | Self::Namespace(_) => updates,
+            Self::UsersOfCluster | Self::UsersOfNamespace(_) => {
+                updates.into_iter().map(of_users).collect()
+            }
         }
     }
 
@@ -44,7 +68,7 @@ impl Scope {
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     {
         match self {
-            Self::Namespace(namespace) if kind.namespaced() => {
+            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) if kind.namespaced() => {
                 Api::namespaced_with(client, namespace, resource)
             }
             _ => Api::all_with(client, resource),
@@ -58,6 +82,9 @@ impl Scope {
             Self::Namespace(name) if kind == Kind::Namespace => {
                 config.fields(&format!("metadata.name={name}"))
             }
+            Self::UsersOfCluster | Self::UsersOfNamespace(_) => {
+                config.fields(&format!("type={HTPASSWD_TYPE}"))
+            }
             _ => config,
         }
     }
@@ -65,7 +92,9 @@ impl Scope {
     /// Returns the namespace of the objects; `None` for the whole cluster.
     pub(super) fn namespace(&self, kind: Kind) -> Option<&str> {
         match self {
-            Self::Namespace(namespace) if kind.namespaced() => Some(namespace),
+            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) if kind.namespaced() => {
+                Some(namespace)
+            }
             _ => None,
         }
     }
@@ -74,9 +103,20 @@ impl Scope {
 impl Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cluster => f.write_str("the cluster"),
-            Self::Namespace(namespace) => write!(f, "namespace {namespace}"),
+            Self::Cluster | Self::UsersOfCluster => f.write_str("the cluster"),
+            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) => {
+                write!(f, "namespace {namespace}")
+            }
         }
+    }
+}
+
+/// An update of a Secret that has users.
+fn of_users(update: ObjectUpdate) -> ObjectUpdate {
+    match update {
+        ObjectUpdate::Secret(name, version, _) => ObjectUpdate::Users(name, version),
+        ObjectUpdate::Delete(key) => ObjectUpdate::UsersGone(key.name),
+        other => other,
     }
 }
 
@@ -234,6 +274,24 @@ mod tests {
             assert_eq!(Scope::all(kind, &listed()), expected);
             assert_eq!(Scope::all(kind, &Namespaces::All), [Scope::Cluster]);
         }
+    }
+
+    #[test]
+    fn secrets_with_certificates_and_those_with_users_are_asked_for_apart() {
+        fn selectors(namespaces: &Namespaces) -> Vec<Option<String>> {
+            let scopes = Scope::all(Kind::Secret, namespaces).into_iter();
+            scopes
+                .map(|scope| {
+                    let config = Config::default().fields("type=kubernetes.io/tls");
+                    scope.select(Kind::Secret, config).field_selector
+                })
+                .collect()
+        }
+        let both = ["type=kubernetes.io/tls", "type=gatewright.io/htpasswd"];
+        let both: Vec<Option<String>> = both.map(|text| Some(text.to_owned())).into();
+        assert_eq!(selectors(&Namespaces::All), both, "in the cluster");
+        let each = [both.clone(), both].concat();
+        assert_eq!(selectors(&listed()), each, "in each namespace");
     }
 
     #[tokio::test]

@@ -45,7 +45,7 @@ fn networks_are_read() {
 fn a_value_that_cannot_be_carried_out_is_kept_with_its_reason() {
     let many: Vec<String> = (0..65).map(|n| format!("10.0.{n}.0/24")).collect();
     for (spec, told) in [
-        (json!({}), "clientAddress is needed"),
+        (json!({}), "clientAddress, basicAuth or jwt is needed"),
         (json!({"clientAddress": {}}), "allow or deny is needed"),
         (
             json!({"clientAddress": {"allow": ["10.0.0.1/8"]}}),
@@ -63,6 +63,112 @@ fn a_value_that_cannot_be_carried_out_is_kept_with_its_reason() {
         let error = rules_of(spec.clone()).expect_err("it is refused");
         assert!(error.contains(told), "{spec}: {error}");
     }
+}
+
+#[test]
+fn users_are_those_of_a_secret_and_their_header_is_no_other_ones() {
+    let rules = rules_of(json!({"basicAuth":
+        {"users": {"name": "users"}, "forwardUsernameHeader": "X-User", "credentials": "Remove"}}));
+    let users = rules.expect("valid").users.expect("users");
+    assert_eq!(users.secret.name, ObjectName::new("a", "users"));
+    assert_eq!(users.forward_username.as_deref(), Some("x-user"));
+    assert!(!users.forwards_credentials, "they are removed");
+    let rules = rules_of(json!({"basicAuth": {"users": {"name": "users", "namespace": "b"}}}));
+    let users = rules.expect("valid").users.expect("users");
+    assert_eq!(users.secret.name, ObjectName::new("b", "users"));
+    assert!(users.forwards_credentials, "they are kept by default");
+    let long = "x".repeat(65);
+    for (header, told) in [
+        ("Authorization", "other than authorization, cookie"),
+        ("X-Forwarded-User", "the name of a client cannot be in"),
+        ("x_user", "without '_'"),
+        ("Host", "the name of a client cannot be in"),
+        ("x user", "is no header name"),
+        (&long, "at most 64 characters"),
+    ] {
+        let auth = json!({"users": {"name": "users"}, "forwardUsernameHeader": header});
+        let error = rules_of(json!({"basicAuth": auth})).expect_err("it is refused");
+        assert!(
+            error.starts_with("basicAuth.forwardUsernameHeader: "),
+            "{error}"
+        );
+        assert!(error.contains(told), "{header}: {error}");
+    }
+}
+
+#[test]
+fn tokens_have_an_issuer_and_keys_and_each_header_has_one_claim() {
+    let point = json!({"kty": "EC", "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+        "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"});
+    let inline = json!({"inline": json!({"keys": [point]}).to_string()});
+    let map = json!({"configMapRef": {"name": "keys", "namespace": "b", "key": "jwks.json"}});
+    fn read(issuer: &str, jwks: &Value, more: Value) -> Result<TokenRules, String> {
+        let mut jwt = more;
+        jwt["issuer"] = json!(issuer);
+        jwt["jwks"] = jwks.clone();
+        rules_of(json!({"jwt": jwt})).map(|rules| *rules.tokens.expect("tokens"))
+    }
+    let claims = json!([{"claim": "sub", "header": "X-Sub"}]);
+    let tokens = read("id", &inline, json!({"claimToHeaders": claims})).expect("valid");
+    assert_eq!(&*tokens.claims[0].header, "x-sub", "in lower case");
+    assert!(matches!(tokens.jwks, JwksSource::Inline(jwks) if jwks.count() == 1));
+    let tokens = read("id", &map, json!({})).expect("valid");
+    let JwksSource::ConfigMap { map: found, .. } = tokens.jwks else {
+        panic!("a ConfigMap")
+    };
+    assert_eq!(found.name, ObjectName::new("b", "keys"));
+    let twice = json!([{"claim": "sub", "header": "x-sub"}, {"claim": "a", "header": "X-Sub"}]);
+    let both = json!({"inline": "{}", "configMapRef": map["configMapRef"]});
+    for (issuer, jwks, more, told) in [
+        (
+            "",
+            &inline,
+            json!({}),
+            "jwt.issuer: expected 1 to 256 bytes",
+        ),
+        ("a\n", &inline, json!({}), "jwt.issuer: expected"),
+        ("id", &both, json!({}), "one of inline and configMapRef"),
+        (
+            "id",
+            &json!({"inline": "{}"}),
+            json!({}),
+            "jwt.jwks.inline: expected a JSON object",
+        ),
+        (
+            "id",
+            &map,
+            json!({"audiences": [""]}),
+            "jwt.audiences[0]: expected",
+        ),
+        (
+            "id",
+            &map,
+            json!({"claimToHeaders": twice}),
+            "jwt.claimToHeaders[1].header: x-sub is there twice",
+        ),
+        (
+            "id",
+            &map,
+            json!({"claimToHeaders": claims, "forwardPayloadHeader": "x-sub"}),
+            "x-sub is there twice",
+        ),
+        (
+            "id",
+            &map,
+            json!({"forwardPayloadHeader": "cookie"}),
+            "jwt.forwardPayloadHeader: ",
+        ),
+    ] {
+        let error = read(issuer, jwks, more.clone()).expect_err("it is refused");
+        assert!(error.contains(told), "{more}: {error}");
+    }
+    let both = json!({"jwt": {"issuer": "id", "jwks": map}, "basicAuth": {"users": {"name": "u"}}});
+    let error = rules_of(both).expect_err("it is refused");
+    assert!(
+        error.contains("both need the header Authorization"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! AccessPolicies, and TrafficPolicies on Gateways, ListenerSets and routes, among the objects.
+//! AccessPolicies, and TrafficPolicies on Gateways, ListenerSets and routes, among the objects, and
+//! what they refer to.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -7,8 +8,8 @@ use super::{NAMESPACES, object, pick};
 use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
-/// list of networks or another, and TrafficPolicies with rate limits, which have the names of those
-/// on Services.
+/// list of networks or another, or with users of a Secret, or keys of a ConfigMap, that may not be
+/// there; and TrafficPolicies with rate limits, which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -32,6 +33,9 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "10.0.0.0/8",
             "192.0.2.0/24",
             "nowhere",
+            "a",
+            "b",
+            "jwt",
             "Everyone",
             "ClientAddress",
             "Nobody",
@@ -60,6 +64,15 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                 let limits = json!([{"limit": limit, "by": {"type": by}}]);
                 ("TrafficPolicy", "rateLimit", limits)
             }
+            "jwt" => {
+                let keys =
+                    json!({"configMapRef": {"name": "users", "namespace": "a", "key": "jwks"}});
+                ("AccessPolicy", "jwt", json!({"issuer": "id", "jwks": keys}))
+            }
+            "a" | "b" => {
+                let users = json!({"users": {"name": "users", "namespace": asked}});
+                ("AccessPolicy", "basicAuth", users)
+            }
             network => ("AccessPolicy", "clientAddress", json!({"allow": [network]})),
         };
         let mut policy = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
@@ -69,4 +82,41 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
         policy["spec"][field] = value;
         object(policy)
     })
+}
+
+/// Secrets with users, with the type and a line that may be wrong, ConfigMaps with keys, and grants
+/// to refer to them.
+pub(super) fn users() -> impl Strategy<Value = Object> {
+    let secret = (
+        pick(NAMESPACES),
+        pick(&["gatewright.io/htpasswd", "Opaque"]),
+        pick(&["a:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "a:b"]),
+    );
+    let secret = secret.prop_map(|(namespace, kind, line)| {
+        object(json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": {"namespace": namespace, "name": "users"},
+            "stringData": {".htpasswd": line}}))
+    });
+    let keys = pick(&["EC", "none"]).prop_map(|kty| {
+        let key = json!({"kty": kty, "crv": "P-256",
+            "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+            "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"});
+        let keys = json!({"keys": [key]}).to_string();
+        object(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "a", "name": "users"}, "data": {"jwks": keys}}))
+    });
+    let grant = (
+        pick(NAMESPACES),
+        pick(NAMESPACES),
+        pick(&["Secret", "ConfigMap"]),
+    );
+    let grant = grant.prop_map(|(namespace, from, to)| {
+        object(
+            json!({"apiVersion": "gateway.networking.k8s.io/v1beta1", "kind": "ReferenceGrant",
+            "metadata": {"namespace": namespace, "name": "users"},
+            "spec": {"from": [{"group": "gatewright.io", "kind": "AccessPolicy", "namespace": from}],
+                "to": [{"group": "", "kind": to}]}}),
+        )
+    });
+    prop_oneof![2 => secret, 1 => keys, 1 => grant]
 }

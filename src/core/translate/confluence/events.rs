@@ -255,7 +255,7 @@ pub(super) fn other() -> impl Strategy<Value = Object> {
 }
 
 pub(super) fn event() -> impl Strategy<Value = Change> {
-    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 2 => attached_policy(), 1 => named(), 2 => direct_response()];
+    let object = prop_oneof![3 => gateway(), 2 => listener_set(), 4 => route(), 4 => other(), 2 => policy(), 2 => attached_policy(), 1 => users(), 1 => named(), 2 => direct_response()];
     let objects = (object, proptest::bool::weighted(0.2)).prop_map(|(object, delete)| {
         if delete {
             Change::delete(object.key())

@@ -150,6 +150,9 @@ impl Engine {
                 for policy in traced {
                     telemetry_marks::touch_policy(policy, &self.store, dirty);
                 }
+                dirty
+                    .attached
+                    .extend(self.store.attached_across(&name.namespace).cloned());
                 for route in self.store.indexes().routes_across(&name.namespace) {
                     dirty.routes.insert(route.clone());
                     dirty.uses.insert(route.object());
@@ -216,7 +219,12 @@ impl Engine {
                     dirty,
                 );
             }
-            Kind::Secret => dirty.parents.extend(self.parents.of_secret(name).cloned()),
+            Kind::Secret => {
+                dirty.parents.extend(self.parents.of_secret(name).cloned());
+                dirty
+                    .attached
+                    .extend(self.store.attached_by_content(name).cloned());
+            }
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
             Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
@@ -253,6 +261,9 @@ impl Engine {
             }
             Kind::ConfigMap | Kind::ClusterTrustBundle => {
                 if key.kind == Kind::ConfigMap {
+                    dirty
+                        .attached
+                        .extend(self.store.attached_by_content(name).cloned());
                     answers::touch(self.store.routes_by_body(name), &self.store, dirty);
                 }
                 dirty

@@ -6,7 +6,7 @@ use super::super::attached_policies::Effect;
 use super::super::key::ListenerId;
 use super::{Explainer, Explanation, with_causes};
 use crate::inputs::{Kind, ObjectKey};
-use crate::model::{Access, AddressList, Hostname, Route};
+use crate::model::{Access, AddressList, BasicAuth, Hostname, Route, TokenAuth};
 use crate::request_outcome::ACCESS_CLOSED;
 
 impl Explainer<'_> {
@@ -74,7 +74,12 @@ impl Explainer<'_> {
 }
 
 fn words(access: &Access) -> String {
-    let Access { policy, addresses } = access;
+    let Access {
+        policy,
+        addresses,
+        users,
+        tokens,
+    } = access;
     let mut parts = Vec::new();
     if let Some(AddressList { allow, deny }) = addresses {
         if !allow.is_empty() {
@@ -83,6 +88,29 @@ fn words(access: &Access) -> String {
         if !deny.is_empty() {
             parts.push(format!("no clients of {}", listed(deny)));
         }
+    }
+    if let Some(BasicAuth { secret, users, .. }) = users {
+        let count = users.count();
+        parts.push(format!(
+            "only users of Secret {secret} ({count}), by name and password, others are answered 401"
+        ));
+    }
+    if let Some(TokenAuth {
+        issuer,
+        audiences,
+        jwks,
+        ..
+    }) = tokens
+    {
+        let named = if audiences.is_empty() {
+            String::new()
+        } else {
+            format!(" for {}", audiences.join(" or "))
+        };
+        let count = jwks.count();
+        parts.push(format!(
+            "only tokens of {issuer}{named}, signed by one of its keys ({count}), others are answered 401"
+        ));
     }
     format!("AccessPolicy {policy}: {}", parts.join(", "))
 }

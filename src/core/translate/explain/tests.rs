@@ -238,6 +238,38 @@ fn the_rate_limits_of_a_rule_are_told_with_their_policy() {
 }
 
 #[test]
+fn users_are_told_by_their_number_alone() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let spec = json!({"targetRefs": [target], "basicAuth": {"users": {"name": "users"}}});
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "AccessPolicy",
+        "people",
+        json!({"spec": spec}),
+    );
+    let mut engine = engine(vec![policy]);
+    let (what, text) = failure_at(&engine, 80, HOST);
+    assert_eq!(what, "access", "{text}");
+    let told = "there is no Secret a/users of type gatewright.io/htpasswd; requests are answered";
+    assert!(text.contains(told), "{text}");
+    let line = "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
+    let secret = object(
+        "v1",
+        "Secret",
+        "users",
+        json!({"type": "gatewright.io/htpasswd", "stringData": {".htpasswd": line}}),
+    );
+    engine.apply(vec![secret], at(3));
+    let explained = format!("{:?}", ask(&engine, 80, HOST));
+    assert!(
+        explained.contains("only users of Secret a/users (1)"),
+        "{explained}"
+    );
+    assert!(!explained.contains("alice"), "{explained}");
+    assert!(!explained.contains("5en6"), "{explained}");
+}
+
+#[test]
 fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());
     fn upgraded(protocol: &str, engine: &Engine) -> Explanation {

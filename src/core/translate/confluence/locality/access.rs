@@ -15,7 +15,26 @@ fn work_of_an_access_policy(count: usize) -> Vec<Work> {
             "spec": {"targetRefs": [target], "clientAddress": {"allow": [network]}}}),
         ))]
     }
+    fn secret(password: &str) -> Vec<Change> {
+        vec![Change::put(object(
+            json!({"apiVersion": "v1", "kind": "Secret",
+            "type": "gatewright.io/htpasswd", "metadata": {"namespace": "a", "name": "users"},
+            "stringData": {".htpasswd": format!("a:{{SHA}}{}=", password.repeat(27))}}),
+        ))]
+    }
+    fn with_users() -> Vec<Change> {
+        let target =
+            json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "r8"});
+        vec![Change::put(object(
+            json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+            "metadata": {"namespace": "a", "name": "users"},
+            "spec": {"targetRefs": [target], "basicAuth": {"users": {"name": "users"}}}}),
+        ))]
+    }
     let steps = [
+        with_users(),
+        secret("a"),
+        secret("b"),
         policy("a", "HTTPRoute", "r7", "10.0.0.0/8"),
         policy("a", "HTTPRoute", "r7", "10.0.0.0/9"),
         policy("a", "ListenerSet", "s7", "10.0.0.0/8"),
@@ -28,10 +47,10 @@ fn work_of_an_access_policy(count: usize) -> Vec<Work> {
 fn the_work_for_an_access_policy_does_not_grow_with_the_number_of_hosts() {
     let small = work_of_an_access_policy(100);
     assert_eq!(small, work_of_an_access_policy(1_000));
-    let [route, changed, set, stranger] = small[..] else {
-        panic!("four steps: {small:?}")
+    let [closed, opened, rotated, route, changed, set, stranger] = small[..] else {
+        panic!("seven steps: {small:?}")
     };
-    for (work, resources, statuses) in [route, changed, set] {
+    for (work, resources, statuses) in [closed, opened, rotated, route, changed, set] {
         assert_eq!(work.units, 1, "{small:?}");
         assert_eq!(resources, 1, "the scope of the host: {small:?}");
         assert!(statuses <= 1, "that of the policy: {small:?}");

@@ -1,0 +1,265 @@
+//! AccessPolicies with tokens (JSON Web Tokens) on a real Envoy: whose tokens pass, what backends
+//! get of them, and a table of keys that are odd: Envoy loads each set that is accepted.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use e2e::probe::Answer;
+use e2e::world::object;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::translate::Change;
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use serde_json::{Value, json};
+
+use super::access::{HOST, OTHER, Site};
+
+const ISSUER: &str = "https://id.example.org";
+const CLIENT: &str = "10.2.0.1";
+
+/// An issuer with a key of its own.
+struct Issuer {
+    key: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl Issuer {
+    fn new() -> Result<Self> {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
+            .and_then(|pkcs8| {
+                EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random)
+                    .map_err(|_| ring::error::Unspecified)
+            })
+            .map_err(|_| anyhow::anyhow!("no key"))?;
+        Ok(Self { key, random })
+    }
+
+    /// Its public key.
+    fn jwk(&self) -> Value {
+        let point = self.key.public_key().as_ref();
+        let (x, y) = (encoded(&point[1..33]), encoded(&point[33..]));
+        json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": x, "y": y})
+    }
+
+    /// A token for audience `shop` that is valid for five minutes, with these claims in place of its
+    /// own.
+    fn token(&self, claims: Value) -> Result<String> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        let mut all = json!({"iss": ISSUER, "aud": "shop", "exp": now + 300});
+        let fields = all.as_object_mut().context("an object")?;
+        for (name, value) in claims.as_object().context("claims")? {
+            fields.insert(name.clone(), value.clone());
+        }
+        fields.retain(|_, value| !value.is_null());
+        let head = encoded(json!({"alg": "ES256", "kid": "one"}).to_string().as_bytes());
+        let signed = format!("{head}.{}", encoded(all.to_string().as_bytes()));
+        let signature = self
+            .key
+            .sign(&self.random, signed.as_bytes())
+            .map_err(|_| anyhow::anyhow!("no signature"))?;
+        Ok(format!("{signed}.{}", encoded(signature.as_ref())))
+    }
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A policy on the rule `admin` of the route.
+fn policy(mut jwt: Value) -> Change {
+    jwt["issuer"] = json!(ISSUER);
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop",
+        "sectionName": "admin"});
+    object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+        "metadata": {"namespace": "default", "name": "admin"},
+        "spec": {"targetRefs": [target], "jwt": jwt}}),
+    )
+}
+
+fn keys(all: &[Value]) -> Value {
+    json!({"inline": json!({"keys": all}).to_string()})
+}
+
+/// Sends a request with a token by each version of HTTP, and expects this status.
+async fn expect(site: &Site, token: Option<&str>, status: u16) -> Result<Vec<Answer>> {
+    let mut answers = Vec::new();
+    for probe in site.by(CLIENT, HOST, "/admin") {
+        let probe = match token {
+            Some(token) => probe.header("authorization", &format!("Bearer {token}")),
+            None => probe,
+        };
+        let probe = probe.header("x-sub", "root");
+        let answer = probe.send().await?;
+        ensure!(
+            answer.status == status,
+            "{token:?} is answered {}, not {status}: {probe:?}\n{}",
+            answer.status,
+            site.world.envoy.log()
+        );
+        answers.push(answer);
+    }
+    Ok(answers)
+}
+
+fn told(answer: &Answer, name: &str) -> Result<Value> {
+    let request: Value = serde_json::from_slice(&answer.body).context("the echo of the backend")?;
+    Ok(request["headers"][name].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn tokens_of_the_issuer_pass_and_backends_get_their_claims() -> Result<()> {
+    let (issuer, stranger) = (Issuer::new()?, Issuer::new()?);
+    let claims =
+        json!([{"claim": "sub", "header": "X-Sub"}, {"claim": "org.team", "header": "X-Team"}]);
+    let jwt = json!({"audiences": ["shop", "shop2"], "jwks": keys(&[issuer.jwk()]),
+        "claimToHeaders": claims, "forwardPayloadHeader": "X-Payload", "credentials": "Remove"});
+    let site = Site::start(vec![policy(jwt)]).await?;
+    let good = issuer.token(json!({"sub": "alice", "org": {"team": "red"}}))?;
+    for answer in expect(&site, Some(&good), 200).await? {
+        ensure!(
+            told(&answer, "x-sub")? == json!(["alice"]),
+            "the claim alone"
+        );
+        ensure!(told(&answer, "x-team")? == json!(["red"]), "a nested claim");
+        ensure!(told(&answer, "authorization")?.is_null(), "no token");
+        ensure!(told(&answer, "x-payload")?.is_array(), "the payload");
+    }
+    // A claim that the token does not have is not taken from the client.
+    let anonymous = issuer.token(json!({}))?;
+    for answer in expect(&site, Some(&anonymous), 200).await? {
+        ensure!(told(&answer, "x-sub")?.is_null(), "nobody");
+    }
+    expect(&site, None, 401).await?;
+    for (claims, status) in [
+        (json!({"iss": "https://other.example.org"}), 401),
+        (json!({"exp": 1}), 401),
+        (json!({"exp": null}), 401),
+        (json!({"aud": "other"}), 403),
+        (json!({"aud": ["other", "shop2"]}), 200),
+    ] {
+        let token = issuer.token(claims)?;
+        expect(&site, Some(&token), status).await?;
+    }
+    let forged = stranger.token(json!({"sub": "alice"}))?;
+    expect(&site, Some(&forged), 401).await?;
+    let unsigned = encoded(br#"{"alg":"none"}"#);
+    let payload = good.split('.').nth(1).context("a payload")?;
+    expect(&site, Some(&format!("{unsigned}.{payload}.")), 401).await?;
+    // Not in the address, and not at another host.
+    let by_address = format!("/admin?access_token={good}");
+    for probe in site.by(CLIENT, HOST, &by_address) {
+        ensure!(probe.send().await?.status == 401, "{probe:?}");
+    }
+    for probe in site.by(CLIENT, OTHER, "/admin") {
+        ensure!(probe.send().await?.status == 200, "{probe:?}");
+    }
+    Ok(())
+}
+
+fn p256(x: &str, y: &str) -> Value {
+    json!({"kty": "EC", "crv": "P-256", "x": x, "y": y})
+}
+
+/// A key with a modulus of so many bits and this last byte.
+fn rsa(bits: usize, last: u8, e: &str) -> Value {
+    let mut modulus = vec![0xd5; bits / 8];
+    *modulus.last_mut().expect("it has bytes") = last;
+    json!({"kty": "RSA", "n": encoded(&modulus), "e": e})
+}
+
+/// Keys that are odd, and whether the set is accepted with a good key behind them.
+fn odd() -> Vec<(Value, bool)> {
+    // The base point of P-256 (SP 800-186).
+    let x = "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY";
+    let y = "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU";
+    let mut with_zero = vec![0];
+    with_zero.extend(URL_SAFE_NO_PAD.decode(x).expect("Base64"));
+    vec![
+        (p256(x, y), true),
+        (p256(x, x), false),
+        (p256(&encoded(&with_zero), y), false),
+        (p256("", ""), false),
+        (p256("AAAA", "AAAA"), false),
+        (p256(&format!("{x}="), y), false),
+        (json!({"kty": "EC", "crv": "P-384", "x": x, "y": y}), false),
+        (
+            json!({"kty": "EC", "crv": "secp256k1", "x": x, "y": y}),
+            false,
+        ),
+        (
+            json!({"kty": "EC", "crv": "P-256", "alg": "ES384", "x": x, "y": y}),
+            false,
+        ),
+        (json!({"kty": "EC", "crv": "P-256", "x": 7, "y": y}), false),
+        (rsa(2048, 0xd5, "AQAB"), true),
+        (rsa(2048, 0xd5, "Aw"), true),
+        (rsa(4096, 0xd5, "AQAB"), true),
+        (rsa(2048, 0xd4, "AQAB"), false),
+        (rsa(2048, 0xd5, "AQAA"), false),
+        (rsa(2048, 0xd5, "AQ"), false),
+        (rsa(2048, 0xd5, "AgAAAAAB"), false),
+        (rsa(1024, 0xd5, "AQAB"), false),
+        (rsa(8192, 0xd5, "AQAB"), false),
+        (rsa(2048, 0xd5, ""), false),
+        (json!({"kty": "RSA", "n": "", "e": "AQAB"}), false),
+        (json!({"kty": "RSA", "use": "enc", "alg": "RSA-OAEP"}), true),
+        (json!({"kty": "OKP", "crv": "Ed25519", "x": x}), true),
+        (json!({"kty": "unheard-of"}), true),
+        (json!({"kty": "oct", "k": "c2VjcmV0"}), false),
+        (json!({}), false),
+        (json!("key"), false),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn sets_of_odd_keys_are_loaded_by_envoy_or_close_their_policy() -> Result<()> {
+    let issuer = Issuer::new()?;
+    let site = Site::start(Vec::new()).await?;
+    let token = issuer.token(json!({}))?;
+    for (key, is_accepted) in odd() {
+        let jwks = keys(&[key.clone(), issuer.jwk()]);
+        // It waits until Envoy has acknowledged all resources.
+        site.world
+            .settle(vec![policy(json!({"jwks": jwks}))])
+            .await?;
+        let status = if is_accepted { 200 } else { 500 };
+        expect(&site, Some(&token), status)
+            .await
+            .with_context(|| format!("{key}"))?;
+        let [probe, ..] = site.by(CLIENT, HOST, "/");
+        ensure!(probe.send().await?.status == 200, "the rest: {key}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn keys_of_a_config_map_are_replaced_and_their_loss_closes_the_policy() -> Result<()> {
+    let (issuer, next) = (Issuer::new()?, Issuer::new()?);
+    fn map(keys: &[Value]) -> Change {
+        object(json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "default", "name": "keys"},
+            "data": {"jwks.json": json!({"keys": keys}).to_string()}}))
+    }
+    let reference = json!({"configMapRef": {"name": "keys", "key": "jwks.json"}});
+    let site = Site::start(vec![policy(json!({"jwks": reference}))]).await?;
+    let (token, next_token) = (issuer.token(json!({}))?, next.token(json!({}))?);
+    expect(&site, Some(&token), 500).await?;
+    site.world.settle(vec![map(&[issuer.jwk()])]).await?;
+    expect(&site, Some(&token), 200).await?;
+    expect(&site, Some(&next_token), 401).await?;
+    site.world.settle(vec![map(&[next.jwk()])]).await?;
+    expect(&site, Some(&token), 401).await?;
+    expect(&site, Some(&next_token), 200).await?;
+    let key = ObjectKey::new(Kind::ConfigMap, ObjectName::new("default", "keys"));
+    site.world.settle(vec![Change::delete(key)]).await?;
+    expect(&site, Some(&next_token), 500).await?;
+    Ok(())
+}

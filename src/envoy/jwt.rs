@@ -1,0 +1,81 @@
+//! Envoy's filter of JSON Web Tokens for AccessPolicies. It removes the headers of claims and of
+//! the payload before it sets them.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, TypedExtensionConfig, data_source::Specifier,
+};
+use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
+use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
+    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RequirementRule,
+    jwt_provider::JwksSourceSpecifier, jwt_requirement::RequiresType,
+    requirement_rule::RequirementType,
+};
+
+use super::proto::extension;
+use super::request_match::regex_matcher;
+use gatewright_core::model::TokenAuth;
+
+/// The name of the filter.
+const JWT: &str = "envoy.filters.http.jwt_authn";
+
+/// The name of the only provider of a filter.
+const ISSUER: &str = "issuer";
+
+/// An expression for every path: a request that no rule of the filter matches would pass.
+const EVERY_PATH: &str = "(?s).*";
+
+/// Admits tokens of an issuer, in the header `Authorization` alone: an address with a token stands in
+/// logs and histories.
+pub(super) fn filter(auth: &TokenAuth) -> TypedExtensionConfig {
+    let TokenAuth {
+        issuer,
+        audiences,
+        jwks,
+        claims,
+        forward_payload,
+        forwards_credentials: _,
+    } = auth;
+    let provider = JwtProvider {
+        issuer: issuer.to_string(),
+        audiences: audiences.iter().map(ToString::to_string).collect(),
+        require_expiration: true,
+        // Another policy may ask for the token as well.
+        forward: true,
+        from_headers: vec![JwtHeader {
+            name: "authorization".to_owned(),
+            value_prefix: "Bearer ".to_owned(),
+        }],
+        forward_payload_header: forward_payload.as_deref().unwrap_or_default().to_owned(),
+        claim_to_headers: claims
+            .iter()
+            .map(|one| JwtClaimToHeader {
+                header_name: one.header.to_string(),
+                claim_name: one.claim.to_string(),
+                ..Default::default()
+            })
+            .collect(),
+        jwks_source_specifier: Some(JwksSourceSpecifier::LocalJwks(DataSource {
+            specifier: Some(Specifier::InlineString(jwks.text().to_owned())),
+            ..Default::default()
+        })),
+        ..Default::default()
+    };
+    let requirement = JwtRequirement {
+        requires_type: Some(RequiresType::ProviderName(ISSUER.to_owned())),
+    };
+    let rule = RequirementRule {
+        r#match: Some(RouteMatch {
+            path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(EVERY_PATH))),
+            ..Default::default()
+        }),
+        requirement_type: Some(RequirementType::Requires(requirement)),
+    };
+    let filter = JwtAuthentication {
+        providers: HashMap::from([(ISSUER.to_owned(), provider)]),
+        rules: vec![rule],
+        ..Default::default()
+    };
+    extension(JWT, &filter)
+}
