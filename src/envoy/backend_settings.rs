@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::r#type::v3::{CodecClientType, Int64Range, Percent};
 use envoy_types::pb::google::protobuf::{UInt32Value, UInt64Value};
 
 use super::proto::{any, duration, uint};
-use super::{Edge, limits};
+use super::{Edge, limits, zone_preference};
 use gatewright_core::model::{
     AppProtocol, BackendLimits, BackendSettings, HealthCheck, LoadBalancing, ObjectName,
     OutlierDetection, Probe, ProxyHeader,
@@ -37,6 +37,7 @@ pub(super) fn with_settings(
 ) -> Cluster {
     let BackendSettings {
         load_balancing,
+        prefers_zone,
         connect_timeout,
         limits,
         active,
@@ -50,6 +51,9 @@ pub(super) fn with_settings(
     let mut cluster = Cluster {
         lb_policy: lb_policy(load_balancing).into(),
         lb_config: table(load_balancing),
+        load_balancing_policy: prefers_zone
+            .then(|| zone_preference::policy(load_balancing))
+            .flatten(),
         connect_timeout: connect_timeout
             .and_then(duration)
             .or(cluster.connect_timeout),
@@ -236,15 +240,7 @@ mod tests {
     use gatewright_core::model::{self, HashKey};
 
     fn settings() -> BackendSettings {
-        BackendSettings {
-            load_balancing: LoadBalancing::default(),
-            connect_timeout: None,
-            limits: BackendLimits::default(),
-            active: None,
-            passive: None,
-            panic_percent: None,
-            proxy_protocol: None,
-        }
+        BackendSettings::default()
     }
 
     fn made(settings: BackendSettings, protocol: AppProtocol) -> Cluster {

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
+    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, Locality, TcpKeepalive,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
@@ -27,7 +27,7 @@ use super::proto::{ads, any, duration, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
 use gatewright_core::model::{
     self, Addresses, AppProtocol, BackendSettings, BackendTransport, ObjectName, RetryBudget,
-    Transport,
+    Transport, Zone, ZoneEndpoints,
 };
 
 /// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an
@@ -216,21 +216,31 @@ fn protocol_options(
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
     let localities = match &endpoints.addresses {
         Addresses::Alike(addresses) if addresses.is_empty() => Vec::new(),
-        Addresses::Alike(addresses) => {
-            let lb_endpoints = addresses
-                .iter()
-                .map(|address| endpoint(*address, Transport::Tcp))
-                .collect();
-            vec![LocalityLbEndpoints {
-                lb_endpoints,
-                ..Default::default()
-            }]
-        }
+        Addresses::Alike(addresses) => vec![locality(None, addresses)],
+        Addresses::Zoned(zones) => zones
+            .iter()
+            .map(|ZoneEndpoints { zone, addresses }| locality(zone.as_ref(), addresses))
+            .collect(),
         Addresses::Weighted(shares) => udp::localities(shares),
     };
     ClusterLoadAssignment {
         cluster_name: endpoints.cluster.to_string(),
         endpoints: localities,
+        ..Default::default()
+    }
+}
+
+/// The endpoints of a zone, or those without one.
+fn locality(zone: Option<&Zone>, addresses: &[SocketAddr]) -> LocalityLbEndpoints {
+    LocalityLbEndpoints {
+        locality: zone.map(|zone| Locality {
+            zone: zone.to_string(),
+            ..Default::default()
+        }),
+        lb_endpoints: addresses
+            .iter()
+            .map(|address| endpoint(*address, Transport::Tcp))
+            .collect(),
         ..Default::default()
     }
 }

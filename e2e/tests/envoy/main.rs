@@ -37,3 +37,4 @@ mod terminating;
 mod tracing;
 mod traffic;
 mod websocket;
+mod zones;

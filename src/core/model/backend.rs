@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{
     BackendSettings, BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport,
+    Zone,
 };
 
 /// The application protocol of a backend, from `appProtocol` of the Service port (GEP-1911).
@@ -212,8 +213,19 @@ pub struct Endpoints {
 pub enum Addresses {
     /// Those of one Service port: sorted, without duplicates. Shared by all clusters of the port.
     Alike(Arc<[SocketAddr]>),
+    /// Those of one Service port by zone, for Envoys that prefer their own. Shared as well.
+    Zoned(Arc<[ZoneEndpoints]>),
     /// Those of several Service ports, each port once.
     Weighted(Vec<WeightedEndpoints>),
+}
+
+/// The endpoints of a Service port in a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZoneEndpoints {
+    /// The zone; `None` for endpoints without one. Each is there once, in order.
+    pub zone: Option<Zone>,
+    /// Sorted, without duplicates, never empty.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// The share of a UDP frontend's datagrams that one Service port gets.

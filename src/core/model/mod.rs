@@ -32,13 +32,14 @@ mod session;
 mod tls;
 mod traces;
 mod transport;
+mod zone;
 
 pub use access::{Access, AddressList};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{
     Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
-    WeightedEndpoints,
+    WeightedEndpoints, ZoneEndpoints,
 };
 pub use backend_settings::{
     BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing, OutlierDetection, Probe,
@@ -75,3 +76,4 @@ pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
+pub use zone::Zone;

@@ -29,6 +29,8 @@ pub(super) struct BackendPolicies {
     /// The accepted policies of each Service.
     accepted: MultiMap<ObjectName, ObjectKey>,
     services: BTreeMap<ObjectName, Targeted>,
+    /// The Services that ask for endpoints of an Envoy's own zone first.
+    zoned: BTreeSet<ObjectName>,
     /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the
     /// Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
@@ -133,7 +135,7 @@ impl BackendPolicies {
         }
     }
 
-    /// The settings that a TrafficPolicy asks for of a target.
+    /// The settings that a TrafficPolicy, and the Service itself, ask for of a target.
     pub(super) fn settings_of(&self, target: &Target) -> Option<Arc<BackendSettings>> {
         let Target::Backend(id) = target else {
             return None;
@@ -141,9 +143,22 @@ impl BackendPolicies {
         self.settings_at(&id.port)
     }
 
-    /// The settings that a TrafficPolicy asks for of a Service port.
+    /// The settings that a TrafficPolicy, and the Service itself, ask for of a Service port.
     fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
-        self.settings(port).map(|(_, settings)| settings.clone())
+        let of_policy = self.settings(port).map(|(_, settings)| settings);
+        if !self.zoned.contains(&port.service) {
+            return of_policy.cloned();
+        }
+        let settings = of_policy.map_or_else(BackendSettings::default, |all| (**all).clone());
+        Some(Arc::new(BackendSettings {
+            prefers_zone: true,
+            ..settings
+        }))
+    }
+
+    /// True if a Service was ranked as one that asks for endpoints of an Envoy's own zone first.
+    pub(super) fn prefers_zone(&self, service: &ObjectName) -> bool {
+        self.zoned.contains(service)
     }
 
     /// The key of the hash by which endpoints of a Service port are chosen.
@@ -234,14 +249,15 @@ impl BackendPolicies {
         self.accepted.of(service)
     }
 
-    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy and which
-    /// TrafficPolicy each of its ports goes.
+    /// Sets whether a Service is the target of policies, by which BackendTLSPolicy and which
+    /// TrafficPolicy each of its ports goes, and whether endpoints of an Envoy's zone come first.
     pub(super) fn set_ranking(
         &mut self,
         service: &ObjectName,
         is_known: bool,
         ports: BTreeMap<u16, ObjectKey>,
         backends: BTreeMap<u16, ObjectKey>,
+        prefers_zone: bool,
     ) -> Ranked {
         let settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)> = backends
             .into_iter()
@@ -262,7 +278,12 @@ impl BackendPolicies {
         let changes_routes = !had.keys().eq(ports.keys())
             || stayed != session
             || !hashes(&set).eq(hashes(&settings));
-        let changes_settings = set != settings;
+        let preferred = if prefers_zone {
+            !self.zoned.insert(service.clone())
+        } else {
+            self.zoned.remove(service)
+        };
+        let changes_settings = set != settings || preferred != prefers_zone;
         if is_known {
             self.services.insert(
                 service.clone(),

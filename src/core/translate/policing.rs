@@ -76,6 +76,10 @@ impl Policing<'_> {
         log_collectors::touch_collector(service, self.store, dirty);
         let tls = self.of_ports(Kind::BackendTLSPolicy, service);
         let backends = self.of_ports(Kind::TrafficPolicy, service);
+        let prefers_zone = self
+            .store
+            .service(service)
+            .is_some_and(|service| service.prefers_zone());
         let is_targeted = self
             .store
             .indexes()
@@ -84,7 +88,7 @@ impl Policing<'_> {
             .is_some();
         let ranked = self
             .policies
-            .set_ranking(service, is_targeted, tls, backends);
+            .set_ranking(service, is_targeted, tls, backends, prefers_zone);
         // Sessions, and the CA certificates of clusters, are part of what routes take.
         dirty
             .charged

@@ -4,7 +4,7 @@ use super::key::Verdict;
 use super::report::Report;
 use super::status::{ObjectStatus, PolicyStatus, StatusBody};
 use super::verdict::condition;
-use crate::inputs::{ObjectKey, Policy, PolicyTarget};
+use crate::inputs::{ObjectKey, Policy, PolicyRules, PolicyTarget};
 use crate::model::{ConditionType, ObjectName, Reason};
 
 impl Report<'_> {
@@ -38,6 +38,7 @@ impl Report<'_> {
             accepted.message = others
                 .into_iter()
                 .chain(judged.note.clone())
+                .chain(self.hash_over_zones(policy))
                 .collect::<Vec<_>>()
                 .join("; ");
         }
@@ -53,6 +54,24 @@ impl Report<'_> {
             generation: policy.meta.generation,
             body,
         })
+    }
+
+    /// A note on a policy whose hash leaves `trafficDistribution` of a target without effect.
+    fn hash_over_zones(self, policy: &Policy) -> Option<String> {
+        let PolicyRules::Backend(Ok(settings)) = &policy.rules else {
+            return None;
+        };
+        settings.hash()?;
+        let mut services = policy.targets.iter().map(|target| &target.service);
+        let zoned = services.find(|name| {
+            self.store
+                .service(name)
+                .is_some_and(|service| service.prefers_zone())
+        })?;
+        Some(format!(
+            "trafficDistribution of Service {} has no effect: a consistent hash goes by no zone",
+            zoned.name
+        ))
     }
 
     /// Ok if a policy applies to all its targets.

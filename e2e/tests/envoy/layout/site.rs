@@ -173,6 +173,7 @@ impl Site {
         BootstrapOptions {
             node_id: "test".into(),
             node_cluster: "test".into(),
+            zone: None,
             ads: AdsServer::Pipe(self.ads.socket()),
             admin: envoy::Admin::Loopback(0),
             ready: None,

@@ -65,6 +65,8 @@ impl Explainer<'_> {
 fn words(settings: &BackendSettings, protocol: AppProtocol) -> String {
     let BackendSettings {
         load_balancing,
+        // It is the Service's, and is told with the endpoints.
+        prefers_zone: _,
         connect_timeout,
         limits,
         active,
