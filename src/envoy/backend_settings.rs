@@ -78,7 +78,7 @@ pub(super) fn with_settings(
     cluster
 }
 
-fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
+pub(super) fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
     match balancing {
         LoadBalancing::LeastRequest => LbPolicy::LeastRequest,
         LoadBalancing::RoundRobin => LbPolicy::RoundRobin,
@@ -87,7 +87,7 @@ fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
     }
 }
 
-fn table(balancing: &LoadBalancing) -> Option<LbConfig> {
+pub(super) fn table(balancing: &LoadBalancing) -> Option<LbConfig> {
     match balancing {
         LoadBalancing::ConsistentHash(_) => Some(LbConfig::MaglevLbConfig(MaglevLbConfig {
             table_size: Some(UInt64Value { value: HASH_TABLE }),
@@ -123,7 +123,7 @@ fn with_limits(breakers: CircuitBreakers, asked: BackendLimits, edge: &Edge) -> 
 
 /// The check of a cluster's endpoints; none by gRPC where they do not get HTTP/2, which Envoy
 /// refuses.
-fn health_check(
+pub(super) fn health_check(
     check: &HealthCheck,
     service: &ObjectName,
     protocol: AppProtocol,

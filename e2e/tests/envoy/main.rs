@@ -8,6 +8,7 @@ mod backends;
 mod certificates;
 mod client_certificates;
 mod cors;
+mod datagrams;
 mod direct_responses;
 mod experimental;
 mod explained;

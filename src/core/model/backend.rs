@@ -174,7 +174,21 @@ pub enum Cluster {
     },
     /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of
     /// several Service ports with their weights, since Envoy's UDP proxy has a single cluster.
-    Udp(FrontendId),
+    Udp {
+        /// The frontend.
+        frontend: FrontendId,
+        /// How its endpoints are chosen, checked and limited, where policies say so.
+        settings: Option<DatagramSettings>,
+    },
+}
+
+/// What datagrams have of the policies of their backends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DatagramSettings {
+    /// The Service, or the first of several: the host of checks by HTTP.
+    pub service: ObjectName,
+    /// Its settings, without those that mean nothing for datagrams.
+    pub settings: Arc<BackendSettings>,
 }
 
 impl Cluster {
@@ -190,7 +204,7 @@ impl Cluster {
             Cluster::Sni {
                 frontend, hostname, ..
             } => ClusterId::Sni(frontend.clone(), hostname.clone()),
-            Cluster::Udp(frontend) => ClusterId::Udp(frontend.clone()),
+            Cluster::Udp { frontend, .. } => ClusterId::Udp(frontend.clone()),
         }
     }
 }

@@ -38,8 +38,8 @@ pub use access::{Access, AddressList};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{
-    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
-    WeightedEndpoints, ZoneEndpoints,
+    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, DatagramSettings, Endpoints,
+    ServicePort, WeightedEndpoints, ZoneEndpoints,
 };
 pub use backend_settings::{
     BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing, OutlierDetection, Probe,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::datagrams;
 use super::deadline::Deadlines;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
@@ -15,7 +16,7 @@ use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
     Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
-    SecretName, ServicePort, Target, Transport, WeightedTarget,
+    SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
 };
 use crate::multimap::MultiMap;
 
@@ -48,11 +49,18 @@ struct Targeted {
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
-    /// By which TrafficPolicy each of its TCP ports goes, and what that asks for.
-    settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
+    /// By which TrafficPolicy each of its ports goes, and what that asks for.
+    settings: BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)>,
     /// The Gateways with routes or filters that refer to the Service, each with the number of
     /// these.
     gateways: BTreeMap<ObjectName, usize>,
+}
+
+/// The TrafficPolicy that a port goes by.
+pub(super) struct RankedPolicy {
+    pub(super) policy: ObjectKey,
+    /// True if a check of the port is answered.
+    pub(super) is_checked: bool,
 }
 
 /// The changes by another ranking of a Service's policies.
@@ -124,15 +132,17 @@ impl BackendPolicies {
         }
     }
 
-    /// The TrafficPolicy that a Service port goes by, and what it asks for. Datagrams have none.
+    /// The TrafficPolicy that a Service port goes by, and what it asks for; of a UDP port what
+    /// datagrams go by.
     pub(super) fn settings(
         &self,
         port: &ServicePort,
     ) -> Option<&(ObjectKey, Arc<BackendSettings>)> {
-        match port.transport {
-            Transport::Tcp => self.services.get(&port.service)?.settings.get(&port.port),
-            Transport::Udp => None,
-        }
+        let of = TransportPort {
+            number: port.port,
+            transport: port.transport,
+        };
+        self.services.get(&port.service)?.settings.get(&of)
     }
 
     /// The settings that a TrafficPolicy, and the Service itself, ask for of a target.
@@ -144,7 +154,7 @@ impl BackendPolicies {
     }
 
     /// The settings that a TrafficPolicy, and the Service itself, ask for of a Service port.
-    fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
+    pub(super) fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
         let of_policy = self.settings(port).map(|(_, settings)| settings);
         if !self.zoned.contains(&port.service) {
             return of_policy.cloned();
@@ -256,13 +266,17 @@ impl BackendPolicies {
         service: &ObjectName,
         is_known: bool,
         ports: BTreeMap<u16, ObjectKey>,
-        backends: BTreeMap<u16, ObjectKey>,
+        backends: BTreeMap<TransportPort, RankedPolicy>,
         prefers_zone: bool,
     ) -> Ranked {
-        let settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)> = backends
+        let settings: BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)> = backends
             .into_iter()
-            .filter_map(|(port, policy)| {
+            .filter_map(|(port, RankedPolicy { policy, is_checked })| {
                 let settings = self.judged(&policy)?.effect.settings()?.clone();
+                let settings = match port.transport {
+                    Transport::Tcp => settings,
+                    Transport::Udp => Arc::new(datagrams::settings(&settings, is_checked)),
+                };
                 Some((port, (policy, settings)))
             })
             .collect();
@@ -516,8 +530,8 @@ fn with_shares<T>(
 
 /// The keys of hashes of ports.
 fn hashes(
-    settings: &BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
-) -> impl Iterator<Item = (u16, &HashKey)> {
+    settings: &BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)>,
+) -> impl Iterator<Item = (TransportPort, &HashKey)> {
     settings
         .iter()
         .filter_map(|(port, (_, settings))| Some((*port, settings.hash()?)))

@@ -328,7 +328,7 @@ pub(super) fn compile_assignment(
                     None => Addresses::Alike(state.addresses.clone()),
                 })
             }
-            ClusterTargets::Weighted(all) => Some(Addresses::Weighted(shares(all, of))),
+            ClusterTargets::Weighted(all) => Some(weighted(all, of, service_endpoints)),
         });
     let resource = addresses.map(|addresses| Endpoints {
         cluster: cluster.clone(),
@@ -536,6 +536,26 @@ fn bound(ip: IpAddr, port: &TransportPort, frontends: &Frontends) -> bool {
 fn everywhere(port: &TransportPort, frontends: &Frontends) -> bool {
     bound(Ipv4Addr::UNSPECIFIED.into(), port, frontends)
         || bound(Ipv6Addr::UNSPECIFIED.into(), port, frontends)
+}
+
+/// The endpoints of shares. A single one has them by zone where its Service asks for that; several
+/// have weights, and no zones.
+fn weighted(
+    all: &[(Option<ServicePort>, u32)],
+    of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>,
+    service_endpoints: &ServiceEndpoints,
+) -> Addresses {
+    let shares = shares(all, of);
+    if let [share] = shares.as_slice()
+        && let Some(state) = share
+            .port
+            .as_ref()
+            .and_then(|port| service_endpoints.ports.get(port))
+        && let Some(zones) = &state.zones
+    {
+        return Addresses::Zoned(zones.clone());
+    }
+    Addresses::Weighted(shares)
 }
 
 /// Sorted addresses by their zones, those without a zone first.
