@@ -131,7 +131,7 @@ pub(super) fn of_shares(
     })
 }
 
-/// The settings that all ports have; `None` without any, or if they differ.
+/// The settings that all ports have, zones aside; `None` without any, or if they differ.
 fn common(ports: &BTreeSet<&ServicePort>, policies: &BackendPolicies) -> Option<BackendSettings> {
     let mut all = ports.iter().map(|port| {
         policies
@@ -139,12 +139,8 @@ fn common(ports: &BTreeSet<&ServicePort>, policies: &BackendPolicies) -> Option<
             .map(|settings| (*settings).clone())
     });
     let first = all.next()??;
-    let is_alone = ports.len() == 1;
     all.all(|other| other.is_some_and(|other| is_same(&first, &other)))
-        .then(|| BackendSettings {
-            prefers_zone: first.prefers_zone && is_alone,
-            ..first
-        })
+        .then_some(first)
 }
 
 /// True if two Services are treated alike but for zones, which several backends do not have.
