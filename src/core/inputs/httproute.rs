@@ -40,6 +40,7 @@ impl Route {
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
             challenge: false,
+            counted: false,
             unreadable: Vec::new(),
             meta,
         })

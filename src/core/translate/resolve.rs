@@ -36,7 +36,13 @@ impl Resolving<'_> {
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
             let resolved = resolve(route, self.store, self.settings);
-            Resolution::of(self.quotas.limited(key, route, resolved, self.store))
+            let resolved = self.quotas.limited(key, route, resolved, self.store);
+            let is_counted = route.counted && self.settings.named_hosts;
+            Resolution::of(if is_counted {
+                self.quotas.counted(key, resolved)
+            } else {
+                resolved
+            })
         });
         if !self.resolutions.set(key, new) {
             return;
@@ -165,6 +171,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
         references: resolver.references,
         partial,
         note,
+        counted: false,
         invalid,
     }
 }
@@ -221,6 +228,7 @@ pub(super) fn respond(status: u16) -> Rule {
         auth: None,
         access: Vec::new(),
         rate_limits: None,
+        counted: false,
     }
 }
 
@@ -310,6 +318,7 @@ impl Resolver<'_> {
             auth,
             access: Vec::new(),
             rate_limits: None,
+            counted: false,
         })
     }
 
