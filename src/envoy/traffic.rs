@@ -5,8 +5,8 @@
 //! the hosts, and those of a cluster miss what no backend answered. A logger of each connection
 //! manager therefore adds every request to statistics whose only tags are the namespace and the
 //! class of the status. The namespace is metadata of the virtual host: no request has a say in it.
-//! Routes that ask for it have a tag of their own, from their metadata: one route, however many hosts
-//! it has.
+//! Routes that ask for it have a tag of their own, from their metadata: one route, however many
+//! hosts it has.
 
 use std::collections::HashMap;
 
@@ -171,8 +171,8 @@ pub(super) fn attributed(
     }
 }
 
-/// The metadata of a route that is counted by itself: its kind, namespace and name, which are all of
-/// the name of its rule but the last part.
+/// The metadata of a route that is counted by itself: its kind, namespace and name, which are all
+/// of the name of its rule but the last part.
 pub(super) fn of_route(rule: &str) -> Metadata {
     let route = rule.rsplit_once('/').map_or(rule, |(route, _)| route);
     metadata("route", route)

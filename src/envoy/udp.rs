@@ -66,8 +66,8 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
     let proxy = UdpProxyConfig {
         stat_prefix: stat_prefix(id),
         idle_timeout: seconds(edge.udp_idle_seconds),
-        // Read by clusters that choose by a hash, and by no others: the listener stays the same when a
-        // policy comes or goes.
+        // Clusters that choose by a hash read it, and no others do: the listener stays the same
+        // when a policy comes or goes.
         hash_policies: vec![HashPolicy {
             policy_specifier: Some(hash_policy::PolicySpecifier::SourceIp(true)),
         }],
@@ -118,8 +118,8 @@ pub(super) fn cluster(name: String, settings: Option<&DatagramSettings>, edge: &
     }
 }
 
-/// A cluster with the settings that its Services have in common. Endpoints in order take the place of
-/// those with fewer requests: a session is no request.
+/// A cluster with the settings that its Services have in common. Endpoints in order take the place
+/// of those with fewer requests: a session is no request.
 fn with_settings(cluster: Cluster, asked: &DatagramSettings, edge: &Edge) -> Cluster {
     let DatagramSettings { service, settings } = asked;
     let BackendSettings {

@@ -1,9 +1,9 @@
 //! Endpoints of an Envoy's own zone first.
 //!
-//! All Envoys get the same endpoints, each in the locality of its zone. Which zone is an Envoy's own
-//! is in its bootstrap only: the locality of its node, and the cluster [`LOCAL_CLUSTER`] with one
-//! endpoint there, which stands for the fleet. While endpoints of that zone are healthy, they get
-//! everything; otherwise those of all other zones do. An Envoy without a zone uses all of them.
+//! All Envoys get the same endpoints, each in the locality of its zone. Which zone is an Envoy's
+//! own is in its bootstrap only: the locality of its node, and the cluster [`LOCAL_CLUSTER`] with
+//! one endpoint there, which stands for the fleet. While endpoints of that zone are healthy, they
+//! get everything; otherwise those of all other zones do. An Envoy without a zone uses all of them.
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     LoadBalancingPolicy, load_balancing_policy::Policy,

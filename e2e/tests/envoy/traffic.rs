@@ -439,8 +439,8 @@ fn many_hosts(annotation: Option<&str>) -> Change {
     )
 }
 
-/// A route that asks for it has series of its own, as many as if it had one host; requests of others
-/// and their number of series are as before.
+/// A route that asks for it has series of its own, as many as if it had one host; requests of
+/// others and their number of series are as before.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_route_with_many_hosts_is_counted_by_itself_where_it_asks() -> Result<()> {

@@ -191,8 +191,8 @@ async fn endpoints_of_an_envoys_own_zone_come_first() -> Result<()> {
         "the endpoints are the same whatever the zone: {published:?}"
     );
 
-    // The endpoints of a zone go and come: the rest serves it meanwhile, and nothing but endpoints is
-    // sent.
+    // The endpoints of a zone go and come: the rest serves it meanwhile, and nothing but endpoints
+    // is sent.
     for Placed { world, .. } in &fleet.0 {
         let (delta, generation) = world.apply(vec![without("a")]);
         let sent: Vec<String> = delta
