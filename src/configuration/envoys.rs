@@ -52,8 +52,8 @@ pub struct Envoys {
     /// demand and replaces those that were fetched longest ago
     #[garde(range(min = 100, max = 1_000_000))]
     pub host_certificates: usize,
-    /// Zone of the Envoy that standalone starts: of a Service with trafficDistribution the endpoints
-    /// of this zone are preferred. In a cluster the bootstrap of each Envoy has it
+    /// Zone of the Envoy that standalone starts: of a Service with trafficDistribution the
+    /// endpoints of this zone are preferred. In a cluster the bootstrap of each Envoy has it
     pub zone: Option<Zone>,
     /// The counts of Envoys for each namespace, beside their own statistics. A changed value closes
     /// connections at the next start, after their next response
