@@ -467,6 +467,7 @@ impl Classic {
             auth: None,
             access: Vec::new(),
             rate_limits: None,
+            counted: false,
         };
         let matches = Match {
             path: PathMatch::Prefix("/".to_owned()),

@@ -24,6 +24,7 @@ use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{addresses, check_issuers, tenancy_settings};
 use self::xds::Xds;
 use crate::configuration::MetricsAccess;
+use crate::envoy_identity::ZONE_FILE;
 use crate::tasks::Tasks;
 use crate::{cli, connection_pressure, history_file};
 use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
@@ -35,7 +36,7 @@ use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
 };
 use gatewright_core::channel::Channel;
-use gatewright_core::model::ObjectName;
+use gatewright_core::model::{ObjectName, Zone};
 use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, Statistics, UdpSessions,
@@ -68,6 +69,8 @@ pub const XDS_NAME: &str = "xds.gatewright.io";
 pub struct FleetEnvoy<'a> {
     /// Its node name.
     pub node: &'a str,
+    /// The zone of its node, if it has one.
+    pub zone: Option<Zone>,
     /// The host and port of the xDS server.
     pub xds: (&'a str, u16),
     /// The directory of its `tls.crt`, `tls.key` and `ca.crt`.
@@ -82,6 +85,13 @@ pub struct FleetEnvoy<'a> {
     pub memory_limit: u64,
 }
 
+/// The zone that the controller told `gatewright envoy-identity` with the certificate in a
+/// directory.
+fn zone_beside(tls: &Path) -> Option<Zone> {
+    let text = std::fs::read_to_string(tls.join(ZONE_FILE)).ok()?;
+    Zone::parse(&text).ok()
+}
+
 /// Writes the bootstrap of an Envoy of the fleet, and the SDS files that refer to its keys beside
 /// it.
 ///
@@ -90,6 +100,7 @@ pub struct FleetEnvoy<'a> {
 pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let FleetEnvoy {
         node,
+        zone,
         xds: (host, port),
         tls,
         admin,
@@ -100,6 +111,11 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let file = std::path::absolute(file).context("--file")?;
     let folder = file.parent().context("--file: expected a file")?.to_owned();
     let server_name = XDS_NAME.to_owned();
+    let zone = zone.or_else(|| zone_beside(tls));
+    match &zone {
+        Some(zone) => info!("zone {zone}: its endpoints come first where a Service asks for it"),
+        None => info!("no zone: endpoints of all zones are used"),
+    }
     let connections = match &admin {
         Admin::Pipe(socket) => connection_pressure::usual_limit(
             socket.parent().context("--envoy-admin: expected a file")?,
@@ -116,6 +132,7 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
     let made = bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "shared".to_owned(),
+        zone,
         ads: AdsServer::Tcp {
             host: host.to_owned(),
             port,

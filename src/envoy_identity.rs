@@ -2,7 +2,7 @@
 //! token, and renews it.
 //!
 //! ```text
-//! token, CA certificates (mounted by the kubelet) ==> POST to the controller ==> tls.crt, tls.key, ca.crt ==> Envoy
+//! token, CA certificates (mounted by the kubelet) ==> POST to the controller ==> tls.crt, tls.key, ca.crt, zone ==> Envoy
 //! ```
 //!
 //! The private key is created here and never sent. Changed CA certificates are passed on at once,
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
-use gatewright_control::envoy_certificates::PATH;
+use gatewright_control::envoy_certificates::{PATH, ZONE_HEADER};
 use gatewright_core::inputs::parse_certificate;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -44,23 +44,37 @@ const SOONEST: Duration = Duration::from_secs(5);
 /// The maximum size of a response.
 const ANSWER: usize = 64 << 10;
 
+/// The file with the zone of the node, beside those of the certificate.
+pub(crate) const ZONE_FILE: &str = "zone";
+
+/// What the controller gives to a pod.
+#[derive(Debug)]
+struct Issued {
+    pair: Pair,
+    /// The zone of the node; empty without one.
+    zone: String,
+}
+
 /// The certificate that Envoy has.
 #[derive(Clone, Debug)]
 struct EnvoyCertificate {
     pair: Pair,
     /// The CA certificates that it was requested with.
     roots: String,
+    /// The zone of the node; empty without one.
+    zone: String,
     issued: SystemTime,
     ends: SystemTime,
 }
 
 impl EnvoyCertificate {
-    fn new(pair: Pair, roots: String) -> Result<Self> {
+    fn new(Issued { pair, zone }: Issued, roots: String) -> Result<Self> {
         let read = parse_certificate(pair.certificate.as_bytes(), pair.key.as_bytes())
             .context("the certificate")?;
         Ok(Self {
             pair,
             roots,
+            zone,
             issued: read.not_before + CLOCK_SKEW,
             ends: read.not_after,
         })
@@ -72,7 +86,8 @@ impl EnvoyCertificate {
             certificate: read("tls.crt", dir)?,
             key: read("tls.key", dir)?,
         };
-        Self::new(pair, read("ca.crt", dir)?).ok()
+        let zone = read(ZONE_FILE, dir).unwrap_or_default();
+        Self::new(Issued { pair, zone }, read("ca.crt", dir)?).ok()
     }
 
     /// Returns the time of the renewal: when a third of the lifetime is left.
@@ -80,11 +95,12 @@ impl EnvoyCertificate {
         self.issued + self.ends.duration_since(self.issued).unwrap_or_default() / 3 * 2
     }
 
-    fn files<'a>(&'a self, roots: &'a str) -> [(&'static str, &'a str); 3] {
+    fn files<'a>(&'a self, roots: &'a str) -> [(&'static str, &'a str); 4] {
         [
             ("tls.crt", &self.pair.certificate),
             ("tls.key", &self.pair.key),
             ("ca.crt", roots),
+            (ZONE_FILE, &self.zone),
         ]
     }
 }
@@ -133,7 +149,7 @@ async fn keep(options: &cli::EnvoyIdentity) -> Result<bool> {
                 if wanted(held.as_ref(), &roots, SystemTime::now()) {
                     match obtain(options, &roots)
                         .await
-                        .and_then(|pair| EnvoyCertificate::new(pair, roots.clone()))
+                        .and_then(|issued| EnvoyCertificate::new(issued, roots.clone()))
                     {
                         Ok(new) => {
                             write(&new.files(&roots), dir)?;
@@ -177,22 +193,30 @@ fn write(files: &[(&str, &str)], dir: &Path) -> Result<()> {
 }
 
 /// Requests a certificate for a new key from the controller.
-async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Pair> {
+async fn obtain(options: &cli::EnvoyIdentity, roots: &str) -> Result<Issued> {
     let token = std::fs::read_to_string(&options.token)
         .with_context(|| options.token.display().to_string())?;
     let CertificateRequest { request, key } = CertificateRequest::new()?;
     let asked = ask(&options.controller, roots, token.trim(), request);
     let at = &options.controller;
     let answer = timeout(EXCHANGE, asked).await;
-    let certificate =
+    let answer =
         answer.with_context(|| format!("{at} does not answer within {} s", EXCHANGE.as_secs()))?;
-    Ok(Pair {
-        certificate: certificate.with_context(|| format!("asking {at}"))?,
-        key,
+    let Answer { certificate, zone } = answer.with_context(|| format!("asking {at}"))?;
+    Ok(Issued {
+        pair: Pair { certificate, key },
+        zone,
     })
 }
 
-async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<String> {
+/// The response of the controller.
+struct Answer {
+    certificate: String,
+    /// The zone of the node; empty without one.
+    zone: String,
+}
+
+async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Answer> {
     let mut trusted = RootCertStore::empty();
     for root in pki::bundle(roots.as_bytes()).context("the CA certificates")? {
         trusted.add(root).context("the CA certificates")?;
@@ -221,12 +245,18 @@ async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Stri
     let exchange = async {
         let answer = client.send_request(request).await?;
         let status = answer.status();
+        let zone = answer.headers().get(ZONE_HEADER);
+        let zone = zone.and_then(|zone| zone.to_str().ok()).unwrap_or_default();
+        let zone = zone.to_owned();
         let Ok(body) = Limited::new(answer.into_body(), ANSWER).collect().await else {
             bail!("no whole answer")
         };
         let text = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         ensure!(status == StatusCode::OK, "{status}: {}", text.trim());
-        Ok(text)
+        Ok(Answer {
+            certificate: text,
+            zone,
+        })
     };
     tokio::pin!(exchange);
     tokio::select! {
@@ -246,7 +276,7 @@ mod tests {
         Answers, Certified, CertifyEnvoys, Refusal, serve,
     };
     use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
-    use gatewright_core::model::EnvoyFleet;
+    use gatewright_core::model::{EnvoyFleet, Zone};
     use rustls::ServerConfig;
     use rustls_pki_types::pem::PemObject;
     use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -319,6 +349,7 @@ mod tests {
             Ok(Certified {
                 certificate,
                 identity,
+                zone: Some(Zone::parse("eu-1a").expect("a zone")),
                 until: Timestamp::try_from(now + HOUR).expect("a time"),
             })
         }
@@ -355,9 +386,14 @@ mod tests {
         assert!(keep(&options).await.expect("it is got"));
         let held = EnvoyCertificate::of(&options.dir).expect("it is there");
         assert_eq!(held.roots, roots);
+        assert_eq!(
+            read(ZONE_FILE, &options.dir).as_deref(),
+            Some("eu-1a"),
+            "the zone lies beside it"
+        );
         assert!(!wanted(Some(&held), &roots, SystemTime::now()));
 
-        fn why(told: Result<Pair>) -> String {
+        fn why(told: Result<Issued>) -> String {
             format!("{:#}", told.expect_err("there is none"))
         }
         let text = why(obtain(&options, other.authority.certificate()).await);
@@ -393,7 +429,9 @@ mod tests {
         let pair = authority
             .issue_client("spiffe://test/pod", life, now)
             .expect("issued");
-        EnvoyCertificate::new(pair, authority.certificate().to_owned()).expect("a certificate")
+        let zone = String::new();
+        EnvoyCertificate::new(Issued { pair, zone }, authority.certificate().to_owned())
+            .expect("a certificate")
     }
 
     #[test]

@@ -98,6 +98,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Explain(options) => runtime()?.block_on(explain(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
+            zone,
             xds: Some(xds),
             tls_dir: Some(tls),
             envoy_admin: Some(admin),
@@ -118,6 +119,7 @@ fn perform(command: Command) -> Result<bool> {
                 .context("--stats-credentials")?;
             let envoy = controller::FleetEnvoy {
                 node: &node,
+                zone: run::zone(zone.as_deref())?,
                 xds: (host, port),
                 tls: &tls,
                 admin: Admin::Pipe(admin),
@@ -130,8 +132,9 @@ fn perform(command: Command) -> Result<bool> {
         }
         Command::Bootstrap(options) => {
             let dir = run::state_dir(&options.state)?;
+            let zone = run::zone(options.zone.as_deref())?;
             print(
-                &run::envoy_bootstrap(&options.node, &dir, options.envoy_admin),
+                &run::envoy_bootstrap(&options.node, zone, &dir, options.envoy_admin),
                 Document::Json,
             )
         }

@@ -45,6 +45,7 @@ use gatewright_control::event::Severity;
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
+use gatewright_core::model::Zone;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
     Change, EndpointPolicy, EnvoyLogs, Fact, OwnSocket, Settings, Unlisted,
@@ -78,15 +79,32 @@ pub fn state_dir(state: &cli::State) -> Result<PathBuf> {
 
 /// Returns the bootstrap of an Envoy that connects to the program with this private directory. It
 /// has the limits of this process; nobody tells it how near its connections are to them.
-pub fn envoy_bootstrap(node: &str, dir: &Path, admin: Option<PathBuf>) -> serde_json::Value {
+pub fn envoy_bootstrap(
+    node: &str,
+    zone: Option<Zone>,
+    dir: &Path,
+    admin: Option<PathBuf>,
+) -> serde_json::Value {
     let ConnectionLimit { most, .. } = connection_pressure::usual_limit(dir);
-    envoy_bootstrap_within(ConnectionLimit::of(most), node, dir, admin, None)
+    envoy_bootstrap_within(ConnectionLimit::of(most), (node, zone), dir, admin, None)
+}
+
+/// The zone of an Envoy; `None` for an empty text, as that of a label that a pod does not have.
+///
+/// # Errors
+/// When it is no value of a label.
+pub fn zone(text: Option<&str>) -> Result<Option<Zone>> {
+    text.filter(|text| !text.is_empty())
+        .map(Zone::parse)
+        .transpose()
+        .map_err(Error::msg)
+        .context("--zone")
 }
 
 /// The same with a limit of connections, and a port for statistics.
 fn envoy_bootstrap_within(
     connections: ConnectionLimit,
-    node: &str,
+    (node, zone): (&str, Option<Zone>),
     dir: &Path,
     admin: Option<PathBuf>,
     stats: Option<Statistics>,
@@ -94,6 +112,7 @@ fn envoy_bootstrap_within(
     bootstrap(&BootstrapOptions {
         node_id: node.to_owned(),
         node_cluster: "standalone".to_owned(),
+        zone,
         ads: AdsServer::Pipe(dir.join("xds.sock")),
         admin: Admin::Pipe(admin.unwrap_or_else(|| dir.join("envoy-admin.sock"))),
         ready: None,
@@ -374,6 +393,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             .await
             .with_context(|| format!("admin socket {}", admin.display()))
     });
+    let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();
     let patience = options.envoy_process.envoy_patience;
@@ -386,7 +406,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                     program,
                     bootstrap: envoy_bootstrap_within(
                         connections.clone(),
-                        "standalone",
+                        ("standalone", zone),
                         &private,
                         admin,
                         statistics,

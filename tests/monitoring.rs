@@ -53,7 +53,7 @@ const OF_ENVOY: [&str; 4] = [
 /// Statistics of Envoy about traffic, with their labels: `e2e/tests/envoy/traffic.rs` has Prometheus
 /// read them from an Envoy and evaluate every panel.
 const OF_TRAFFIC: [(&str, &[&str]); 15] = [
-    ("envoy_gatewright_requests", &["tenant", "class"]),
+    ("envoy_gatewright_requests", &["tenant", "class", "route"]),
     ("envoy_gatewright_request_bytes", &["tenant"]),
     ("envoy_gatewright_response_bytes", &["tenant"]),
     (

@@ -39,6 +39,8 @@ use services::{Services, forward};
 const EVERY: Duration = Duration::from_millis(200);
 /// The name of the node.
 pub const NODE: &str = "node-a";
+/// The zone of the node.
+pub const ZONE: &str = "eu-1a";
 
 /// A running kubelet; on drop all its pods are killed and their network is removed.
 pub struct Kubelet {
@@ -133,7 +135,8 @@ impl Drop for Kubelet {
 
 async fn register(client: &Client, host: Ipv4Addr, port: u16) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"});
+    let labels = json!({"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux",
+        "topology.kubernetes.io/zone": ZONE});
     let node =
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": labels}});
     nodes

@@ -11,6 +11,7 @@ use gatewright_control::publish;
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::Limits;
+use gatewright_core::model::Zone;
 use gatewright_core::translate::{Change, Delta, Engine, Settings};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, Edge, ShownStatistics, Statistics,
@@ -46,6 +47,8 @@ pub struct World {
 enum Process {
     /// With a port for its statistics, if there is one.
     Usual(Option<Statistics>),
+    /// In a zone.
+    Placed(Zone),
     /// Under Callgrind, with an edited bootstrap.
     Counted(fn(&mut Value)),
 }
@@ -54,13 +57,20 @@ impl Process {
     fn statistics(&self) -> Option<Statistics> {
         match self {
             Self::Usual(statistics) => statistics.clone(),
-            Self::Counted(_) => None,
+            Self::Placed(_) | Self::Counted(_) => None,
+        }
+    }
+
+    fn zone(&self) -> Option<Zone> {
+        match self {
+            Self::Placed(zone) => Some(zone.clone()),
+            Self::Usual(_) | Self::Counted(_) => None,
         }
     }
 
     async fn start(&self, bootstrap: Value) -> Result<Envoy> {
         match self {
-            Self::Usual(_) => Envoy::start(&bootstrap.to_string()).await,
+            Self::Usual(_) | Self::Placed(_) => Envoy::start(&bootstrap.to_string()).await,
             Self::Counted(edit) => {
                 let mut bootstrap = bootstrap;
                 edit(&mut bootstrap);
@@ -82,6 +92,14 @@ impl World {
     /// When Envoy does not start or refuses a resource.
     pub async fn start(changes: Vec<Change>) -> Result<Self> {
         Self::start_within(changes, Edge::DEFAULT, Process::Usual(None)).await
+    }
+
+    /// The same with an Envoy in a zone.
+    ///
+    /// # Errors
+    /// As [`World::start`].
+    pub async fn start_in(changes: Vec<Change>, zone: Zone) -> Result<Self> {
+        Self::start_within(changes, Edge::DEFAULT, Process::Placed(zone)).await
     }
 
     /// The same with an Envoy whose instructions are counted, as [`Envoy::start_counted`] says, and
@@ -153,6 +171,7 @@ impl World {
         let options = BootstrapOptions {
             node_id: "test".into(),
             node_cluster: "test".into(),
+            zone: process.zone(),
             ads: AdsServer::Pipe(socket),
             admin: Admin::Loopback(0),
             ready: None,

@@ -18,6 +18,11 @@ pub struct Bootstrap {
     /// Name of the Envoy (node id) in statuses and logs
     #[arg(long, default_value = "envoy")]
     pub node: String,
+    /// Zone of the Envoy: where a Service has trafficDistribution, the endpoints of this zone are
+    /// preferred [default: the one that `gatewright envoy-identity` wrote into --tls-dir; without one
+    /// endpoints of all zones are used]
+    #[arg(long, value_name = "ZONE")]
+    pub zone: Option<String>,
     /// Path of Envoy's admin socket [default: envoy-admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,

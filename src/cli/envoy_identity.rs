@@ -27,7 +27,8 @@ pub struct EnvoyIdentity {
     /// gatewright-xds-roots
     #[arg(long, value_name = "FILE")]
     pub roots: PathBuf,
-    /// Directory for tls.crt, tls.key and ca.crt: --tls-dir of `gatewright bootstrap`
+    /// Directory for tls.crt, tls.key, ca.crt, and the zone of the node: --tls-dir of `gatewright
+    /// bootstrap`
     #[arg(long, value_name = "DIR")]
     pub dir: PathBuf,
     /// Exit when the first certificate is written

@@ -6,7 +6,7 @@ use std::time::Duration;
 use garde::Validate;
 use gatewright_control::envoy_identity::instance_of;
 use gatewright_control::fleet_views::FleetViews;
-use gatewright_core::model::{EnvoyFleet, ObjectName};
+use gatewright_core::model::{EnvoyFleet, ObjectName, Zone};
 use gatewright_core::translate::DedicatedEnvoys;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -52,6 +52,9 @@ pub struct Envoys {
     /// demand and replaces those that were fetched longest ago
     #[garde(range(min = 100, max = 1_000_000))]
     pub host_certificates: usize,
+    /// Zone of the Envoy that standalone starts: of a Service with trafficDistribution the
+    /// endpoints of this zone are preferred. In a cluster the bootstrap of each Envoy has it
+    pub zone: Option<Zone>,
     /// The counts of Envoys for each namespace, beside their own statistics. A changed value closes
     /// connections at the next start, after their next response
     pub traffic_metrics: TrafficMetrics,
@@ -114,6 +117,7 @@ impl Default for Envoys {
             ca_overlap_seconds: 3600,
             streams: Streams::default(),
             host_certificates: 5000,
+            zone: None,
             traffic_metrics: TrafficMetrics::Off,
             statistics: None,
         }

@@ -16,6 +16,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use gatewright_core::model::Zone;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -36,6 +37,8 @@ use crate::envoy_identity::PodIdentity;
 pub const PATH: &str = "/v1/certificate";
 /// The audience of the accepted tokens, by which they are not valid for the API server itself.
 pub const AUDIENCE: &str = "gatewright-xds";
+/// The header of the response with the zone of the pod's node; absent without a zone.
+pub const ZONE_HEADER: &str = "gatewright-zone";
 
 /// The timeout of a connection, including its single request and response.
 const EXCHANGE: Duration = Duration::from_secs(30);
@@ -44,7 +47,7 @@ const HEADERS: Duration = Duration::from_secs(5);
 const BUFFER: usize = 32 << 10;
 /// The maximum size of a certificate signing request, which has some hundreds of bytes.
 const BODY: usize = 16 << 10;
-/// The maximum number of requests that are verified concurrently: each needs two requests to the
+/// The maximum number of requests that are verified concurrently: each needs three requests to the
 /// API server.
 const AT_ONCE: usize = 4;
 /// The maximum time that a request waits for that.
@@ -65,6 +68,8 @@ pub struct Certified {
     pub certificate: String,
     /// The identity in the certificate.
     pub identity: PodIdentity,
+    /// The zone of the pod's node, if it is known.
+    pub zone: Option<Zone>,
     /// The expiry of the certificate.
     pub until: Timestamp,
 }
@@ -181,6 +186,7 @@ async fn ask(
         Ok(Certified {
             certificate,
             identity,
+            zone,
             until,
         }) => {
             let fleet = identity.fleet;
@@ -189,11 +195,12 @@ async fn ask(
             let name = pod.name;
             port.answers.note(StatusCode::OK);
             info!(%fleet, namespace, name, uid = pod.uid, node = pod.node, %until, "certificate of an Envoy issued");
-            (
-                [(header::CONTENT_TYPE, "application/pem-certificate-chain")],
-                certificate,
-            )
-                .into_response()
+            let kind = [(header::CONTENT_TYPE, "application/pem-certificate-chain")];
+            let zone = zone.as_ref().map(|zone| [(ZONE_HEADER, zone.as_str())]);
+            match zone {
+                Some(zone) => (kind, zone, certificate).into_response(),
+                None => (kind, certificate).into_response(),
+            }
         }
         Err((code, why)) => {
             port.answers.note(code);
@@ -336,6 +343,7 @@ mod tests {
             };
             Ok(Certified {
                 certificate: part(request),
+                zone: None,
                 identity,
                 until: Timestamp::MAX,
             })

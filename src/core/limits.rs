@@ -110,6 +110,9 @@ quotas! {
     /// checks, which each Envoy makes of every endpoint. By default there are none, since the first
     /// checks of a changed Service hold up the changes of others
     health_checks: 0,
+    /// Maximum number of HTTPRoutes and GRPCRoutes of a namespace that Envoys count by themselves:
+    /// some 24 series for each, in each Envoy
+    counted_routes: 16,
 }
 
 /// The quotas of the namespaces that a selector selects.

@@ -18,7 +18,7 @@ use envoy_types::pb::envoy::r#type::v3::{CodecClientType, Int64Range, Percent};
 use envoy_types::pb::google::protobuf::{UInt32Value, UInt64Value};
 
 use super::proto::{any, duration, uint};
-use super::{Edge, limits};
+use super::{Edge, limits, zone_preference};
 use gatewright_core::model::{
     AppProtocol, BackendLimits, BackendSettings, HealthCheck, LoadBalancing, ObjectName,
     OutlierDetection, Probe, ProxyHeader,
@@ -37,6 +37,7 @@ pub(super) fn with_settings(
 ) -> Cluster {
     let BackendSettings {
         load_balancing,
+        prefers_zone,
         connect_timeout,
         limits,
         active,
@@ -50,6 +51,9 @@ pub(super) fn with_settings(
     let mut cluster = Cluster {
         lb_policy: lb_policy(load_balancing).into(),
         lb_config: table(load_balancing),
+        load_balancing_policy: prefers_zone
+            .then(|| zone_preference::policy(load_balancing))
+            .flatten(),
         connect_timeout: connect_timeout
             .and_then(duration)
             .or(cluster.connect_timeout),
@@ -74,7 +78,7 @@ pub(super) fn with_settings(
     cluster
 }
 
-fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
+pub(super) fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
     match balancing {
         LoadBalancing::LeastRequest => LbPolicy::LeastRequest,
         LoadBalancing::RoundRobin => LbPolicy::RoundRobin,
@@ -83,7 +87,7 @@ fn lb_policy(balancing: &LoadBalancing) -> LbPolicy {
     }
 }
 
-fn table(balancing: &LoadBalancing) -> Option<LbConfig> {
+pub(super) fn table(balancing: &LoadBalancing) -> Option<LbConfig> {
     match balancing {
         LoadBalancing::ConsistentHash(_) => Some(LbConfig::MaglevLbConfig(MaglevLbConfig {
             table_size: Some(UInt64Value { value: HASH_TABLE }),
@@ -119,7 +123,7 @@ fn with_limits(breakers: CircuitBreakers, asked: BackendLimits, edge: &Edge) -> 
 
 /// The check of a cluster's endpoints; none by gRPC where they do not get HTTP/2, which Envoy
 /// refuses.
-fn health_check(
+pub(super) fn health_check(
     check: &HealthCheck,
     service: &ObjectName,
     protocol: AppProtocol,
@@ -236,15 +240,7 @@ mod tests {
     use gatewright_core::model::{self, HashKey};
 
     fn settings() -> BackendSettings {
-        BackendSettings {
-            load_balancing: LoadBalancing::default(),
-            connect_timeout: None,
-            limits: BackendLimits::default(),
-            active: None,
-            passive: None,
-            panic_percent: None,
-            proxy_protocol: None,
-        }
+        BackendSettings::default()
     }
 
     fn made(settings: BackendSettings, protocol: AppProtocol) -> Cluster {

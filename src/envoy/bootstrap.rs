@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use gatewright_core::model::Zone;
+
 use super::REFUSED;
 use super::admin_listener::{readiness, statistics};
 use super::connection_limit::ConnectionLimit;
 use super::limits;
 use super::rate_limit;
 use super::statistics::{Statistics, excluded};
+use super::zone_preference;
 
 /// The parts that differ between Envoys.
 #[derive(Clone, Debug)]
@@ -19,6 +22,9 @@ pub struct BootstrapOptions {
     pub node_id: String,
     /// `node.cluster`: the fleet.
     pub node_cluster: String,
+    /// `node.locality.zone`: its endpoints come first where a Service asks for it. Without one an
+    /// Envoy uses those of all zones.
+    pub zone: Option<Zone>,
     /// The address of our xDS server.
     pub ads: AdsServer,
     /// The address of Envoy's admin interface.
@@ -122,6 +128,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
     let BootstrapOptions {
         node_id,
         node_cluster,
+        zone,
         ads,
         admin,
         ready,
@@ -141,7 +148,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
         listeners.push(statistics.listener(*address, own_tls(ads)));
     }
     let excluded = excluded(stats.as_ref().map(|stats| &stats.shown));
-    json!({
+    let mut made = json!({
         "node": { "id": node_id, "cluster": node_cluster },
         "admin": { "address": admin_address(admin) },
         "dynamic_resources": {
@@ -177,7 +184,11 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             { "name": "admin", "admin_layer": {} },
         ] },
         "overload_manager": overload_manager(*max_heap_bytes, connections),
-    })
+    });
+    if let Some(zone) = zone {
+        zone_preference::place(&mut made, zone);
+    }
+    made
 }
 
 fn admin_address(admin: &Admin) -> Value {
@@ -394,6 +405,7 @@ mod tests {
         BootstrapOptions {
             node_id: "one".into(),
             node_cluster: "gatewright".into(),
+            zone: None,
             ads,
             admin,
             ready: None,
@@ -431,6 +443,37 @@ mod tests {
                 && !text.contains("0.0.0.0")
                 && !text.contains("transport_socket\"")
         );
+    }
+
+    #[test]
+    fn a_zone_adds_the_place_of_an_envoy_and_changes_nothing_else() {
+        let mut options = options(
+            AdsServer::Pipe("/run/x/xds.sock".into()),
+            Admin::Pipe("/run/x/admin".into()),
+        );
+        let without = bootstrap(&options);
+        assert_eq!(without["node"]["locality"], Value::Null, "it has no zone");
+        options.zone = Some(Zone::parse("eu-1a").expect("a zone"));
+        let mut with = bootstrap(&options);
+        assert_eq!(with["node"]["locality"], json!({"zone": "eu-1a"}));
+        let clusters = with["static_resources"]["clusters"]
+            .as_array_mut()
+            .expect("clusters");
+        let fleet = clusters.pop().expect("one is added");
+        assert_eq!(
+            fleet["load_assignment"]["endpoints"][0]["locality"],
+            json!({"zone": "eu-1a"}),
+            "its endpoint is in the zone"
+        );
+        let named = with["cluster_manager"]
+            .as_object_mut()
+            .and_then(|manager| manager.remove("local_cluster_name"));
+        assert_eq!(named.as_ref(), Some(&fleet["name"]));
+        with["node"]
+            .as_object_mut()
+            .expect("a node")
+            .remove("locality");
+        assert_eq!(with, without, "the rest");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TcpKeepalive,
+    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, Locality, TcpKeepalive,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
@@ -26,8 +26,8 @@ use super::backend_settings::with_settings;
 use super::proto::{ads, any, duration, seconds, socket, uint};
 use super::{Edge, limits, udp, upstream_tls};
 use gatewright_core::model::{
-    self, Addresses, AppProtocol, BackendSettings, BackendTransport, ObjectName, RetryBudget,
-    Transport,
+    self, Addresses, AppProtocol, BackendSettings, BackendTransport, ClusterId, ObjectName,
+    RetryBudget, Transport, Zone, ZoneEndpoints,
 };
 
 /// Name of the cluster without endpoints: a connection to it is reset. It is in the bootstrap; an
@@ -75,7 +75,10 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
             set(plain, settings.as_deref(), service, edge)
         }
         model::Cluster::Sni { port: None, .. } => refused(name),
-        model::Cluster::Udp(_) => udp::cluster(name, edge),
+        model::Cluster::Udp {
+            frontend: _,
+            settings,
+        } => udp::cluster(name, settings.as_ref(), edge),
     }
 }
 
@@ -214,23 +217,41 @@ fn protocol_options(
 /// The load assignment of a cluster. Without addresses it is sent too: requests are answered 503,
 /// connections are reset.
 pub fn endpoints(endpoints: &model::Endpoints) -> ClusterLoadAssignment {
+    let transport = match &endpoints.cluster {
+        ClusterId::Backend(_) | ClusterId::Sni(..) => Transport::Tcp,
+        ClusterId::Udp(_) => Transport::Udp,
+    };
     let localities = match &endpoints.addresses {
         Addresses::Alike(addresses) if addresses.is_empty() => Vec::new(),
-        Addresses::Alike(addresses) => {
-            let lb_endpoints = addresses
-                .iter()
-                .map(|address| endpoint(*address, Transport::Tcp))
-                .collect();
-            vec![LocalityLbEndpoints {
-                lb_endpoints,
-                ..Default::default()
-            }]
-        }
+        Addresses::Alike(addresses) => vec![locality(None, addresses, transport)],
+        Addresses::Zoned(zones) => zones
+            .iter()
+            .map(|ZoneEndpoints { zone, addresses }| locality(zone.as_ref(), addresses, transport))
+            .collect(),
         Addresses::Weighted(shares) => udp::localities(shares),
     };
     ClusterLoadAssignment {
         cluster_name: endpoints.cluster.to_string(),
         endpoints: localities,
+        ..Default::default()
+    }
+}
+
+/// The endpoints of a zone, or those without one.
+fn locality(
+    zone: Option<&Zone>,
+    addresses: &[SocketAddr],
+    transport: Transport,
+) -> LocalityLbEndpoints {
+    LocalityLbEndpoints {
+        locality: zone.map(|zone| Locality {
+            zone: zone.to_string(),
+            ..Default::default()
+        }),
+        lb_endpoints: addresses
+            .iter()
+            .map(|address| endpoint(*address, transport))
+            .collect(),
         ..Default::default()
     }
 }

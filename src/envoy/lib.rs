@@ -68,6 +68,7 @@ mod udp_sessions;
 mod upstream_tls;
 mod virtual_host;
 mod websocket;
+mod zone_preference;
 
 #[cfg(test)]
 mod testdata;

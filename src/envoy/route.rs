@@ -23,6 +23,7 @@ use super::request_hash;
 use super::request_match::{header, matching, request_match};
 use super::retry::times;
 use super::route_filters;
+use super::traffic;
 use gatewright_core::model::{
     Action, Answer, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule,
     Target, WeightedTarget,
@@ -113,6 +114,7 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
     let Rule {
         request_headers,
         response_headers,
+        counted,
         ..
     } = &**rule;
     let (request, response) = match shares {
@@ -125,6 +127,7 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
     };
     pb::Route {
         name: name.to_string(),
+        metadata: counted.then(|| traffic::of_route(name)),
         r#match: Some(request_match(matches)),
         request_headers_to_add: request.add,
         request_headers_to_remove: request.remove,

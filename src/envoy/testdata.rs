@@ -71,6 +71,7 @@ pub(super) fn rule(action: Action) -> Rule {
         auth: None,
         access: vec![],
         rate_limits: None,
+        counted: false,
     }
 }
 

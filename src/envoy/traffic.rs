@@ -5,6 +5,8 @@
 //! the hosts, and those of a cluster miss what no backend answered. A logger of each connection
 //! manager therefore adds every request to statistics whose only tags are the namespace and the
 //! class of the status. The namespace is metadata of the virtual host: no request has a say in it.
+//! Routes that ask for it have a tag of their own, from their metadata: one route, however many
+//! hosts it has.
 
 use std::collections::HashMap;
 
@@ -42,12 +44,25 @@ const TENANT: &str = "tenant";
 /// The namespaces that one Envoy counts for. Requests for further ones are not counted.
 const NAMESPACES: u32 = 4096;
 
+/// The routes that one Envoy counts by themselves: 16 of each namespace, which is the default of
+/// `limits.namespace.countedRoutes`.
+const ROUTES: u32 = 16 * NAMESPACES;
+
+/// The counters of such a route: requests by class of the status.
+const CLASSES: u32 = 10;
+
 /// The counters of a namespace: requests by class of the status, of which a backend can send nine,
 /// and without a status; bytes in both directions.
 const COUNTERS: u32 = 12;
 
 /// The namespace of the request's virtual host; no value if no host is served by that name.
 const NAMESPACE_OF: &str = "%METADATA(VIRTUAL_HOST:gatewright:namespace)%";
+
+/// The tag of a route that is counted by itself.
+const ROUTE: &str = "route";
+
+/// That route; no value for requests of other routes, whose series are those of their namespace.
+const ROUTE_OF: &str = "%METADATA(ROUTE:gatewright:route)%";
 
 /// The first digit of the status; 0 if the client went before it was known.
 const CLASS_OF: &str = "%CEL(response.code / 100)%";
@@ -63,6 +78,7 @@ pub(super) fn loggers(metrics: TrafficMetrics) -> Vec<pb::AccessLog> {
 fn counts() -> pb::AccessLog {
     let mut requests = stat("requests");
     requests.tags.push(tag("class", CLASS_OF));
+    requests.tags.push(tag(ROUTE, ROUTE_OF));
     let requests = Counter {
         stat: Some(requests),
         value_fixed: Some(UInt64Value { value: 1 }),
@@ -88,8 +104,10 @@ fn counts() -> pb::AccessLog {
 
 /// The times of requests, without those of upgraded connections, which last for hours.
 fn times() -> pb::AccessLog {
+    let mut times = stat("request_milliseconds");
+    times.tags.push(tag(ROUTE, ROUTE_OF));
     let time = Histogram {
-        stat: Some(stat("request_milliseconds")),
+        stat: Some(times),
         unit: Unit::Milliseconds.into(),
         value_format: "%DURATION%".to_owned(),
     };
@@ -108,8 +126,8 @@ fn logger(config: Config) -> pb::AccessLog {
     let scope = Scope {
         prefix: PREFIX.to_owned(),
         sharing_name: PREFIX.to_owned(),
-        max_counters: uint(NAMESPACES * COUNTERS),
-        max_histograms: uint(NAMESPACES),
+        max_counters: uint(NAMESPACES * COUNTERS + ROUTES * CLASSES),
+        max_histograms: uint(NAMESPACES + ROUTES),
         ..Default::default()
     };
     let config = Config {
@@ -153,11 +171,22 @@ pub(super) fn attributed(
     }
 }
 
+/// The metadata of a route that is counted by itself: its kind, namespace and name, which are all
+/// of the name of its rule but the last part.
+pub(super) fn of_route(rule: &str) -> Metadata {
+    let route = rule.rsplit_once('/').map_or(rule, |(route, _)| route);
+    metadata("route", route)
+}
+
 fn of_namespace(namespace: &str) -> Metadata {
+    metadata("namespace", namespace)
+}
+
+fn metadata(field: &str, text: &str) -> Metadata {
     let value = Value {
-        kind: Some(Kind::StringValue(namespace.to_owned())),
+        kind: Some(Kind::StringValue(text.to_owned())),
     };
-    let fields = HashMap::from([("namespace".to_owned(), value)]);
+    let fields = HashMap::from([(field.to_owned(), value)]);
     Metadata {
         filter_metadata: HashMap::from([(PREFIX.to_owned(), Struct { fields })]),
         ..Default::default()

@@ -14,21 +14,29 @@ use envoy_types::pb::envoy::config::cluster::v3::{
         common_lb_config::{LocalityConfigSpecifier, LocalityWeightedLbConfig},
     },
 };
-use envoy_types::pb::envoy::config::core::v3::{Locality, UdpSocketConfig};
-use envoy_types::pb::envoy::config::endpoint::v3::LocalityLbEndpoints;
+use envoy_types::pb::envoy::config::core::v3::{HealthCheck, Locality, UdpSocketConfig};
+use envoy_types::pb::envoy::config::endpoint::v3::{
+    LbEndpoint, LocalityLbEndpoints, endpoint::HealthCheckConfig, lb_endpoint::HostIdentifier,
+};
 use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, Listener, ListenerFilter, UdpListenerConfig, listener_filter,
 };
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
     UdpProxyConfig, udp_proxy_config,
+    udp_proxy_config::{HashPolicy, hash_policy},
 };
+use envoy_types::pb::envoy::r#type::v3::Percent;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
+use super::backend_settings::{health_check, lb_policy, table};
 use super::cluster::endpoint;
 use super::name::stat_prefix;
 use super::proto::{ads, any, seconds, socket, uint};
-use super::{Edge, ResourceName, limits};
-use gatewright_core::model::{ClusterId, Frontend, Transport, WeightedEndpoints};
+use super::{Edge, ResourceName, limits, zone_preference};
+use gatewright_core::model::{
+    AppProtocol, BackendSettings, ClusterId, DatagramSettings, Frontend, LoadBalancing, Transport,
+    WeightedEndpoints,
+};
 
 /// The target of datagrams without a backend: Envoy skips a locality without endpoints, and the
 /// others would get its share. A program that listens on the discard port ignores what it receives
@@ -58,6 +66,11 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
     let proxy = UdpProxyConfig {
         stat_prefix: stat_prefix(id),
         idle_timeout: seconds(edge.udp_idle_seconds),
+        // Clusters that choose by a hash read it, and no others do: the listener stays the same
+        // when a policy comes or goes.
+        hash_policies: vec![HashPolicy {
+            policy_specifier: Some(hash_policy::PolicySpecifier::SourceIp(true)),
+        }],
         upstream_socket_config: datagrams(),
         route_specifier: Some(route),
         ..Default::default()
@@ -97,7 +110,81 @@ fn datagrams() -> Option<UdpSocketConfig> {
 
 /// The cluster of a UDP frontend. Each session counts as a connection: above the limit a new one
 /// gets no response until another has ended.
-pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
+pub(super) fn cluster(name: String, settings: Option<&DatagramSettings>, edge: &Edge) -> Cluster {
+    let cluster = weighted(name, edge);
+    match settings {
+        Some(settings) => with_settings(cluster, settings, edge),
+        None => cluster,
+    }
+}
+
+/// A cluster with the settings that its Services have in common. Endpoints in order take the place
+/// of those with fewer requests: a session is no request.
+fn with_settings(cluster: Cluster, asked: &DatagramSettings, edge: &Edge) -> Cluster {
+    let DatagramSettings { service, settings } = asked;
+    let BackendSettings {
+        load_balancing,
+        prefers_zone,
+        connect_timeout: _,
+        limits,
+        active,
+        passive: _,
+        panic_percent,
+        proxy_protocol: _,
+    } = &**settings;
+    let balancing = match load_balancing {
+        LoadBalancing::LeastRequest => &LoadBalancing::RoundRobin,
+        other => other,
+    };
+    let by_zone = prefers_zone
+        .then(|| zone_preference::policy(balancing))
+        .flatten();
+    let weights = cluster
+        .common_lb_config
+        .and_then(|config| config.locality_config_specifier)
+        .filter(|_| !prefers_zone);
+    let panic = panic_percent.map(|percent| Percent {
+        value: f64::from(percent),
+    });
+    let sessions = limits
+        .connections
+        .unwrap_or(edge.udp_port_sessions)
+        .min(edge.udp_port_sessions);
+    let checks = active
+        .as_ref()
+        .and_then(|check| health_check(check, service, AppProtocol::Udp))
+        // Sessions do not count as traffic, without which Envoy checks once a minute.
+        .map(|check| HealthCheck {
+            no_traffic_interval: check.interval,
+            ..check
+        });
+    Cluster {
+        lb_policy: lb_policy(balancing).into(),
+        lb_config: table(balancing),
+        load_balancing_policy: by_zone,
+        common_lb_config: (weights.is_some() || panic.is_some()).then(|| CommonLbConfig {
+            healthy_panic_threshold: panic,
+            locality_config_specifier: weights,
+            ..Default::default()
+        }),
+        circuit_breakers: Some(sessions_at_most(sessions)),
+        health_checks: checks.into_iter().collect(),
+        ..cluster
+    }
+}
+
+fn sessions_at_most(sessions: u32) -> CircuitBreakers {
+    CircuitBreakers {
+        thresholds: vec![Thresholds {
+            max_connections: uint(sessions),
+            ..Default::default()
+        }],
+        ..Default::default()
+    }
+}
+
+/// A cluster whose endpoints have the weights of their localities, and nothing else.
+fn weighted(name: String, edge: &Edge) -> Cluster {
     let by_weight = LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {});
     Cluster {
         name,
@@ -111,13 +198,7 @@ pub(super) fn cluster(name: String, edge: &Edge) -> Cluster {
             locality_config_specifier: Some(by_weight),
             ..Default::default()
         }),
-        circuit_breakers: Some(CircuitBreakers {
-            thresholds: vec![Thresholds {
-                max_connections: uint(edge.udp_port_sessions),
-                ..Default::default()
-            }],
-            ..Default::default()
-        }),
+        circuit_breakers: Some(sessions_at_most(edge.udp_port_sessions)),
         ignore_health_on_host_removal: true,
         ..Default::default()
     }
@@ -143,14 +224,26 @@ pub(super) fn localities(shares: &[WeightedEndpoints]) -> Vec<LocalityLbEndpoint
                     .map_or("discarded".to_owned(), ToString::to_string),
                 ..Default::default()
             }),
-            lb_endpoints: all
-                .map(|address| endpoint(*address, Transport::Udp))
-                .collect(),
+            lb_endpoints: all.map(|address| target(*address)).collect(),
             load_balancing_weight: uint(*weight),
             ..Default::default()
         }
     }
     shares.iter().map(locality).collect()
+}
+
+/// An endpoint. Nobody answers for [`DISCARD`], which gets its share whatever the checks of others.
+fn target(address: SocketAddr) -> LbEndpoint {
+    let mut target = endpoint(address, Transport::Udp);
+    if let (DISCARD, Some(HostIdentifier::Endpoint(endpoint))) =
+        (address, &mut target.host_identifier)
+    {
+        endpoint.health_check_config = Some(HealthCheckConfig {
+            disable_active_health_check: true,
+            ..Default::default()
+        });
+    }
+    target
 }
 
 #[cfg(test)]
@@ -233,7 +326,7 @@ mod tests {
                 .collect::<Vec<_>>(),
             [3, 7]
         );
-        assert_eq!(made[0].lb_endpoints, [endpoint(DISCARD, Transport::Udp)]);
+        assert_eq!(made[0].lb_endpoints, [target(DISCARD)]);
         assert_ne!(
             made[0].locality, made[1].locality,
             "two localities of one name would be one"
@@ -246,7 +339,10 @@ mod tests {
 
     #[test]
     fn the_cluster_asks_for_the_endpoints_that_are_sent() {
-        let cluster = crate::cluster(&ModelCluster::Udp(dns()));
+        let cluster = crate::cluster(&ModelCluster::Udp {
+            frontend: dns(),
+            settings: None,
+        });
         let sent = crate::endpoints(&Endpoints {
             cluster: ClusterId::Udp(dns()),
             addresses: Addresses::Weighted(vec![]),

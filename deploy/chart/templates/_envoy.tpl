@@ -36,7 +36,7 @@ spec:
   {{- include "gatewright.securityContext" $envoy.podSecurityContext | nindent 2 }}
   initContainers:
   {{- if $own }}
-  # Gets the first certificate of this pod before Envoy starts.
+  # Gets the first certificate of this pod, and the zone of its node, before Envoy starts.
   - name: first-identity
     {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
     args:
@@ -55,6 +55,9 @@ spec:
     args:
     - bootstrap
     - --node=$(POD_NAME)
+    {{- if not $own }}
+    - --zone=$(ZONE)
+    {{- end }}
     - --xds=gatewright-xds.{{ $root.Release.Namespace }}.svc:18000
     - --tls-dir={{ $tls }}
     - --envoy-admin=/run/envoy/admin.sock
@@ -72,6 +75,11 @@ spec:
     env:
     - name: POD_NAME
       valueFrom: {fieldRef: {fieldPath: metadata.name}}
+    {{- if not $own }}
+    # The label of the node, which the API server copies to the pod from Kubernetes 1.35 on; empty without it.
+    - name: ZONE
+      valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}}
+    {{- end }}
     - name: MEMORY_LIMIT
       valueFrom: {resourceFieldRef: {containerName: envoy, resource: limits.memory}}
     volumeMounts:

@@ -36,6 +36,8 @@ pub(super) struct Running {
     /// Number of init containers that have completed.
     initialized: usize,
     init: Option<Process>,
+    /// Those that have completed: their logs are there as long as they are held.
+    completed: Vec<Process>,
     containers: BTreeMap<String, Process>,
     restarts: BTreeMap<String, u32>,
     /// Containers of a pod that is not restarted, once they have ended, and whether they succeeded.
@@ -45,6 +47,16 @@ pub(super) struct Running {
     killed_at: Option<Instant>,
     told_to_end: BTreeSet<String>,
     said: Value,
+}
+
+/// The name of a container's log.
+fn log_name(pod: &Pod, container: &Container) -> String {
+    format!(
+        "{}/{}/{}",
+        pod.namespace().unwrap_or_default(),
+        pod.name_any(),
+        container.name
+    )
 }
 
 impl Running {
@@ -75,6 +87,7 @@ impl Running {
             filled: false,
             initialized: 0,
             init: None,
+            completed: Vec::new(),
             containers: BTreeMap::new(),
             restarts: BTreeMap::new(),
             finished: BTreeMap::new(),
@@ -146,11 +159,16 @@ impl Running {
         let inits = spec.init_containers.as_deref().unwrap_or_default();
         if let Some(container) = inits.get(self.initialized) {
             match &mut self.init {
-                None => self.init = Some(self.run(around, pod, spec, container)?),
+                None => {
+                    let process = self.run(around, pod, spec, container)?;
+                    let name = log_name(pod, container);
+                    around.logs.at(&name, process.log_file());
+                    self.init = Some(process);
+                }
                 Some(process) => match process.ended()? {
                     None => {}
                     Some(status) if status.success() => {
-                        self.init = None;
+                        self.completed.extend(self.init.take());
                         self.initialized += 1;
                     }
                     Some(_) => {
@@ -184,13 +202,9 @@ impl Running {
                 continue;
             }
             let process = self.run(around, pod, spec, container)?;
-            let name = format!(
-                "{}/{}/{}",
-                pod.namespace().unwrap_or_default(),
-                pod.name_any(),
-                container.name
-            );
-            around.logs.at(&name, process.log_file());
+            around
+                .logs
+                .at(&log_name(pod, container), process.log_file());
             self.containers.insert(container.name.clone(), process);
         }
         Ok(())

@@ -147,7 +147,13 @@ pub(super) fn field(pod: &Pod, path: &str) -> Result<String> {
         "metadata.name" => pod.name_any(),
         "metadata.namespace" => pod.namespace().unwrap_or_default(),
         "metadata.uid" => pod.uid().unwrap_or_default(),
-        other => bail!("the downward API has no {other} here"),
+        other => match other
+            .strip_prefix("metadata.labels['")
+            .and_then(|rest| rest.strip_suffix("']"))
+        {
+            Some(label) => pod.labels().get(label).cloned().unwrap_or_default(),
+            None => bail!("the downward API has no {other} here"),
+        },
     })
 }
 

@@ -25,6 +25,8 @@ const PATH: &str = "/stats/prometheus";
 const NAME: &str = "prometheus";
 const PASSWORD: &str = "abcdefghijklmnopqrstuvwxyz";
 const LIMIT: Duration = Duration::from_secs(60);
+/// The hosts of a route with many.
+const HOSTS: u64 = 16;
 
 fn reader() -> StatisticsReader {
     StatisticsReader {
@@ -173,7 +175,7 @@ impl Site {
     /// Waits until these requests are counted: loggers run after the response.
     async fn counted(&self, tenant: &str, class: &str, count: u64) -> Result<()> {
         let deadline = Instant::now() + LIMIT;
-        let name = format!("gatewright.requests.tenant.{tenant}.class.{class}");
+        let name = format!("gatewright.requests.tenant.{tenant}.class.{class}.route.");
         loop {
             let now = self.world.envoy.stat(&name).await?;
             if now == count {
@@ -189,7 +191,8 @@ impl Site {
     }
 }
 
-/// The value of the series of a name with exactly these labels.
+/// The value of the series of a name with exactly these labels, beside that of no route: an empty
+/// label is as none.
 fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
     let wanted: BTreeMap<&str, &str> = labels.iter().copied().collect();
     text.lines().find_map(|line| {
@@ -200,6 +203,7 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
             .split(',')
             .filter_map(|label| label.split_once('='))
             .map(|(label, value)| (label, value.trim_matches('"')))
+            .filter(|label| *label != ("route", ""))
             .collect();
         (found == wanted).then(|| value.parse().ok())?
     })
@@ -416,6 +420,89 @@ async fn counting_costs_a_small_part_of_a_request() -> Result<()> {
         ratios[3]
     );
     Ok(())
+}
+
+/// A route of namespace `blue` with as many hosts as one may have and two rules, which may ask to be
+/// counted by itself.
+fn many_hosts(annotation: Option<&str>) -> Change {
+    let hosts: Vec<String> = (0..HOSTS).map(|n| format!("h{n}.example.org")).collect();
+    let backends = json!([{"name": "web", "port": 80}]);
+    let rules = json!([{"matches": [{"path": {"value": "/status"}}], "backendRefs": backends},
+        {"matches": [{"path": {"value": "/other"}}], "backendRefs": backends}]);
+    let mut metadata = json!({"namespace": "blue", "name": "many"});
+    if let Some(value) = annotation {
+        metadata["annotations"] = json!({"gatewright.io/traffic-metrics": value});
+    }
+    object(
+        json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": metadata,
+        "spec": {"parentRefs": [{"namespace": "default", "name": "edge.v1"}], "hostnames": hosts, "rules": rules}}),
+    )
+}
+
+/// A route that asks for it has series of its own, as many as if it had one host; requests of
+/// others and their number of series are as before.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_route_with_many_hosts_is_counted_by_itself_where_it_asks() -> Result<()> {
+    let site = Site::start(ShownStatistics::Traffic(reader())).await?;
+    let own = r#"route="httproute/blue/many""#;
+    for (annotation, is_told) in [
+        (None, false),
+        (Some("Nothing"), false),
+        (Some("Route"), true),
+    ] {
+        site.world.settle(vec![many_hosts(annotation)]).await?;
+        for host in 0..HOSTS {
+            let host = format!("h{host}.example.org");
+            for (path, status) in [("/status/200", 200), ("/status/503", 503), ("/other", 200)] {
+                let probe = site.plain(&host, path);
+                let deadline = Instant::now() + LIMIT;
+                while probe.send().await?.status != status {
+                    ensure!(
+                        Instant::now() < deadline,
+                        "{host}{path} is not answered {status}"
+                    );
+                }
+            }
+        }
+        site.plain("blue.example.org", "/status/200").send().await?;
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let text = site.world.envoy.admin(PATH).await?;
+            let of_route: Vec<&str> = text.lines().filter(|line| line.contains(own)).collect();
+            let is_whole = count_of(&of_route, "_requests{", r#"class="2""#) >= 2 * HOSTS
+                && count_of(&of_route, "_requests{", r#"class="5""#) >= HOSTS;
+            if is_whole == is_told && (is_told || of_route.is_empty()) {
+                ensure!(of_route.len() <= 24, "{} series", of_route.len());
+                ensure!(
+                    of_route
+                        .iter()
+                        .all(|line| line.contains(r#"tenant="blue""#)),
+                    "{of_route:?}"
+                );
+                break;
+            }
+            ensure!(Instant::now() < deadline, "{annotation:?}: {of_route:?}");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    // What is told of the namespace as a whole does not depend on it.
+    let text = site.world.envoy.admin(PATH).await?;
+    let of_blue: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains(r#"tenant="blue""#) && !line.contains("httproute/"))
+        .collect();
+    ensure!(of_blue.len() <= 26, "{} series", of_blue.len());
+    Ok(())
+}
+
+/// The sum of the counters of some lines.
+fn count_of(lines: &[&str], name: &str, label: &str) -> u64 {
+    let of = lines
+        .iter()
+        .filter(|line| line.contains(name) && line.contains(label));
+    of.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
 }
 
 /// The number of series.

@@ -366,6 +366,7 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
     let options = BootstrapOptions {
         node_id: "small".into(),
         node_cluster: "small".into(),
+        zone: None,
         ads: AdsServer::Pipe(dir.path().join("nobody.sock")),
         admin: Admin::Pipe(dir.path().join("admin.sock")),
         ready: None,

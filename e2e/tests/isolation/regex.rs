@@ -323,6 +323,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
     let ours = bootstrap(&BootstrapOptions {
         node_id: "x".to_owned(),
         node_cluster: "x".to_owned(),
+        zone: None,
         ads: AdsServer::Pipe(dir.path().join("xds")),
         admin: Admin::Pipe(dir.path().join("admin")),
         ready: None,

@@ -46,7 +46,9 @@ struct World {
 impl World {
     async fn start(pods: &[(&str, &str)]) -> Result<(World, Gatewright, SocketAddr)> {
         let cluster = Cluster::start().await?;
-        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}});
+        let labels = json!({"topology.kubernetes.io/zone": "eu-1a"});
+        let node = json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "node-a", "labels": labels}});
         cluster.server.put(node).await?;
         // As the chart does with envoy.credentials.
         let role = |kind: &str, group: &str, resource: &str, verb: &str| {
@@ -241,6 +243,8 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     gateway(&world.cluster, free_port()?).await?;
     let a = world.pod("envoy-a", at).await?;
     change_reaches(&world.cluster, &[&a.envoy], 0).await?;
+    let zone = std::fs::read_to_string(a.dir.path().join("tls/zone"))?;
+    assert_eq!(zone, "eu-1a", "the zone of the node lies beside it");
 
     // The certificate names the pod, whatever the node message says.
     let first = until_connected(&world.admin[0], &["envoy-a"]).await?;

@@ -15,7 +15,7 @@ use e2e::cluster::{ACCOUNT, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::deploy::{folder, kustomized};
 use e2e::echo::Echo;
 use e2e::helm::Helm;
-use e2e::kubelet::Kubelet;
+use e2e::kubelet::{Kubelet, ZONE};
 use e2e::probe::{Connection, Failure, Probe};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -244,6 +244,7 @@ async fn installed(values: &str) -> Result<Installed> {
     let echo = site(&server, &kubelet).await?;
     let envoy = SocketAddr::new(address.parse()?, 80);
     until_served(&Probe::http(envoy, HOST), 200).await?;
+    knows_its_zone(&server, &name).await?;
     Ok(Installed {
         server,
         name,
@@ -251,6 +252,18 @@ async fn installed(values: &str) -> Result<Installed> {
         _kubelet: kubelet,
         _echo: echo,
     })
+}
+
+/// Checks that the bootstrap of a pod's Envoy has the zone of its node, whichever way it was told.
+async fn knows_its_zone(server: &ApiServer, pod: &str) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(server.client(), NAMESPACE);
+    let of_container = LogParams {
+        container: Some("bootstrap".to_owned()),
+        ..LogParams::default()
+    };
+    let log = pods.logs(pod, &of_container).await?;
+    ensure!(log.contains(ZONE), "the bootstrap has no zone: {log}");
+    Ok(())
 }
 
 /// Replaces the authority of xDS at once, as when its key leaked.

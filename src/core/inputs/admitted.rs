@@ -190,6 +190,7 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
         uses_defaults: value["spec"]["useDefaultGateways"] == "All",
         challenge: kind == RouteKind::Http
             && labels.is_some_and(|labels| labels.contains_key(SOLVER)),
+        counted: false,
         unreadable: vec![format!("the specification cannot be read ({why})")],
     })
 }

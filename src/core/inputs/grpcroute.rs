@@ -55,6 +55,7 @@ impl Route {
             uses_defaults: spec.use_default_gateways == Some(gw::GrpcRouteUseDefaultGateways::All),
             kind: RouteKind::Grpc,
             challenge: false,
+            counted: false,
             unreadable: Vec::new(),
             meta,
         })

@@ -26,13 +26,8 @@ impl Route {
         )?;
         rule_names(rules.iter().filter_map(|rule| rule.name.as_deref()))?;
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
-        match_count(
-            rules
-                .iter()
-                .filter_map(|rule| rule.matches.as_ref())
-                .map(Vec::len)
-                .sum(),
-        )?;
+        let matches = rules.iter().filter_map(|rule| rule.matches.as_ref());
+        match_count(matches.map(Vec::len).sum())?;
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
@@ -40,6 +35,7 @@ impl Route {
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
             challenge: false,
+            counted: false,
             unreadable: Vec::new(),
             meta,
         })

@@ -57,6 +57,7 @@ mod telemetry_policy;
 mod tenantgateway;
 mod text;
 mod tlsroute;
+mod traffic_distribution;
 mod trafficpolicy;
 mod trafficpolicy_value;
 mod trust_bundle;
@@ -122,5 +123,6 @@ pub use tenantgateway::{
     Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,
 };
 pub use text::{Unsupported, kept_headers};
+pub use traffic_distribution::TrafficDistribution;
 pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;

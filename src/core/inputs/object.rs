@@ -28,6 +28,9 @@ use crate::model::ObjectName;
 /// (`acme.cert-manager.io/http01-solver`).
 pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
 
+/// The annotation of routes whose requests are counted by themselves, with the value `Route`.
+const TRAFFIC_METRICS: &str = "gatewright.io/traffic-metrics";
+
 /// An object of any kind that we read.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "the names are the kinds'")]
@@ -60,6 +63,14 @@ impl From<TrafficPolicy> for Object {
             TrafficPolicy::OfRoutes(policy) => Self::AttachedPolicy(policy),
         }
     }
+}
+
+/// True if the requests of a route with this metadata are counted by themselves.
+fn is_counted(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(TRAFFIC_METRICS))
+        .is_some_and(|value| value == "Route")
 }
 
 impl Object {
@@ -160,14 +171,15 @@ impl Object {
                     .labels
                     .as_ref()
                     .is_some_and(|labels| labels.contains_key(SOLVER));
+                route.counted = is_counted(&object.metadata);
                 Object::Route(route)
             }
             Kind::GRPCRoute => {
                 let object: Manifest<gw::grpcroutes::GrpcRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_grpc(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                )?)
+                let mut route =
+                    Route::read_grpc(Meta::read(known, &object.metadata)?, object.spec)?;
+                route.counted = is_counted(&object.metadata);
+                Object::Route(route)
             }
             Kind::TenantGateway => {
                 Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?))

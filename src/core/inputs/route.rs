@@ -115,6 +115,9 @@ pub struct Route {
     /// True if it answers an ACME challenge, for an issuer that solves challenges by routes
     /// (cert-manager).
     pub challenge: bool,
+    /// True if its requests are to be counted by themselves (annotation
+    /// `gatewright.io/traffic-metrics: Route`); of HTTPRoutes and GRPCRoutes only.
+    pub counted: bool,
     /// The parts that are left out, and why: a newer or laxer schema admitted values that we cannot
     /// read.
     pub unreadable: Vec<String>,

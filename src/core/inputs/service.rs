@@ -8,8 +8,8 @@ use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::slice_endpoint::Used;
-use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint};
-use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort};
+use super::{MadeService, MadeSlice, Meta, ParseError, SliceEndpoint, TrafficDistribution};
+use crate::model::{AppProtocol, GatewayAddress, ObjectName, Transport, TransportPort, Zone};
 
 /// A Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub struct Service {
     /// True if it is headless (`clusterIP: None`): its name resolves to its endpoints, which are
     /// reached at any port.
     pub headless: bool,
+    /// Which of its endpoints are preferred.
+    pub distribution: Option<TrafficDistribution>,
     /// The addresses that clients use: those of its load balancer, if its type is LoadBalancer,
     /// else its cluster IPs.
     pub reached: Vec<GatewayAddress>,
@@ -118,16 +120,25 @@ impl Service {
         let external_name = spec.type_.as_deref() == Some("ExternalName");
         let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
         let headless = spec.cluster_ip.as_deref() == Some("None");
+        let distribution = TrafficDistribution::read(spec.traffic_distribution.as_deref());
         Ok(Self {
             meta,
             ports,
             external_name,
             selects,
             headless,
+            distribution,
             reached,
             cluster_ips,
             made,
         })
+    }
+
+    /// True if an Envoy prefers endpoints of its own zone.
+    pub fn prefers_zone(&self) -> bool {
+        self.distribution
+            .as_ref()
+            .is_some_and(TrafficDistribution::prefers_zone)
     }
 
     /// Returns the port with a number and transport.
@@ -191,8 +202,8 @@ pub struct EndpointSlice {
     /// The pods of the same namespace that have the addresses by `targetRef`, sorted. This is not
     /// verified: the writer of the slice may name any pod.
     pub pods: Box<[(IpAddr, Arc<str>)]>,
-    /// Its endpoints with their nodes, sorted by address: for slices of ours behind Services of
-    /// Gateways.
+    /// Its endpoints with their nodes, sorted by address, for slices of ours behind Services of
+    /// Gateways, and their zones.
     pub placed: Box<[(IpAddr, SliceEndpoint)]>,
     /// Set for a slice that we made for a Gateway.
     pub made: Option<Box<MadeSlice>>,
@@ -264,6 +275,15 @@ impl EndpointSlice {
     /// The largest number of its endpoints that are used together: addresses times ports.
     pub fn endpoints(&self) -> usize {
         self.addresses.len().max(self.terminating.len()) * self.ports.len()
+    }
+
+    /// Returns the zone of an address.
+    pub fn zone_of(&self, address: IpAddr) -> Option<&Zone> {
+        let from = self.placed.partition_point(|(at, _)| *at < address);
+        self.placed[from..]
+            .iter()
+            .take_while(|(at, _)| *at == address)
+            .find_map(|(_, endpoint)| endpoint.zone.as_ref())
     }
 
     /// Returns the pods that have an address by `targetRef`.

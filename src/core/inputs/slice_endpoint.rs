@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions};
 
+use crate::model::Zone;
+
 /// An endpoint to which service proxies forward connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SliceEndpoint {
@@ -15,6 +17,9 @@ pub struct SliceEndpoint {
     /// Its node. With `externalTrafficPolicy: Local` a node forwards to endpoints with its name
     /// only.
     pub node: Option<Arc<str>>,
+    /// The zone whose clients prefer it: the one that its hints name, if they name a single one,
+    /// else its own. A text that is no zone counts as none.
+    pub zone: Option<Zone>,
 }
 
 /// How an endpoint is used.
@@ -47,6 +52,7 @@ impl SliceEndpoint {
     /// Reads the endpoints of a slice that are used, sorted by address.
     pub(super) fn read(endpoints: &[Endpoint]) -> Box<[(IpAddr, Self)]> {
         let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut zones: BTreeSet<Zone> = BTreeSet::new();
         let mut all = Vec::new();
         for endpoint in endpoints {
             let Some(used) = Used::of(endpoint) else {
@@ -64,6 +70,13 @@ impl SliceEndpoint {
                         name
                     }
                 });
+            let zone = zone(endpoint).map(|zone| match zones.get(&zone) {
+                Some(known) => known.clone(),
+                None => {
+                    zones.insert(zone.clone());
+                    zone
+                }
+            });
             let addresses = endpoint
                 .addresses
                 .iter()
@@ -74,6 +87,7 @@ impl SliceEndpoint {
                     Self {
                         terminating,
                         node: node.clone(),
+                        zone: zone.clone(),
                     },
                 )
             }));
@@ -81,6 +95,16 @@ impl SliceEndpoint {
         all.sort();
         all.into()
     }
+}
+
+/// The zone whose clients prefer an endpoint.
+fn zone(endpoint: &Endpoint) -> Option<Zone> {
+    let hints = endpoint.hints.as_ref();
+    let hinted = match hints.and_then(|hints| hints.for_zones.as_deref()) {
+        Some([only]) => Some(&only.name),
+        _ => None,
+    };
+    Zone::parse(hinted.or(endpoint.zone.as_ref())?).ok()
 }
 
 #[cfg(test)]
@@ -120,5 +144,35 @@ mod tests {
                 "10.0.0.6 true None"
             ]
         );
+    }
+
+    #[test]
+    fn a_single_hint_is_the_zone_of_an_endpoint() {
+        fn zones(names: &[&str]) -> serde_json::Value {
+            names.iter().map(|name| json!({"name": name})).collect()
+        }
+        for (endpoint, expected) in [
+            (json!({"zone": "a"}), Some("a")),
+            (
+                json!({"zone": "a", "hints": {"forZones": zones(&["b"])}}),
+                Some("b"),
+            ),
+            (json!({"hints": {"forZones": zones(&["b"])}}), Some("b")),
+            (
+                json!({"zone": "a", "hints": {"forZones": zones(&["b", "c"])}}),
+                Some("a"),
+            ),
+            (json!({"zone": "a", "hints": {"forZones": []}}), Some("a")),
+            (json!({"zone": "a/b"}), None),
+            (json!({}), None),
+        ] {
+            let mut written = endpoint.clone();
+            written["addresses"] = json!(["10.0.0.1"]);
+            let endpoints: Vec<Endpoint> =
+                serde_json::from_value(json!([written])).expect("endpoints");
+            let read = SliceEndpoint::read(&endpoints);
+            let zone = read[0].1.zone.as_ref().map(Zone::as_str);
+            assert_eq!(zone, expected, "{endpoint}");
+        }
     }
 }

@@ -50,6 +50,7 @@ fn read(
         meta,
         uses_defaults: false,
         challenge: false,
+        counted: false,
         unreadable: Vec::new(),
     })
 }

@@ -24,6 +24,7 @@ impl Route {
             uses_defaults: spec.use_default_gateways == Some(TlsRouteUseDefaultGateways::All),
             rules,
             challenge: false,
+            counted: false,
             unreadable: Vec::new(),
         })
     }

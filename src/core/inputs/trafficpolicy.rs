@@ -233,6 +233,7 @@ fn settings(
             .map(balancing)
             .transpose()?
             .unwrap_or_default(),
+        prefers_zone: false,
         connect_timeout: connect_timeout.transpose()?,
         limits: circuit_breaker.map(limits).transpose()?.unwrap_or_default(),
         active,

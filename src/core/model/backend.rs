@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::{
     BackendSettings, BackendTransport, FrontendId, Hostname, ObjectName, RetryBudget, Transport,
+    Zone,
 };
 
 /// The application protocol of a backend, from `appProtocol` of the Service port (GEP-1911).
@@ -173,7 +174,21 @@ pub enum Cluster {
     },
     /// The target of all datagrams of a frontend: named `<frontend>|`. Its endpoints are those of
     /// several Service ports with their weights, since Envoy's UDP proxy has a single cluster.
-    Udp(FrontendId),
+    Udp {
+        /// The frontend.
+        frontend: FrontendId,
+        /// How its endpoints are chosen, checked and limited, where policies say so.
+        settings: Option<DatagramSettings>,
+    },
+}
+
+/// What datagrams have of the policies of their backends.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DatagramSettings {
+    /// The Service, or the first of several: the host of checks by HTTP.
+    pub service: ObjectName,
+    /// Its settings, without those that mean nothing for datagrams.
+    pub settings: Arc<BackendSettings>,
 }
 
 impl Cluster {
@@ -189,7 +204,7 @@ impl Cluster {
             Cluster::Sni {
                 frontend, hostname, ..
             } => ClusterId::Sni(frontend.clone(), hostname.clone()),
-            Cluster::Udp(frontend) => ClusterId::Udp(frontend.clone()),
+            Cluster::Udp { frontend, .. } => ClusterId::Udp(frontend.clone()),
         }
     }
 }
@@ -212,8 +227,19 @@ pub struct Endpoints {
 pub enum Addresses {
     /// Those of one Service port: sorted, without duplicates. Shared by all clusters of the port.
     Alike(Arc<[SocketAddr]>),
+    /// Those of one Service port by zone, for Envoys that prefer their own. Shared as well.
+    Zoned(Arc<[ZoneEndpoints]>),
     /// Those of several Service ports, each port once.
     Weighted(Vec<WeightedEndpoints>),
+}
+
+/// The endpoints of a Service port in a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZoneEndpoints {
+    /// The zone; `None` for endpoints without one. Each is there once, in order.
+    pub zone: Option<Zone>,
+    /// Sorted, without duplicates, never empty.
+    pub addresses: Vec<SocketAddr>,
 }
 
 /// The share of a UDP frontend's datagrams that one Service port gets.

@@ -4,10 +4,13 @@
 use std::time::Duration;
 
 /// The settings of a backend. A field without a value leaves what every backend has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendSettings {
     /// How an endpoint is chosen.
     pub load_balancing: LoadBalancing,
+    /// True if endpoints of an Envoy's own zone come first, as the Service says, and not a policy.
+    /// A consistent hash goes by none.
+    pub prefers_zone: bool,
     /// The timeout of a connection to an endpoint.
     pub connect_timeout: Option<Duration>,
     /// The limits of each Envoy.

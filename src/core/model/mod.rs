@@ -34,13 +34,14 @@ mod tokens;
 mod traces;
 mod transport;
 mod users;
+mod zone;
 
 pub use access::{Access, AddressList, BasicAuth};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{
-    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, Endpoints, ServicePort,
-    WeightedEndpoints,
+    Addresses, AppProtocol, Backend, BackendId, Cluster, ClusterId, DatagramSettings, Endpoints,
+    ServicePort, WeightedEndpoints, ZoneEndpoints,
 };
 pub use backend_settings::{
     BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing, OutlierDetection, Probe,
@@ -79,3 +80,4 @@ pub use tokens::{ClaimHeader, Jwks, TokenAuth};
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
 pub use users::Users;
+pub use zone::Zone;

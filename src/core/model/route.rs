@@ -270,6 +270,8 @@ pub struct Rule {
     pub access: Vec<Arc<Access>>,
     /// How many requests pass, of those that `access` lets pass.
     pub rate_limits: Option<RuleLimits>,
+    /// True if requests of its route are counted by themselves.
+    pub counted: bool,
 }
 
 /// The target of a request, or its response.

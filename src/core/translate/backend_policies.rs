@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use super::datagrams;
 use super::deadline::Deadlines;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
@@ -15,7 +16,7 @@ use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
     Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
-    SecretName, ServicePort, Target, Transport, WeightedTarget,
+    SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
 };
 use crate::multimap::MultiMap;
 
@@ -29,6 +30,8 @@ pub(super) struct BackendPolicies {
     /// The accepted policies of each Service.
     accepted: MultiMap<ObjectName, ObjectKey>,
     services: BTreeMap<ObjectName, Targeted>,
+    /// The Services that ask for endpoints of an Envoy's own zone first.
+    zoned: BTreeSet<ObjectName>,
     /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the
     /// Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
@@ -46,11 +49,18 @@ struct Targeted {
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
-    /// By which TrafficPolicy each of its TCP ports goes, and what that asks for.
-    settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
+    /// By which TrafficPolicy each of its ports goes, and what that asks for.
+    settings: BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)>,
     /// The Gateways with routes or filters that refer to the Service, each with the number of
     /// these.
     gateways: BTreeMap<ObjectName, usize>,
+}
+
+/// The TrafficPolicy that a port goes by.
+pub(super) struct RankedPolicy {
+    pub(super) policy: ObjectKey,
+    /// True if a check of the port is answered.
+    pub(super) is_checked: bool,
 }
 
 /// The changes by another ranking of a Service's policies.
@@ -122,18 +132,20 @@ impl BackendPolicies {
         }
     }
 
-    /// The TrafficPolicy that a Service port goes by, and what it asks for. Datagrams have none.
+    /// The TrafficPolicy that a Service port goes by, and what it asks for; of a UDP port what
+    /// datagrams go by.
     pub(super) fn settings(
         &self,
         port: &ServicePort,
     ) -> Option<&(ObjectKey, Arc<BackendSettings>)> {
-        match port.transport {
-            Transport::Tcp => self.services.get(&port.service)?.settings.get(&port.port),
-            Transport::Udp => None,
-        }
+        let of = TransportPort {
+            number: port.port,
+            transport: port.transport,
+        };
+        self.services.get(&port.service)?.settings.get(&of)
     }
 
-    /// The settings that a TrafficPolicy asks for of a target.
+    /// The settings that a TrafficPolicy, and the Service itself, ask for of a target.
     pub(super) fn settings_of(&self, target: &Target) -> Option<Arc<BackendSettings>> {
         let Target::Backend(id) = target else {
             return None;
@@ -141,9 +153,22 @@ impl BackendPolicies {
         self.settings_at(&id.port)
     }
 
-    /// The settings that a TrafficPolicy asks for of a Service port.
-    fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
-        self.settings(port).map(|(_, settings)| settings.clone())
+    /// The settings that a TrafficPolicy, and the Service itself, ask for of a Service port.
+    pub(super) fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
+        let of_policy = self.settings(port).map(|(_, settings)| settings);
+        if !self.zoned.contains(&port.service) {
+            return of_policy.cloned();
+        }
+        let settings = of_policy.map_or_else(BackendSettings::default, |all| (**all).clone());
+        Some(Arc::new(BackendSettings {
+            prefers_zone: true,
+            ..settings
+        }))
+    }
+
+    /// True if a Service was ranked as one that asks for endpoints of an Envoy's own zone first.
+    pub(super) fn prefers_zone(&self, service: &ObjectName) -> bool {
+        self.zoned.contains(service)
     }
 
     /// The key of the hash by which endpoints of a Service port are chosen.
@@ -234,19 +259,24 @@ impl BackendPolicies {
         self.accepted.of(service)
     }
 
-    /// Sets whether a Service is the target of policies, and by which BackendTLSPolicy and which
-    /// TrafficPolicy each of its ports goes.
+    /// Sets whether a Service is the target of policies, by which BackendTLSPolicy and which
+    /// TrafficPolicy each of its ports goes, and whether endpoints of an Envoy's zone come first.
     pub(super) fn set_ranking(
         &mut self,
         service: &ObjectName,
         is_known: bool,
         ports: BTreeMap<u16, ObjectKey>,
-        backends: BTreeMap<u16, ObjectKey>,
+        backends: BTreeMap<TransportPort, RankedPolicy>,
+        prefers_zone: bool,
     ) -> Ranked {
-        let settings: BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)> = backends
+        let settings: BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)> = backends
             .into_iter()
-            .filter_map(|(port, policy)| {
+            .filter_map(|(port, RankedPolicy { policy, is_checked })| {
                 let settings = self.judged(&policy)?.effect.settings()?.clone();
+                let settings = match port.transport {
+                    Transport::Tcp => settings,
+                    Transport::Udp => Arc::new(datagrams::settings(&settings, is_checked)),
+                };
                 Some((port, (policy, settings)))
             })
             .collect();
@@ -262,7 +292,12 @@ impl BackendPolicies {
         let changes_routes = !had.keys().eq(ports.keys())
             || stayed != session
             || !hashes(&set).eq(hashes(&settings));
-        let changes_settings = set != settings;
+        let preferred = if prefers_zone {
+            !self.zoned.insert(service.clone())
+        } else {
+            self.zoned.remove(service)
+        };
+        let changes_settings = set != settings || preferred != prefers_zone;
         if is_known {
             self.services.insert(
                 service.clone(),
@@ -495,8 +530,8 @@ fn with_shares<T>(
 
 /// The keys of hashes of ports.
 fn hashes(
-    settings: &BTreeMap<u16, (ObjectKey, Arc<BackendSettings>)>,
-) -> impl Iterator<Item = (u16, &HashKey)> {
+    settings: &BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)>,
+) -> impl Iterator<Item = (TransportPort, &HashKey)> {
     settings
         .iter()
         .filter_map(|(port, (_, settings))| Some((*port, settings.hash()?)))

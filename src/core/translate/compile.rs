@@ -6,6 +6,7 @@ use super::chain_class::{ChainClass, Purpose};
 use super::challenge::{Answering, ChallengeAnswers};
 use super::client_validation::Clients;
 use super::cluster_targets::ClusterTargets;
+use super::datagrams;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
@@ -488,9 +489,12 @@ impl<'a> Units<'a> {
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.pass_on(id, shares.unwrap_or_default(), dirty);
         }
-        let cluster = datagrams
-            .is_some()
-            .then(|| Resource::Cluster(Cluster::Udp(id.clone())));
+        let cluster = datagrams.as_deref().map(|shares| {
+            Resource::Cluster(Cluster::Udp {
+                frontend: id.clone(),
+                settings: datagrams::of_shares(shares, self.routing.policies),
+            })
+        });
         self.emissions
             .emit(ResourceKey::UdpCluster(id.clone()), cluster, dirty);
         if let Some(shares) = datagrams {

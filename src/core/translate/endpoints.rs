@@ -24,7 +24,7 @@ use super::settings::Settings;
 use crate::inputs::EndpointSlice;
 use crate::model::{
     Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort,
-    WeightedEndpoints,
+    WeightedEndpoints, Zone, ZoneEndpoints,
 };
 use crate::multimap::MultiMap;
 use crate::store::{Holder, Store};
@@ -80,6 +80,8 @@ struct PortState {
     clusters: BTreeSet<ClusterId>,
     /// Its addresses that are used, sorted.
     addresses: Arc<[SocketAddr]>,
+    /// The same by zone, where the Service asks for those of an Envoy's own first.
+    zones: Option<Arc<[ZoneEndpoints]>>,
     /// Its addresses that may not be used.
     refused: Box<[SocketAddr]>,
     /// Why they may not be used.
@@ -232,15 +234,21 @@ impl ServiceEndpoints {
         }
         let PermittedEndpoints {
             addresses,
+            zones,
             refused,
             terminating: _,
         } = allowed.permitted(port);
+        let zones = zones.map(|zones| by_zone(&addresses, &zones).into());
         let problem = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
         let ServiceEndpoints {
             ports, by_address, ..
         } = self;
         let state = ports.get_mut(port).expect("looked up above");
+        if state.zones != zones {
+            state.zones = zones;
+            dirty.assignments.extend(state.clusters.iter().cloned());
+        }
         if *state.addresses != *addresses || state.refused != refused {
             let before = state.forms();
             if *state.addresses != *addresses {
@@ -313,8 +321,14 @@ pub(super) fn compile_assignment(
         .targets
         .get(&cluster)
         .and_then(|targets| match targets {
-            ClusterTargets::One(port) => of(port).map(Addresses::Alike),
-            ClusterTargets::Weighted(all) => Some(Addresses::Weighted(shares(all, of))),
+            ClusterTargets::One(port) => {
+                let state = service_endpoints.ports.get(port)?;
+                Some(match &state.zones {
+                    Some(zones) => Addresses::Zoned(zones.clone()),
+                    None => Addresses::Alike(state.addresses.clone()),
+                })
+            }
+            ClusterTargets::Weighted(all) => Some(weighted(all, of, service_endpoints)),
         });
     let resource = addresses.map(|addresses| Endpoints {
         cluster: cluster.clone(),
@@ -332,6 +346,8 @@ pub(super) fn compile_assignment(
 pub(super) struct PermittedEndpoints {
     /// Those that are used, sorted.
     pub(super) addresses: Vec<SocketAddr>,
+    /// The zones of those that have one, where the Service asks for those of an Envoy's own first.
+    pub(super) zones: Option<BTreeMap<SocketAddr, Zone>>,
     /// True if none of them is ready: they terminate and still serve.
     pub(super) terminating: bool,
     /// Those that may not be used, with the reasons.
@@ -357,12 +373,16 @@ impl AllowedEndpoints<'_> {
             return ready;
         }
         let PermittedEndpoints {
-            addresses, refused, ..
+            addresses,
+            zones,
+            refused,
+            terminating: _,
         } = self.judged(port, |slice| &slice.terminating);
         ready.refused.extend(refused);
         PermittedEndpoints {
             terminating: !addresses.is_empty(),
             addresses,
+            zones,
             refused: ready.refused,
         }
     }
@@ -375,6 +395,9 @@ impl AllowedEndpoints<'_> {
             .map(|p| p.name.clone());
         // Each address, and whether it belongs to the pod that the endpoint names.
         let mut addresses: BTreeMap<SocketAddr, bool> = BTreeMap::new();
+        let mut zones = service
+            .filter(|service| service.prefers_zone())
+            .map(|_| BTreeMap::new());
         if let Some(name) = name {
             for slice in self
                 .store
@@ -394,11 +417,19 @@ impl AllowedEndpoints<'_> {
                     numbers().for_each(|number| {
                         *addresses.entry(SocketAddr::new(*ip, number)).or_default() |= is_pod
                     });
+                    if let (Some(zones), Some(zone)) = (&mut zones, slice.zone_of(*ip)) {
+                        for number in numbers() {
+                            zones
+                                .entry(SocketAddr::new(*ip, number))
+                                .or_insert_with(|| zone.clone());
+                        }
+                    }
                 }
             }
         }
         let mut judged = PermittedEndpoints {
             addresses: Vec::with_capacity(addresses.len()),
+            zones,
             ..Default::default()
         };
         for (address, is_pod) in addresses {
@@ -505,6 +536,38 @@ fn bound(ip: IpAddr, port: &TransportPort, frontends: &Frontends) -> bool {
 fn everywhere(port: &TransportPort, frontends: &Frontends) -> bool {
     bound(Ipv4Addr::UNSPECIFIED.into(), port, frontends)
         || bound(Ipv6Addr::UNSPECIFIED.into(), port, frontends)
+}
+
+/// The endpoints of shares. A single one has them by zone where its Service asks for that; several
+/// have weights, and no zones.
+fn weighted(
+    all: &[(Option<ServicePort>, u32)],
+    of: impl Fn(&ServicePort) -> Option<Arc<[SocketAddr]>>,
+    service_endpoints: &ServiceEndpoints,
+) -> Addresses {
+    let shares = shares(all, of);
+    if let [share] = shares.as_slice()
+        && let Some(state) = share
+            .port
+            .as_ref()
+            .and_then(|port| service_endpoints.ports.get(port))
+        && let Some(zones) = &state.zones
+    {
+        return Addresses::Zoned(zones.clone());
+    }
+    Addresses::Weighted(shares)
+}
+
+/// Sorted addresses by their zones, those without a zone first.
+fn by_zone(addresses: &[SocketAddr], zones: &BTreeMap<SocketAddr, Zone>) -> Vec<ZoneEndpoints> {
+    let mut all: BTreeMap<Option<Zone>, Vec<SocketAddr>> = BTreeMap::new();
+    for address in addresses {
+        let zone = zones.get(address).cloned();
+        all.entry(zone).or_default().push(*address);
+    }
+    all.into_iter()
+        .map(|(zone, addresses)| ZoneEndpoints { zone, addresses })
+        .collect()
 }
 
 /// Merges shares by Service port. The share of a port without addresses is discarded, so that no

@@ -43,6 +43,7 @@ mod compile;
 mod confluence;
 mod cost_quotas;
 mod counters;
+mod datagrams;
 mod deadline;
 mod dedicated_envoys;
 mod default_gateways;

@@ -8,9 +8,10 @@ use std::time::SystemTime;
 
 use super::admission::Admission;
 use super::attachments::handed_out;
-use super::backend_policies::{BackendPolicies, Uses};
+use super::backend_policies::{BackendPolicies, RankedPolicy, Uses};
 use super::backends::Backends;
 use super::ca_bundles::next_time;
+use super::datagrams;
 use super::dirty::Dirty;
 use super::gateway_exposure::Fleet;
 use super::judged_policy::Judged;
@@ -23,7 +24,7 @@ use super::surroundings::Surroundings;
 use crate::inputs::{
     Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, RouteKind, Validation,
 };
-use crate::model::{ObjectName, Transport};
+use crate::model::{ObjectName, Transport, TransportPort};
 use crate::store::{Store, targets};
 
 /// The stage that judges and ranks policies.
@@ -74,8 +75,12 @@ impl Policing<'_> {
             .backends
             .extend(self.backends.of_service(service).cloned());
         log_collectors::touch_collector(service, self.store, dirty);
-        let tls = self.of_ports(Kind::BackendTLSPolicy, service);
-        let backends = self.of_ports(Kind::TrafficPolicy, service);
+        let tls = self.verified_ports(service);
+        let backends = self.policed_ports(service);
+        let prefers_zone = self
+            .store
+            .service(service)
+            .is_some_and(|service| service.prefers_zone());
         let is_targeted = self
             .store
             .indexes()
@@ -84,7 +89,7 @@ impl Policing<'_> {
             .is_some();
         let ranked = self
             .policies
-            .set_ranking(service, is_targeted, tls, backends);
+            .set_ranking(service, is_targeted, tls, backends, prefers_zone);
         // Sessions, and the CA certificates of clusters, are part of what routes take.
         dirty
             .charged
@@ -95,7 +100,12 @@ impl Policing<'_> {
         for route in self.store.indexes().routes_by_service(service) {
             dirty.uses.insert(route.object());
             // The cluster of a hostname that is passed through belongs to its unit.
-            let has_clusters = route.kind == RouteKind::Tls && ranked.changes_settings;
+            // So does that of all datagrams of a port, and their route has notes on policies.
+            let is_own = matches!(route.kind, RouteKind::Tls | RouteKind::Udp);
+            let has_clusters = is_own && ranked.changes_settings;
+            if route.kind == RouteKind::Udp {
+                dirty.statuses.insert(route.object());
+            }
             if ranked.changes_routes || has_clusters {
                 touch_units_of(self.admission, route, dirty);
             }
@@ -108,18 +118,40 @@ impl Policing<'_> {
         }
     }
 
-    /// The policies of a kind that the TCP ports of a Service go by.
-    fn of_ports(&self, kind: Kind, service: &ObjectName) -> BTreeMap<u16, ObjectKey> {
+    /// The BackendTLSPolicies that the TCP ports of a Service go by.
+    fn verified_ports(&self, name: &ObjectName) -> BTreeMap<u16, ObjectKey> {
         let ports = self
             .store
-            .service(service)
+            .service(name)
             .map(|service| service.ports.as_slice())
             .unwrap_or_default();
         let ports = ports.iter().filter(|port| port.transport == Transport::Tcp);
         ports
             .filter_map(|port| {
-                let policy = of_port(kind, &port.name, service, self.policies)?;
+                let kind = Kind::BackendTLSPolicy;
+                let policy = of_port(kind, &port.name, name, self.policies)?;
                 Some((port.port, policy.clone()))
+            })
+            .collect()
+    }
+
+    /// The TrafficPolicies that the ports of a Service go by.
+    fn policed_ports(&self, name: &ObjectName) -> BTreeMap<TransportPort, RankedPolicy> {
+        let Some(service) = self.store.service(name) else {
+            return BTreeMap::new();
+        };
+        service
+            .ports
+            .iter()
+            .filter_map(|port| {
+                let policy = of_port(Kind::TrafficPolicy, &port.name, name, self.policies)?;
+                let ranked = RankedPolicy {
+                    policy: policy.clone(),
+                    is_checked: datagrams::is_checked(service, port),
+                };
+                let number = port.port;
+                let transport = port.transport;
+                Some((TransportPort { number, transport }, ranked))
             })
             .collect()
     }

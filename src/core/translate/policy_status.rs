@@ -1,11 +1,12 @@
 //! Statuses of policies, by each Gateway with routes to their Services.
 
+use super::datagrams;
 use super::key::Verdict;
 use super::report::Report;
 use super::status::{ObjectStatus, PolicyStatus, StatusBody};
 use super::verdict::condition;
-use crate::inputs::{ObjectKey, Policy, PolicyTarget};
-use crate::model::{ConditionType, ObjectName, Reason};
+use crate::inputs::{ObjectKey, Policy, PolicyRules, PolicyTarget};
+use crate::model::{ConditionType, ObjectName, Reason, Transport};
 
 impl Report<'_> {
     pub(super) fn policy_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
@@ -38,6 +39,8 @@ impl Report<'_> {
             accepted.message = others
                 .into_iter()
                 .chain(judged.note.clone())
+                .chain(self.hash_over_zones(policy))
+                .chain(self.without_effect_on_datagrams(policy))
                 .collect::<Vec<_>>()
                 .join("; ");
         }
@@ -52,6 +55,51 @@ impl Report<'_> {
         Some(ObjectStatus {
             generation: policy.meta.generation,
             body,
+        })
+    }
+
+    /// A note on a policy whose hash leaves `trafficDistribution` of a target without effect.
+    fn hash_over_zones(self, policy: &Policy) -> Option<String> {
+        let PolicyRules::Backend(Ok(settings)) = &policy.rules else {
+            return None;
+        };
+        settings.hash()?;
+        let mut services = policy.targets.iter().map(|target| &target.service);
+        let zoned = services.find(|name| {
+            self.store
+                .service(name)
+                .is_some_and(|service| service.prefers_zone())
+        })?;
+        Some(format!(
+            "trafficDistribution of Service {} has no effect: a consistent hash goes by no zone",
+            zoned.name
+        ))
+    }
+
+    /// A note on the fields of a policy that its UDP ports do not go by.
+    fn without_effect_on_datagrams(self, policy: &Policy) -> Option<String> {
+        let PolicyRules::Backend(Ok(settings)) = &policy.rules else {
+            return None;
+        };
+        policy.targets.iter().find_map(|target| {
+            let service = self.store.service(&target.service)?;
+            let mut ports = service.ports.iter().filter(|port| {
+                let is_meant = target
+                    .section
+                    .as_ref()
+                    .is_none_or(|name| port.name == *name);
+                port.transport == Transport::Udp && is_meant
+            });
+            let port = ports.next()?;
+            let is_checked = datagrams::is_checked(service, port);
+            let fields = datagrams::without_effect(settings, is_checked);
+            let name = &target.service.name;
+            (!fields.is_empty()).then(|| {
+                format!(
+                    "no effect on datagrams to Service {name}: {}",
+                    fields.join(", ")
+                )
+            })
         })
     }
 

@@ -80,6 +80,8 @@ pub(super) struct Quotas {
     access_policies: Quota<Arc<str>, ObjectKey>,
     /// Targets of TrafficPolicies with active health checks.
     health_checks: Quota<Arc<str>, ObjectKey>,
+    /// Routes that are counted by themselves.
+    counted_routes: Quota<Arc<str>, RouteKey>,
 }
 
 impl Quotas {
@@ -110,6 +112,7 @@ impl Quotas {
             telemetry_policies: Quota::new(limits.namespace.policies),
             access_policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
+            counted_routes: Quota::new(limits.namespace.counted_routes),
         }
     }
 

@@ -14,6 +14,7 @@ use super::attachments::{Attachments, Way};
 use super::backend_policies::BackendPolicies;
 use super::by_record::admitted;
 use super::claims::claiming;
+use super::datagrams;
 use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::gateway_exposure::{Fleet, is_shared};
@@ -39,7 +40,7 @@ use super::{
     bind, certificate_condition, default_gateways, exposure, fleet, named_service, plain_http,
 };
 use crate::channel::Channel;
-use crate::inputs::{Address, Kind, ObjectKey, SetKey};
+use crate::inputs::{Address, Kind, ObjectKey, RouteKind, SetKey};
 use crate::model::{
     Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability,
     Status, StatusAddress, TransportPort,
@@ -561,9 +562,13 @@ impl Report<'_> {
                 let default =
                     (*way == Way::Default).then(|| default_gateways::note(route, attachments));
                 let in_clear = plain_http::note(route, reached, attachments, self.parents);
+                let apart = (route.kind == RouteKind::Udp)
+                    .then(|| datagrams::note(route, self.policies))
+                    .flatten();
                 let notes = default
                     .into_iter()
                     .chain(in_clear)
+                    .chain(apart)
                     .chain(resolved.note.as_deref().map(str::to_owned));
                 conditions[0].message = notes.collect::<Vec<_>>().join("; ");
             }

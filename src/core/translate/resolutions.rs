@@ -18,6 +18,8 @@ pub(super) struct Resolved {
     pub(super) partial: Option<String>,
     /// A note about a deviation from the written rules that the specification permits.
     pub(super) note: Option<String>,
+    /// True if its requests are counted by themselves.
+    pub(super) counted: bool,
     /// Why nothing of the route can be served.
     pub(super) invalid: Option<(Reason, String)>,
 }
@@ -29,6 +31,7 @@ pub(super) struct Resolution {
     pub(super) references: Verdict,
     pub(super) partial: Option<Box<str>>,
     pub(super) note: Option<Box<str>>,
+    pub(super) counted: bool,
     pub(super) invalid: Option<Box<(Reason, String)>>,
 }
 
@@ -39,6 +42,7 @@ impl Resolution {
             references: resolved.references,
             partial: resolved.partial.map(Box::from),
             note: resolved.note.map(Box::from),
+            counted: resolved.counted,
             invalid: resolved.invalid.map(Box::new),
         }
     }

@@ -1,5 +1,6 @@
 //! Resolves the references of a route's rules.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
@@ -16,8 +17,8 @@ use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, Answer, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, Reason, Rewrite,
-    Rule, ServicePort, Target, WeightedTarget, clipped,
+    Action, Answer, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, ObjectName, Reason,
+    Rewrite, Rule, ServicePort, Target, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -35,7 +36,13 @@ impl Resolving<'_> {
     pub(super) fn resolve(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let new = self.store.route(key).map(|route| {
             let resolved = resolve(route, self.store, self.settings);
-            Resolution::of(self.quotas.limited(key, route, resolved, self.store))
+            let resolved = self.quotas.limited(key, route, resolved, self.store);
+            let is_counted = route.counted && self.settings.named_hosts;
+            Resolution::of(if is_counted {
+                self.quotas.counted(key, resolved)
+            } else {
+                resolved
+            })
         });
         if !self.resolutions.set(key, new) {
             return;
@@ -98,7 +105,9 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
                             .into_iter()
                             .chain(in_vain)
                             .chain(route_notes::notes(rule, filters));
-                        let of_rule = of_rule.chain(resolver.unspoken(rule));
+                        let of_rule = of_rule
+                            .chain(resolver.unspoken(rule))
+                            .chain(resolver.undistributed(rule));
                         notes.extend(of_rule.map(|text| format!("rule {label}: {text}")));
                         match resolver.rule(rule, filters) {
                             Ok(rule) => Rule {
@@ -162,6 +171,7 @@ pub(super) fn resolve(route: &Route, store: &Store, settings: &Settings) -> Reso
         references: resolver.references,
         partial,
         note,
+        counted: false,
         invalid,
     }
 }
@@ -218,6 +228,7 @@ pub(super) fn respond(status: u16) -> Rule {
         auth: None,
         access: Vec::new(),
         rate_limits: None,
+        counted: false,
     }
 }
 
@@ -307,6 +318,7 @@ impl Resolver<'_> {
             auth,
             access: Vec::new(),
             rate_limits: None,
+            counted: false,
         })
     }
 
@@ -374,6 +386,23 @@ impl Resolver<'_> {
             .filter_map(|backend| self.look_up(&backend.target, backend.port, "").ok());
         found
             .filter_map(|backend| unspoken(&backend, self.store))
+            .collect()
+    }
+
+    /// Notes about Services of a rule whose `trafficDistribution` has another effect than it says.
+    fn undistributed(&self, rule: &RouteRule) -> Vec<String> {
+        let backends = rule
+            .backends
+            .iter()
+            .filter_map(|backend| self.look_up(&backend.target, backend.port, "").ok());
+        let services: BTreeSet<ObjectName> = backends.map(|backend| backend.port.service).collect();
+        services
+            .into_iter()
+            .filter_map(|name| {
+                let service = self.store.service(&name)?;
+                let note = service.distribution.as_ref()?.note()?;
+                Some(format!("Service {name}: {note}"))
+            })
             .collect()
     }
 

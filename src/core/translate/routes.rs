@@ -53,7 +53,7 @@ impl<'a> Routing<'a> {
         let routes = self.routes_of(hostname, listener, only);
         let resolved: Vec<Resolved> = routes
             .iter()
-            .map(|(_, route)| resolve(route, self.store, self.settings))
+            .map(|(_, route)| self.resolved(route))
             .collect();
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             let key = RouteKey::of_route(route);
@@ -86,6 +86,18 @@ impl<'a> Routing<'a> {
             ..guard
         });
         guard.into_iter().chain(routes).collect()
+    }
+
+    /// A route as it was resolved before.
+    fn resolved(self, route: &InputRoute) -> Resolved {
+        let mut resolved = resolve(route, self.store, self.settings);
+        let known = self.resolutions.get(&RouteKey::of_route(route));
+        if known.is_some_and(|known| known.counted) {
+            for rule in &mut resolved.rules {
+                Arc::make_mut(&mut rule.rule).counted = true;
+            }
+        }
+        resolved
     }
 
     /// What policies on Gateways, ListenerSets and routes ask of the requests of a rule at a

@@ -233,7 +233,8 @@ fn table() -> String {
     }
     let by_name: BTreeMap<&str, &MessageDescriptor> =
         reached.iter().map(|m| (m.full_name(), m)).collect();
-    let mut made = String::from("# Made by `UPDATE=1 cargo test -p gatewright-envoy --lib constraints`.\n");
+    let mut made =
+        String::from("# Made by `UPDATE=1 cargo test -p gatewright-envoy --lib constraints`.\n");
     for (name, message) in by_name {
         if known.contains(name) {
             made.push_str(&format!("message {name}\n"));

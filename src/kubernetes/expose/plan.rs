@@ -503,6 +503,7 @@ mod tests {
     fn slices_say_where_envoys_run_and_which_terminate() {
         fn on(node: &str, terminating: bool) -> SliceEndpoint {
             SliceEndpoint {
+                zone: None,
                 terminating,
                 node: Some(node.into()),
             }

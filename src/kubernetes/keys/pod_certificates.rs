@@ -8,17 +8,23 @@ use async_trait::async_trait;
 use gatewright_control::envoy_certificates::{AUDIENCE, Certified, CertifyEnvoys, Refusal};
 use gatewright_control::envoy_identity::PodIdentity;
 use gatewright_control::server_tls::server_tls;
+use gatewright_core::model::Zone;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::core::v1::Node;
 use kube::Client;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
 use rustls::ServerConfig;
 use tokio::sync::watch;
+use tracing::warn;
 use xds::{Pair, TlsError};
 
 use super::pod::pods;
 use super::pod_review::{claim, confirm};
 use super::{CaRotation, EnvoyAccounts};
+
+/// The label of a node with its zone.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// The authority that signs now, and the TLS configuration of the port.
 #[derive(Clone)]
@@ -80,6 +86,24 @@ impl PodCertificates {
             .map_err(away)?;
         confirm(claim, pod, &self.namespace)
     }
+
+    /// The zone of a node. An Envoy without it uses endpoints of all zones, so that a failure is no
+    /// reason to refuse a certificate.
+    async fn zone(&self, node: &str) -> Option<Zone> {
+        let nodes: Api<DynamicObject> =
+            Api::all_with(self.client.clone(), &ApiResource::erase::<Node>(&()));
+        // A list, since the controller may list nodes and get none by name.
+        let named = ListParams::default().fields(&format!("metadata.name={node}"));
+        let found = match nodes.list_metadata(&named).await {
+            Ok(found) => found,
+            Err(error) => {
+                warn!(node, "the zone of an Envoy is not known: {error}");
+                return None;
+            }
+        };
+        let labels = found.items.into_iter().next()?.metadata.labels?;
+        Zone::parse(labels.get(ZONE_LABEL)?).ok()
+    }
 }
 
 fn away(error: kube::Error) -> Refusal {
@@ -118,10 +142,12 @@ impl CertifyEnvoys for PodCertificates {
             .signer()
             .sign_client(request, &identity.to_string(), life, now);
         let certificate = signed.map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let zone = self.zone(&identity.pod.node).await;
         let until = Timestamp::try_from(now + life).unwrap_or(Timestamp::MAX);
         Ok(Certified {
             certificate,
             identity,
+            zone,
             until,
         })
     }
@@ -150,6 +176,7 @@ mod tests {
             let there = there.load(Ordering::SeqCst);
             async move {
                 let is_review = request.uri().path().ends_with("tokenreviews");
+                let is_of_nodes = request.uri().path().ends_with("/nodes");
                 let sent = request.into_body().collect_bytes().await.expect("a body");
                 let sent: Value = serde_json::from_slice(&sent).unwrap_or_default();
                 let (code, body) = if is_review {
@@ -161,6 +188,15 @@ mod tests {
                     let status =
                         json!({"authenticated": is_good, "user": user, "audiences": [AUDIENCE]});
                     (201, json!({"spec": {"token": ""}, "status": status}))
+                } else if is_of_nodes {
+                    let labels = json!({ZONE_LABEL: "eu-1a"});
+                    let node = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+                        "metadata": {"name": "node-a", "labels": labels}});
+                    (
+                        200,
+                        json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                            "metadata": {}, "items": [node]}),
+                    )
                 } else if there {
                     let spec = json!({"serviceAccountName": "gatewright-envoy", "nodeName": "node-a", "containers": []});
                     (
@@ -236,6 +272,8 @@ mod tests {
         sender.send_replace(signing(&trust));
         let made = by.certify("good", &asked).await.expect("it is that pod");
         assert_eq!(made.identity.pod.node, "node-a");
+        let zone = made.zone.as_ref().map(Zone::as_str);
+        assert_eq!(zone, Some("eu-1a"), "the zone is that of the node");
         assert!(
             trust
                 .signer()

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, ShownStatistics, Statistics,
     StatisticsReader, UdpSessions, bootstrap, keys_files,
@@ -18,6 +18,7 @@ fn validate(ads: AdsServer, admin: Admin) -> Result<()> {
     let options = BootstrapOptions {
         node_id: "test".into(),
         node_cluster: "test".into(),
+        zone: Some("eu-1a".to_owned().try_into().map_err(Error::msg)?),
         ads,
         admin,
         ready: Some("127.0.0.1:19003".parse()?),

@@ -173,6 +173,7 @@ impl Site {
         BootstrapOptions {
             node_id: "test".into(),
             node_cluster: "test".into(),
+            zone: None,
             ads: AdsServer::Pipe(self.ads.socket()),
             admin: envoy::Admin::Loopback(0),
             ready: None,
@@ -314,6 +315,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         auth: None,
         access: Vec::new(),
         rate_limits: None,
+        counted: false,
     }
 }
 

@@ -36,7 +36,7 @@ async fn what_envoy_counts_is_printed_and_read_with_the_password() -> Result<()>
     site.save("web.yaml", &route("web", "web.example.org", "web"))?;
     site.program.line("httproute default/web: ").await?;
     assert_eq!(site.status("web.example.org").await?, 200);
-    let counted = "gatewright.requests.tenant.default.class.2: 1";
+    let counted = "gatewright.requests.tenant.default.class.2.route.: 1";
     until(&site, &["envoy", "stats", "^gatewright"], counted).await?;
     let text = until(
         &site,
@@ -45,7 +45,7 @@ async fn what_envoy_counts_is_printed_and_read_with_the_password() -> Result<()>
     )
     .await?;
     assert!(
-        text.contains("envoy_gatewright_requests{tenant=\"default\",class=\"2\"} 1"),
+        text.contains("envoy_gatewright_requests{tenant=\"default\",class=\"2\",route=\"\"} 1"),
         "{text}"
     );
 

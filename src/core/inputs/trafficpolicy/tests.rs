@@ -30,16 +30,7 @@ fn refusal(spec: Value) -> String {
 
 #[test]
 fn an_empty_policy_leaves_what_every_backend_has() {
-    let plain = BackendSettings {
-        load_balancing: LoadBalancing::LeastRequest,
-        connect_timeout: None,
-        limits: BackendLimits::default(),
-        active: None,
-        passive: None,
-        panic_percent: None,
-        proxy_protocol: None,
-    };
-    assert_eq!(settings_of(json!({})), Ok(plain));
+    assert_eq!(settings_of(json!({})), Ok(BackendSettings::default()));
 }
 
 #[test]
@@ -64,6 +55,7 @@ fn every_field_is_read() {
             name: "sid".to_owned(),
             ttl: Some(3600 * second),
         }),
+        prefers_zone: false,
         connect_timeout: Some(Duration::from_millis(250)),
         limits: BackendLimits {
             connections: Some(1),

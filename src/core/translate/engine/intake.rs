@@ -171,6 +171,11 @@ impl Engine {
                     .policies_by_service(name)
                     .next()
                     .is_some()
+                    || self.policies.prefers_zone(name)
+                    || self
+                        .store
+                        .service(name)
+                        .is_some_and(|service| service.prefers_zone())
                 {
                     dirty.policed.insert(name.clone());
                 }

@@ -4,7 +4,7 @@ use super::{Explainer, Explanation, with_notes};
 use crate::inputs::{Kind, PolicyTarget};
 use crate::model::{
     AppProtocol, BackendId, BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing,
-    OutlierDetection, Probe, ProxyHeader, Transport,
+    OutlierDetection, Probe, ProxyHeader,
 };
 
 impl Explainer<'_> {
@@ -21,7 +21,7 @@ impl Explainer<'_> {
     }
 
     /// Notes about TrafficPolicies on a Service that cannot be carried out, or are about ports that
-    /// it does not have, or about datagrams.
+    /// it does not have.
     fn refused_settings(&self, backend: &BackendId) -> Vec<String> {
         let store = self.routing.store;
         let service = &backend.port.service;
@@ -31,10 +31,6 @@ impl Explainer<'_> {
             .filter(|key| key.kind == Kind::TrafficPolicy);
         let mut notes = Vec::new();
         for key in keys {
-            if backend.port.transport == Transport::Udp {
-                notes.push(format!("{key} has no effect on datagrams"));
-                continue;
-            }
             let judged = self.routing.policies.judged(key);
             if let Some(Err((reason, text))) = judged.map(|judged| &judged.accepted) {
                 notes.push(format!(
@@ -65,6 +61,8 @@ impl Explainer<'_> {
 fn words(settings: &BackendSettings, protocol: AppProtocol) -> String {
     let BackendSettings {
         load_balancing,
+        // It is the Service's, and is told with the endpoints.
+        prefers_zone: _,
         connect_timeout,
         limits,
         active,

@@ -1,12 +1,15 @@
 //! The backends of a rule: how they are connected to, and their endpoints.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
 use super::super::endpoints::PermittedEndpoints;
 use super::super::protocol::Protocol;
 use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
 use crate::model::{
     Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
-    ServicePort, SubjectAltName, Target, WeightedTarget,
+    ServicePort, SubjectAltName, Target, WeightedTarget, Zone,
 };
 use crate::request_outcome::{BROKEN_RULE, NO_ENDPOINTS};
 
@@ -110,6 +113,7 @@ impl Explainer<'_> {
     ) {
         let PermittedEndpoints {
             addresses,
+            zones,
             terminating,
             refused,
         } = self.allowed.permitted(port);
@@ -130,12 +134,43 @@ impl Explainer<'_> {
         }
         let list: Vec<_> = addresses.iter().take(5).map(ToString::to_string).collect();
         let (count, list) = (addresses.len(), list.join(", "));
-        let text = if terminating {
+        let mut text = if terminating {
             format!("none is ready; {count} that terminate and still serve: {list}")
         } else {
             format!("{count} ready: {list}")
         };
+        if let Some(zones) = zones {
+            text.push_str(&self.zones_in_words(port, count, &zones));
+        }
         explanation.hold("endpoints", text);
+    }
+
+    /// The zones of the endpoints of a Service port that asks for those of an Envoy's own first.
+    fn zones_in_words(
+        &self,
+        port: &ServicePort,
+        count: usize,
+        zones: &BTreeMap<SocketAddr, Zone>,
+    ) -> String {
+        if self.routing.policies.hash(port).is_some() {
+            return "; trafficDistribution has no effect, since a consistent hash chooses"
+                .to_owned();
+        }
+        let mut counts: BTreeMap<&Zone, usize> = BTreeMap::new();
+        for zone in zones.values() {
+            *counts.entry(zone).or_default() += 1;
+        }
+        let without = count - zones.len();
+        let mut parts: Vec<String> = counts
+            .iter()
+            .take(5)
+            .map(|(zone, count)| format!("{count} in {zone}"))
+            .collect();
+        parts.extend((without > 0).then(|| format!("{without} in none")));
+        format!(
+            "; an Envoy takes those of its own zone first ({})",
+            parts.join(", ")
+        )
     }
 
     /// Adds how a backend is verified, where policies are about its Service.

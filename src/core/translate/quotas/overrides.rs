@@ -60,6 +60,7 @@ impl Quotas {
         let routes = [
             self.number_of_routes.allow(namespace, limits.routes),
             self.regexes.allow(namespace, limits.regexes),
+            self.counted_routes.allow(namespace, limits.counted_routes),
         ];
         dirty.routes.extend(routes.into_iter().flatten());
         for (quota, most) in [

@@ -7,6 +7,7 @@ use super::super::backend_policies::BackendPolicies;
 use super::super::charge::{Charge, Charged, ChargedCluster, Charging, parts};
 use super::super::dirty::Dirty;
 use super::super::key::RouteKey;
+use super::super::resolutions::Resolved;
 use super::Quotas;
 use crate::quota::Member;
 use crate::store::Store;
@@ -42,6 +43,7 @@ impl Quotas {
             key,
             new,
             route.map_or(0, |route| route.regexes() * hostnames),
+            route.is_some_and(|route| route.counted),
             dirty,
         );
     }
@@ -51,6 +53,7 @@ impl Quotas {
         key: &RouteKey,
         new: Option<Charge<ChargedCluster>>,
         regexes: u64,
+        is_counted: bool,
         dirty: &mut Dirty,
     ) {
         let namespace = &key.name.namespace;
@@ -60,7 +63,7 @@ impl Quotas {
             charge,
         });
         let old = self.charges.remove(key);
-        let was_within = (self.number_of_routes.has(key), self.regexes.has(key));
+        let was_within = self.numbers_within(key);
         let served = new.as_ref().and_then(Charged::served);
         let others = self.clusters.replace(
             namespace,
@@ -82,14 +85,16 @@ impl Quotas {
             self.regexes
                 .set(key, member(regexes).filter(|_| regexes > 0)),
         );
+        dirty.routes.extend(
+            self.counted_routes
+                .set(key, member(1).filter(|_| is_counted)),
+        );
         let why = |charged: &Option<Charged>| {
             charged
                 .as_ref()
                 .and_then(|charged| charged.too_large.clone())
         };
-        if was_within != (self.number_of_routes.has(key), self.regexes.has(key))
-            || why(&old) != why(&new)
-        {
+        if was_within != self.numbers_within(key) || why(&old) != why(&new) {
             dirty.routes.insert(key.clone());
         }
         if let Some(new) = new {
@@ -98,6 +103,35 @@ impl Quotas {
         for route in others.iter().chain([key]) {
             self.weigh(route, dirty);
         }
+    }
+
+    /// Whether a route is within each of the quotas that count something.
+    fn numbers_within(&self, key: &RouteKey) -> [bool; 3] {
+        [
+            self.number_of_routes.has(key),
+            self.regexes.has(key),
+            self.counted_routes.has(key),
+        ]
+    }
+
+    /// Has the rules of a route counted by themselves, as it asks; one too many gets a note.
+    pub(in super::super) fn counted(&self, key: &RouteKey, mut resolved: Resolved) -> Resolved {
+        if !self.counted_routes.has(key) {
+            let namespace = &key.name.namespace;
+            let most = self.limits_of(namespace).counted_routes;
+            let text = format!(
+                "it is not counted by itself: the routes of namespace {namespace} that ask for it, the oldest first, \
+                 exceed limits.namespace.countedRoutes {most}"
+            );
+            let note = match resolved.note {
+                Some(note) => format!("{note}; {text}"),
+                None => text,
+            };
+            resolved.note = Some(note);
+            return resolved;
+        }
+        resolved.counted = true;
+        resolved
     }
 
     /// Updates the weight of a route: it pays for the clusters that no older one has.

@@ -99,6 +99,20 @@ impl Told {
             .apply(vec![Change::delete(key)], SystemTime::UNIX_EPOCH);
     }
 
+    /// The notes on an HTTPRoute that is accepted.
+    fn noted(&self, name: &str) -> String {
+        let status = self
+            .engine
+            .status(&ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", name)))
+            .expect("a status");
+        let StatusBody::Route(status) = status.body else {
+            panic!("a route's")
+        };
+        let accepted = &status.parents.first().expect("a parent").1[0];
+        assert_eq!(accepted.reason, Reason::Accepted, "{}", accepted.message);
+        accepted.message.clone()
+    }
+
     /// The message of a route that is not accepted for a limit; empty for one that is accepted.
     fn told(&self, kind: Kind, name: &str) -> String {
         let status = self
@@ -496,4 +510,39 @@ fn the_chain_of_a_client_certificate_counts_for_every_cluster_that_has_it() {
         "",
         "a smaller one is served again"
     );
+}
+
+#[test]
+fn routes_beyond_the_limit_are_served_and_not_counted_by_themselves() {
+    let mut limits = Limits::default();
+    limits.namespace.counted_routes = 1;
+    let mut told = Told::within(limits.clone());
+    told.engine = Engine::new(Settings {
+        limits,
+        named_hosts: true,
+        ..Settings::new("c", Vec::new())
+    });
+    told.put(
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "open"},
+        "spec": {"controllerName": "c"}}),
+    );
+    let from = json!({"namespaces": {"from": "All"}});
+    let http = json!({"name": "http", "protocol": "HTTP", "port": 80, "allowedRoutes": from});
+    told.gateway("infra", "g", 1, json!([http]));
+    for (name, second) in [("old", 1), ("young", 2)] {
+        told.put(
+            json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"namespace": "a", "name": name,
+            "creationTimestamp": time(second), "annotations": {"gatewright.io/traffic-metrics": "Route"}},
+            "spec": {"hostnames": [format!("{name}.example.org")], "rules": [edits(1, 1)],
+                "parentRefs": [{"name": "g", "namespace": "infra"}]}}),
+        );
+    }
+    assert_eq!(told.noted("old"), "", "it is counted");
+    let note = told.noted("young");
+    assert!(
+        note.contains("limits.namespace.countedRoutes 1"),
+        "it is told: {note}"
+    );
+    told.remove(Kind::HTTPRoute, "old");
+    assert_eq!(told.noted("young"), "", "there is room now");
 }
