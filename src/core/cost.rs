@@ -20,7 +20,7 @@ mod route;
 mod traces;
 
 pub(crate) use certificate::{chain, served};
-pub(crate) use policy::{access, rate_limits, settings, tls};
+pub(crate) use policy::{guarded, rate_limits, settings, tls};
 pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{OfServices, hostname, of_auth};
 pub(crate) use traces::traces;
@@ -106,7 +106,8 @@ const RETRY: Bytes = Bytes::of(500, 100);
 const RETRY_CODE: Bytes = Bytes::of(120, 10);
 /// A filter ExternalAuth: each match has one of its own.
 const AUTH: Bytes = Bytes::of(10_000, 1_500);
-/// An AccessPolicy before a match, and a network of it.
+/// A match whose filters all matches of its rule share, an AccessPolicy, and a network of it.
+const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
 /// A TrafficPolicy with rate limits before a rule, a match of the rule, a limit, and a client that
@@ -116,11 +117,11 @@ const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
 const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
 const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
-/// The authentication of users before a match, a user, and a byte of their names and hashes.
+/// The authentication of users, a user, and a byte of their names and hashes.
 const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
-const USER: Bytes = Bytes::of(60, 0);
+const USER: Bytes = Bytes::of(200, 0);
 const USER_TEXT: Bytes = Bytes::of(3, 2);
-/// The verification of tokens before a match, and a key of the issuer, beside their texts.
+/// The verification of tokens, and a key of the issuer, beside their texts.
 const TOKENS: Bytes = Bytes::of(8_000, 400);
 const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
 /// The session persistence of a match or share.

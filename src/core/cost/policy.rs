@@ -1,9 +1,11 @@
 //! The costs of policies.
 
+use std::sync::Arc;
+
 use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
-    LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, NETWORK, PASSIVE_CHECK, RATE_LIMIT,
-    RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK, PASSIVE_CHECK,
+    RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
     Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits, TokenAuth,
@@ -27,8 +29,29 @@ pub(crate) fn settings(settings: &BackendSettings, endpoints: u64) -> Bytes {
     CLUSTER_SETTINGS + table + (active + passive) * endpoints
 }
 
-/// An AccessPolicy before each match of a rule.
-pub(crate) fn access(access: &Access) -> Bytes {
+/// The AccessPolicies of a rule with so many matches and backends. A match has the filters of its
+/// own, unless the matches of a rule share them; and so may each backend, for a rewrite of its path
+/// or a session.
+pub(crate) fn guarded(
+    policies: &[Arc<Access>],
+    matches: usize,
+    backends: usize,
+    is_shared: bool,
+) -> Bytes {
+    if policies.is_empty() {
+        return Bytes::default();
+    }
+    let matches = matches as u64;
+    let filters: Bytes = policies.iter().map(|one| access(one)).sum();
+    let filters = filters * backends.max(1) as u64;
+    if is_shared {
+        filters + MARKED_MATCH * matches
+    } else {
+        filters * matches
+    }
+}
+
+fn access(access: &Access) -> Bytes {
     let Access {
         policy: _,
         addresses,

@@ -124,6 +124,12 @@ pub struct Route {
 }
 
 impl Route {
+    /// True if it routes requests, each by itself: policies on Gateways, ListenerSets and routes
+    /// have an effect on these alone.
+    pub(crate) fn has_requests(&self) -> bool {
+        matches!(self.kind, RouteKind::Http | RouteKind::Grpc)
+    }
+
     /// The number of its matches, each counted once for every hostname.
     pub(crate) fn matches(&self) -> u64 {
         let matches: usize = self.rules.iter().map(|rule| rule.matches.len()).sum();

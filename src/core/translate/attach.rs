@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{
     Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out,
 };
@@ -47,6 +48,8 @@ pub(super) struct Attaching<'a> {
     pub(super) settings: &'a Settings,
     pub(super) store: &'a Store,
     pub(super) parents: &'a Parents,
+    /// Default Gateways count AccessPolicies.
+    pub(super) attached: &'a AttachedPolicies,
     pub(super) attachments: &'a mut Attachments,
     pub(super) quotas: &'a mut Quotas,
     /// Claims of routes.
@@ -155,9 +158,9 @@ impl Attaching<'_> {
         for (parent, attachment) in
             default_gateways::of_route(route, parents, store, dates, by_default)
         {
-            let attachment = self
-                .quotas
-                .at_default(route, parent, store, attachment, dirty);
+            let attachment =
+                self.quotas
+                    .at_default(route, parent, (store, self.attached), attachment, dirty);
             all.push((Way::Default, parent.key.clone(), attachment));
         }
         all

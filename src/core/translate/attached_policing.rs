@@ -8,6 +8,7 @@ use super::admission::Admission;
 use super::attached_policies::{AttachedPolicies, JudgedAttachment};
 use super::dirty::Dirty;
 use super::key::{ParentKey, RouteKey};
+use super::parent::Parent;
 use super::policing::{touch_listeners, touch_units_of};
 use super::quotas::Quotas;
 use super::{access, route_traffic};
@@ -30,7 +31,10 @@ impl AttachedPolicing<'_> {
         let new = policy.map(|policy| self.judged(key, policy));
         dirty.statuses.insert(key.clone());
         for target in self.attached.set(key, new) {
-            self.touch(key.kind, &target, dirty);
+            self.touch(&target, dirty);
+            if key.kind == Kind::AccessPolicy {
+                self.touch_defaults(&target, dirty);
+            }
             if key.kind == Kind::TrafficPolicy {
                 // Another one may be the first of its target now.
                 let others = self.attached.on(&target.object);
@@ -53,7 +57,7 @@ impl AttachedPolicing<'_> {
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.
-    fn touch(&self, kind: Kind, target: &AttachmentTarget, dirty: &mut Dirty) {
+    fn touch(&self, target: &AttachmentTarget, dirty: &mut Dirty) {
         let AttachmentTarget { object, section } = target;
         if let Some(route) = RouteKey::of(object) {
             touch_units_of(self.admission, &route, dirty);
@@ -64,23 +68,42 @@ impl AttachedPolicing<'_> {
             return;
         };
         let section = section.as_deref();
-        // An AccessPolicy counts for routes of its own namespace alone.
-        let namespace = Some(&object.name.namespace).filter(|_| kind == Kind::AccessPolicy);
         touch_listeners(self.admission, &parent, dirty, |listener| {
             section.is_none_or(|section| *listener.name == *section)
         });
-        self.touch_charges(&parent, namespace, dirty);
+        self.touch_charges(&parent, dirty);
         if let (ParentKey::Gateway(gateway), None) = (&parent, section) {
             for set in self.store.indexes().sets_by_gateway(gateway) {
                 let set = ParentKey::ListenerSet(SetKey::clone(set));
                 touch_listeners(self.admission, &set, dirty, |_| true);
-                self.touch_charges(&set, namespace, dirty);
+                self.touch_charges(&set, dirty);
             }
         }
     }
 
-    /// Marks the routes at a parent for which a policy counts: those of a namespace, or all.
-    fn touch_charges(&self, key: &ParentKey, namespace: Option<&Arc<str>>, dirty: &mut Dirty) {
+    /// Marks the routes that default Gateways count with the target of an AccessPolicy: a route, or
+    /// those at a default Gateway, also such as it refuses.
+    fn touch_defaults(
+        &self,
+        AttachmentTarget { object, .. }: &AttachmentTarget,
+        dirty: &mut Dirty,
+    ) {
+        if let Some(route) = RouteKey::of(object) {
+            let there = self.store.route(&route);
+            let meant = there.is_some_and(|there| there.uses_defaults);
+            dirty.attachments.extend(Some(route).filter(|_| meant));
+            return;
+        }
+        let parent = ParentKey::of(object).and_then(|key| self.admission.parents.get(&key));
+        if parent.is_some_and(Parent::is_default) {
+            dirty
+                .attachments
+                .extend(self.store.defaulted_routes().cloned());
+        }
+    }
+
+    /// Marks the routes at a parent, for which its policies count.
+    fn touch_charges(&self, key: &ParentKey, dirty: &mut Dirty) {
         let Admission {
             parents,
             attachments,
@@ -93,10 +116,7 @@ impl AttachedPolicing<'_> {
             let id = parent.id(listener);
             for name in attachments.names_of(&id) {
                 let routes = attachments.contributors(name, &id).map(|(route, _)| route);
-                let meant = routes.filter(|route| {
-                    namespace.is_none_or(|namespace| route.name.namespace == *namespace)
-                });
-                dirty.charged.extend(meant.cloned());
+                dirty.charged.extend(routes.cloned());
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::{AccessAt, AttachedPolicies, Place};
+use super::attached_policies::{AttachedPolicies, Place};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -139,14 +139,12 @@ impl Charging<'_> {
         let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
         let mut own = Cost {
             bytes: cost::OBJECT
-                + named
-                    .map(|one| hostname + guard(one) + self.access(key, route, &one.0))
-                    .sum()
-                + all.iter().map(|one| self.limits(key, route, &one.0)).sum(),
+                + named.map(|one| hostname + guard(one)).sum()
+                + self.attached(key, route, &all, &defaults),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
-        if route.kind == RouteKind::Http || route.kind == RouteKind::Grpc {
+        if route.has_requests() {
             let clients: BTreeSet<Option<&ObjectName>> = all
                 .iter()
                 .map(|(at, ..)| self.parents.client_of(at))
@@ -164,30 +162,31 @@ impl Charging<'_> {
         }
     }
 
-    /// What the AccessPolicies of the route's own namespace take in each hostname of a listener.
-    /// Those of a Gateway or ListenerSet of another namespace are nothing that it asked for.
-    fn access(self, key: &RouteKey, route: &Route, listener: &ListenerId) -> Bytes {
-        let Some(parent) = self.parents.get(&listener.parent) else {
+    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Default Gateways
+    /// count AccessPolicies.
+    fn attached(
+        self,
+        key: &RouteKey,
+        route: &Route,
+        all: &BTreeSet<Contribution>,
+        defaults: &BTreeSet<&ParentKey>,
+    ) -> Bytes {
+        if self.attached.is_empty() || !route.has_requests() {
             return Bytes::default();
-        };
-        let mut all = Bytes::default();
-        for rule in &route.rules {
-            let place = Place {
-                gateway: &parent.placement.gateway,
-                listener,
-                route: key,
-                rule: rule.name.as_deref(),
-            };
-            let AccessAt::Admit(policies) = self.attached.access(place) else {
-                continue;
-            };
-            let own = policies
-                .iter()
-                .filter(|access| access.policy.namespace == key.name.namespace);
-            let each: Bytes = own.map(|access| cost::access(access)).sum();
-            all = all + each * rule.matches.len() as u64;
         }
-        all
+        let mut hostnames: BTreeMap<&ListenerId, u64> = BTreeMap::new();
+        for (listener, ..) in all {
+            *hostnames.entry(listener).or_default() += 1;
+        }
+        let each = hostnames.into_iter().map(|(listener, hostnames)| {
+            let named = self.parents.get(&listener.parent);
+            let named = named.filter(|_| !defaults.contains(&listener.parent));
+            let access = named.map_or(Bytes::default(), |parent| {
+                self.attached.access_cost(parent, listener, route)
+            });
+            (access + self.limits(key, route, listener)) * hostnames
+        });
+        each.sum()
     }
 
     /// What rate limits take in each hostname of a listener, whoever's TrafficPolicy has them:

@@ -136,6 +136,11 @@ impl Engine {
             self.counters.parents += 1;
             self.evaluation(now).evaluate(&key, &mut dirty);
         }
+        // Default Gateways count them when routes are attached.
+        while let Some(policy) = dirty.attached.pop_first() {
+            self.counters.policies += 1;
+            self.attached_policing().judge(&policy, &mut dirty);
+        }
         while let Some(key) = dirty.attachments.pop_first() {
             self.counters.attachments += 1;
             self.attaching().attach(&key, &mut dirty);
@@ -155,10 +160,6 @@ impl Engine {
         while let Some(policy) = dirty.policies.pop_first() {
             self.counters.policies += 1;
             self.policing(now).judge(&policy, &mut dirty);
-        }
-        while let Some(policy) = dirty.attached.pop_first() {
-            self.counters.policies += 1;
-            self.attached_policing().judge(&policy, &mut dirty);
         }
         while let Some(service) = dirty.policed.pop_first() {
             self.policing(now).rank(&service, &mut dirty);

@@ -6,6 +6,7 @@
 //! argument.
 
 mod access;
+mod access_cost;
 mod access_logs;
 mod admission;
 mod allowance;

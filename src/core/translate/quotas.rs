@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::allowance::{allowance, beyond};
 use super::answers;
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
 use super::charge::{Charge, Charged, ChargedCluster, parent as charge_of, parts, rounded};
 use super::cost_quotas::CostQuotas;
@@ -196,7 +197,7 @@ impl Quotas {
         &mut self,
         route: &Route,
         parent: &Parent,
-        store: &Store,
+        (store, attached): (&Store, &AttachedPolicies),
         attachment: Attachment,
         dirty: &mut Dirty,
     ) -> Attachment {
@@ -208,13 +209,14 @@ impl Quotas {
             hashes: &|_, _| false,
         };
         let hostname = cost::hostname(route, &services).envoy;
-        let filters = |at: &Attached| {
-            parent
-                .listener(&at.listener)
-                .map_or(0, |listener| listener.guard.bytes.envoy)
+        let guards = |at: &Attached| {
+            parent.listener(&at.listener).map_or(0, |listener| {
+                let access = attached.access_cost(parent, &parent.id(listener), route);
+                (listener.guard.bytes + access).envoy
+            })
         };
         let bytes = |at: &Attached| {
-            filters(at)
+            guards(at)
                 .saturating_add(hostname)
                 .saturating_mul(at.names.len() as u64)
         };

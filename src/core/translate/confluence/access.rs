@@ -8,8 +8,9 @@ use super::{NAMESPACES, object, pick};
 use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
-/// list of networks or another, or with users of a Secret, or keys of a ConfigMap, that may not be
-/// there; and TrafficPolicies with rate limits, which have the names of those on Services.
+/// list of networks, a long one or another, or with users of a Secret, or keys of a ConfigMap, that
+/// may not be there; and TrafficPolicies with rate limits, which have the names of those on
+/// Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -33,6 +34,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "10.0.0.0/8",
             "192.0.2.0/24",
             "nowhere",
+            "many",
             "a",
             "b",
             "jwt",
@@ -72,6 +74,14 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "a" | "b" => {
                 let users = json!({"users": {"name": "users", "namespace": asked}});
                 ("AccessPolicy", "basicAuth", users)
+            }
+            "many" => {
+                // Quotas have no room for it at all hostnames of a route.
+                let networks: Vec<_> = (0..64)
+                    .map(|number| format!("10.0.{number}.0/24"))
+                    .collect();
+                let lists = json!({"allow": networks, "deny": networks});
+                ("AccessPolicy", "clientAddress", lists)
             }
             network => ("AccessPolicy", "clientAddress", json!({"allow": [network]})),
         };

@@ -44,6 +44,7 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             parents: &self.parents,
+            attached: &self.attached,
             attachments: &mut self.attachments,
             quotas: &mut self.quotas,
             register: &mut self.register,

@@ -9,6 +9,8 @@ use super::*;
 use crate::inputs::{Object, Secret};
 use crate::model::{Certificate, Hostname, PrivateKey};
 
+mod access;
+
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 /// An installation with a class, and a Gateway of the platform with a listener of each protocol
