@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 33] = [
+pub static DIMENSIONS: [Dimension; 36] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -232,6 +232,9 @@ pub static DIMENSIONS: [Dimension; 33] = [
     .similar()
     .at_most(12),
     dimension("rate limits", |batch| batch.limited()).similar(),
+    dimension("access by address", |batch| batch.listed()).similar(),
+    dimension("access by password", |batch| batch.users()).similar(),
+    dimension("access by token", |batch| batch.tokens()).similar(),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),

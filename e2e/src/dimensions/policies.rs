@@ -1,5 +1,6 @@
 //! TrafficPolicies with every setting that each namespace may have: for as many Services as fit its
-//! quotas, for as many endpoints, and for as many matches of routes.
+//! quotas, for as many endpoints, and for as many matches of routes. AccessPolicies with long
+//! lists.
 
 use serde_json::{Value, json};
 
@@ -65,6 +66,51 @@ impl Batch<'_> {
         let policy =
             self.place
                 .object("gatewright.io/v1alpha1", "TrafficPolicy", &self.name, &spec);
+        vec![route, policy]
+    }
+
+    /// A route, and a policy with as many networks as its lists may have.
+    pub(super) fn listed(&self) -> Vec<Value> {
+        let networks = |list: usize| -> Vec<String> {
+            let all = (0..64).map(|number| format!("2001:db8:{list}:{number:x}::/64"));
+            all.collect()
+        };
+        let lists = json!({"allow": networks(1), "deny": networks(2)});
+        self.guarded(16, "clientAddress", lists)
+    }
+
+    /// A route, the Secret of as many users as there may be, and a policy.
+    pub(super) fn users(&self) -> Vec<Value> {
+        let lines = (0..1000).map(|user| format!("user-{user}:{{SHA}}{}=\n", "a".repeat(27)));
+        let users = json!({"type": "gatewright.io/htpasswd",
+            "stringData": {".htpasswd": lines.collect::<String>()}});
+        let secret = self.place.object("v1", "Secret", &self.name, &users);
+        let mut all = self.guarded(4, "basicAuth", json!({"users": {"name": self.name}}));
+        all.push(secret);
+        all
+    }
+
+    /// A route, and a policy with as many keys of an issuer as there may be, the largest ones.
+    pub(super) fn tokens(&self) -> Vec<Value> {
+        let modulus = |number: usize| format!("q{number:04}{}E", "q".repeat(677));
+        let keys = (0..16)
+            .map(|number| json!({"kty": "RSA", "kid": number.to_string(), "n": modulus(number), "e": "AQAB"}));
+        let set = json!({"keys": keys.collect::<Vec<_>>()}).to_string();
+        let jwt = json!({"issuer": "https://id.example.org", "audiences": ["shop"],
+            "jwks": {"inline": set}});
+        self.guarded(8, "jwt", jwt)
+    }
+
+    /// A route with so many matches, and an AccessPolicy with a field for it.
+    fn guarded(&self, matches: usize, field: &str, value: Value) -> Vec<Value> {
+        let route = self.matches(matches, json!({"backendRefs": [web()]}));
+        let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute",
+            "name": self.name});
+        let mut spec = json!({"spec": {"targetRefs": [target]}});
+        spec["spec"][field] = value;
+        let policy = self
+            .place
+            .object("gatewright.io/v1alpha1", "AccessPolicy", &self.name, &spec);
         vec![route, policy]
     }
 
