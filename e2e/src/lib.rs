@@ -27,6 +27,7 @@ pub mod grpc;
 pub mod haproxy;
 pub mod held;
 pub mod helm;
+pub mod issuer;
 pub mod kubeconform;
 pub mod kubelet;
 pub mod link;

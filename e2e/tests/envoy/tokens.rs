@@ -1,73 +1,20 @@
 //! AccessPolicies with tokens (JSON Web Tokens) on a real Envoy: whose tokens pass, what backends
 //! get of them, and a table of keys that are odd: Envoy loads each set that is accepted.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use e2e::issuer::{ISSUER, Issuer, encoded};
 use e2e::probe::Answer;
 use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 
 use super::access::{HOST, OTHER, Site};
 
-const ISSUER: &str = "https://id.example.org";
 const CLIENT: &str = "10.2.0.1";
-
-/// An issuer with a key of its own.
-struct Issuer {
-    key: EcdsaKeyPair,
-    random: SystemRandom,
-}
-
-impl Issuer {
-    fn new() -> Result<Self> {
-        let random = SystemRandom::new();
-        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
-            .and_then(|pkcs8| {
-                EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &random)
-                    .map_err(|_| ring::error::Unspecified)
-            })
-            .map_err(|_| anyhow::anyhow!("no key"))?;
-        Ok(Self { key, random })
-    }
-
-    /// Its public key.
-    fn jwk(&self) -> Value {
-        let point = self.key.public_key().as_ref();
-        let (x, y) = (encoded(&point[1..33]), encoded(&point[33..]));
-        json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": x, "y": y})
-    }
-
-    /// A token for audience `shop` that is valid for five minutes, with these claims in place of its
-    /// own.
-    fn token(&self, claims: Value) -> Result<String> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let mut all = json!({"iss": ISSUER, "aud": "shop", "exp": now + 300});
-        let fields = all.as_object_mut().context("an object")?;
-        for (name, value) in claims.as_object().context("claims")? {
-            fields.insert(name.clone(), value.clone());
-        }
-        fields.retain(|_, value| !value.is_null());
-        let head = encoded(json!({"alg": "ES256", "kid": "one"}).to_string().as_bytes());
-        let signed = format!("{head}.{}", encoded(all.to_string().as_bytes()));
-        let signature = self
-            .key
-            .sign(&self.random, signed.as_bytes())
-            .map_err(|_| anyhow::anyhow!("no signature"))?;
-        Ok(format!("{signed}.{}", encoded(signature.as_ref())))
-    }
-}
-
-fn encoded(bytes: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
 
 /// A policy on the rule `admin` of the route.
 fn policy(mut jwt: Value) -> Change {

@@ -35,6 +35,7 @@ mod statuses_of_backends;
 mod strict;
 mod strings;
 mod tenant_names;
+mod tokens;
 mod told;
 mod turns;
 mod udp_sessions;
