@@ -27,8 +27,11 @@ pub(crate) fn hostname(route: &Route, services: &OfServices<'_, '_>) -> Bytes {
     HOST + route.rules.iter().map(|rule| of_rule(rule, services)).sum()
 }
 
+/// Of several backends one may be invalid, or rewrite paths: then each has a route of its own, with
+/// all that the match and the rule say, of which an empty match is part of the share.
 fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
     let matches = rule.matches.len() as u64;
+    let backends = rule.backends.len().max(1) as u64;
     let regexes = REGEX * rule.regexes.count as u64 + INSTRUCTION * rule.regexes.instructions;
     let own = rule
         .filters
@@ -37,14 +40,12 @@ fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
         .map(|filters| of_filters(filters) + of_answer(filters, services))
         .sum::<Bytes>();
     let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
-    let each = own
-        + retry
-        + of_shares(rule)
-        + of_sessions(rule, services.session)
-        + of_hashes(rule, services);
-    rule.matches.iter().map(of_match).sum::<Bytes>() + regexes + each * matches
+    let conditions = rule.matches.iter().map(of_match).sum::<Bytes>();
+    let each = of_shares(rule) + of_sessions(rule, services.session) + of_hashes(rule, services);
+    (MATCH + each + (own + retry) * backends) * matches + (conditions + regexes) * backends
 }
 
+/// What a match asks for.
 fn of_match(one: &Match) -> Bytes {
     let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &one.path;
     let headers = one
@@ -56,7 +57,7 @@ fn of_match(one: &Match) -> Bytes {
         .iter()
         .map(|query| CONDITION + text(&query.name) + text(query.value.text()));
     let method = one.method.as_deref().map(|method| CONDITION + text(method));
-    MATCH + text(path) + headers.chain(query).chain(method).sum()
+    text(path) + headers.chain(query).chain(method).sum()
 }
 
 fn of_filters(filters: &Filters) -> Bytes {
@@ -155,8 +156,7 @@ fn of_share(backend: &BackendRef) -> Bytes {
     SHARE + of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten)
 }
 
-/// The session of a rule, or those of its shares, each of which then has the rule's ExternalAuth as
-/// well.
+/// The session of a rule, or those of its shares.
 fn of_sessions<'s>(
     rule: &RouteRule,
     sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
@@ -164,18 +164,11 @@ fn of_sessions<'s>(
     if let Some(own) = rule.session.as_deref() {
         return own.as_ref().map_or(Bytes::default(), of_session);
     }
-    let auth = rule
-        .filters
-        .iter()
-        .flatten()
-        .filter_map(|filters| filters.auth.as_ref())
-        .map(of_auth);
-    let auth: Bytes = auth.filter(|_| rule.backends.len() > 1).sum();
     let stay = rule
         .backends
         .iter()
         .filter_map(|backend| sessions(&backend.target.name));
-    stay.map(|session| of_session(session) + auth).sum()
+    stay.map(of_session).sum()
 }
 
 fn of_hashes(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
@@ -197,4 +190,45 @@ fn of_session(session: &SessionPersistence) -> Bytes {
             } => name.as_deref().map_or(Bytes::default(), text) + text(path),
             SessionPersistence::Header(name) => text(name),
         }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+
+    /// The cost of a hostname of a route with a regular expression and edits, and so many backends.
+    fn cost(backends: usize) -> Bytes {
+        let backends: Vec<Value> = (0..backends)
+            .map(|number| json!({"name": format!("web-{number}"), "port": 80}))
+            .collect();
+        let edits: Vec<Value> = (0..16)
+            .map(|number| json!({"name": format!("x-{number}"), "value": "v"}))
+            .collect();
+        let rule = json!({"backendRefs": backends,
+            "matches": [{"path": {"type": "RegularExpression", "value": "/[a-z]{50}"}}],
+            "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": edits}}]});
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "a", "name": "r"}, "spec": {"rules": [rule]}});
+        let Ok(Object::Route(route)) = Object::parse(route) else {
+            panic!("a route")
+        };
+        let services = OfServices {
+            session: &|_| None,
+            answers: &|_| 0,
+            hashes: &|_, _| false,
+        };
+        hostname(&route, &services)
+    }
+
+    /// Of backends without a Service, or with rewrites, each has a route of its own.
+    #[test]
+    fn what_a_rule_says_counts_for_each_of_its_backends() {
+        let (one, many) = (cost(1).envoy, cost(16).envoy);
+        let empty = (HOST + MATCH).envoy;
+        let shares = 16 * SHARE.envoy;
+        assert_eq!(many - empty - shares, 16 * (one - empty));
+    }
 }
