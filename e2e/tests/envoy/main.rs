@@ -30,6 +30,7 @@ mod ports;
 mod program;
 mod quickstart;
 mod rate_limits;
+mod recipes;
 mod redirects;
 mod standalone;
 mod statistics;

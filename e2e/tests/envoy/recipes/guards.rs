@@ -1,0 +1,92 @@
+//! Who may send requests, and how many.
+
+use anyhow::{Result, ensure};
+use hyper::Method;
+use serde_json::json;
+
+use super::site::{Site, answered, answered_by, told, until_by};
+
+/// alice with open-sesame.
+const ALICE: &str = "Basic YWxpY2U6b3Blbi1zZXNhbWU=";
+
+pub(super) async fn cors(site: &Site) -> Result<()> {
+    let probe = site.https("cors.example.org");
+    let preflight = probe
+        .clone()
+        .method(Method::OPTIONS)
+        .header("access-control-request-method", "POST");
+    for request in [preflight.clone(), probe.clone()] {
+        let answer = answered(&request.header("origin", "https://app.example.com"), 200).await?;
+        let origin = answer.header("access-control-allow-origin");
+        ensure!(origin == Some("https://app.example.com"), "{answer:?}");
+        let credentials = answer.header("access-control-allow-credentials");
+        ensure!(credentials == Some("true"), "{answer:?}");
+    }
+    let other = probe.header("origin", "https://other.example.com");
+    let answer = answered(&other, 200).await?;
+    let origin = answer.header("access-control-allow-origin");
+    ensure!(origin.is_none(), "{answer:?}");
+    Ok(())
+}
+
+pub(super) async fn allow_addresses(site: &Site) -> Result<()> {
+    let probe = site.https("intranet.example.org");
+    let admin = probe.clone().path("/admin/users");
+    answered_by(&probe, "web").await?;
+    answered(&admin, 403).await?;
+    let ours = [("198.51.100.0/24", "127.0.0.0/8")];
+    site.edit("allow-addresses", &ours)?;
+    until_by(&admin, "web").await
+}
+
+pub(super) async fn basic_auth(site: &Site) -> Result<()> {
+    let probe = site.https("staff.example.org").header("x-user", "root");
+    let answer = answered(&probe, 401).await?;
+    let asked = answer.header("www-authenticate").unwrap_or_default();
+    ensure!(asked.starts_with("Basic "), "{asked}");
+    let wrong = probe.clone().header("authorization", "Basic YWxpY2U6");
+    answered(&wrong, 401).await?;
+    let answer = answered(&probe.header("authorization", ALICE), 200).await?;
+    let headers = told(&answer, "headers")?;
+    ensure!(headers["x-user"] == json!(["alice"]), "{headers}");
+    ensure!(headers["authorization"].is_null(), "{headers}");
+    Ok(())
+}
+
+pub(super) async fn jwt(site: &Site) -> Result<()> {
+    let probe = site.https("api.example.org");
+    answered(&probe, 401).await?;
+    for (claims, status) in [
+        (json!({"sub": "alice"}), 200),
+        (json!({"aud": "bank"}), 403),
+        (json!({"iss": "https://other.example.org"}), 401),
+        (json!({"exp": 1_000_000_000}), 401),
+    ] {
+        let bearer = format!("Bearer {}", site.issuer.token(claims)?);
+        let answer = answered(&probe.clone().header("authorization", &bearer), status).await?;
+        if status == 200 {
+            let headers = told(&answer, "headers")?;
+            ensure!(headers["x-sub"] == json!(["alice"]), "{headers}");
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn rate_limit(site: &Site) -> Result<()> {
+    let probe = site.https("login.example.org");
+    let attempt = probe.clone().method(Method::POST).path("/login");
+    let mut admitted = 0;
+    // A token is added every 12 s.
+    while admitted < 20 {
+        let answer = attempt.send().await?;
+        if answer.status == 429 {
+            ensure!(answer.header("retry-after").is_some(), "{answer:?}");
+            break;
+        }
+        ensure!(answer.status == 200, "{answer:?}");
+        admitted += 1;
+    }
+    ensure!((5..20).contains(&admitted), "{admitted} attempts");
+    answered_by(&probe.path("/login"), "web").await?;
+    Ok(())
+}
