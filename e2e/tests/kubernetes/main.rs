@@ -35,6 +35,7 @@ mod pod_identity;
 mod pods;
 mod policies;
 mod quickstart;
+mod recipes;
 mod reinstalled;
 mod release;
 mod replicas;
