@@ -195,7 +195,7 @@ fn step_of(kind: Kind, removal: bool) -> u8 {
     }
 }
 
-/// What is left to send, by step.
+/// The unsent items of a round, by step.
 type Unsent = BTreeMap<(u8, Kind), VecDeque<Item>>;
 
 #[derive(Debug)]

@@ -60,13 +60,6 @@ pub struct AttachmentTarget {
     pub section: Option<Arc<str>>,
 }
 
-impl AttachmentTarget {
-    /// True if it is the whole object, or its section of this name.
-    pub fn covers(&self, object: &ObjectKey, section: Option<&str>) -> bool {
-        self.object == *object && (self.section.is_none() || self.section.as_deref() == section)
-    }
-}
-
 impl AttachedPolicy {
     /// A policy as written.
     ///

@@ -35,7 +35,7 @@ impl TrafficDistribution {
         }
     }
 
-    /// What of it is not as it is written; `None` if everything is.
+    /// The note on a value that has another effect than it says; `None` without one.
     pub fn note(&self) -> Option<String> {
         match self {
             Self::SameZone => None,

@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::key::{ListenerId, RouteKey, Verdict};
+use super::parent::Parent;
 use super::route_traffic::TrafficSettings;
-use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey};
+use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
 use crate::model::{Access, ObjectName};
 use crate::multimap::MultiMap;
 
@@ -56,6 +57,23 @@ pub(super) struct Place<'a> {
     pub(super) route: &'a RouteKey,
     /// The name of the rule, if it has one.
     pub(super) rule: Option<&'a str>,
+}
+
+/// The rules of a route at a listener, each with its place.
+pub(super) fn places<'a>(
+    parent: &'a Parent,
+    listener: &'a ListenerId,
+    (key, route): (&'a RouteKey, &'a Route),
+) -> impl Iterator<Item = (&'a RouteRule, Place<'a>)> {
+    route.rules.iter().map(move |rule| {
+        let place = Place {
+            gateway: &parent.placement.gateway,
+            listener,
+            route: key,
+            rule: rule.name.as_deref(),
+        };
+        (rule, place)
+    })
 }
 
 impl Place<'_> {
@@ -167,37 +185,29 @@ impl AttachedPolicies {
             .filter_map(|(_, key)| self.judged.get(key))
     }
 
+    /// The policies with exactly this target, the oldest first.
+    pub(super) fn at_level<'a>(
+        &'a self,
+        level: &AttachmentTarget,
+    ) -> impl Iterator<Item = &'a JudgedAttachment> {
+        self.on(&level.object)
+            .filter(move |judged| judged.policy.targets.contains(level))
+    }
+
     /// The policies of a kind at a place, from the outermost to the innermost; of several at one
-    /// level the oldest first.
+    /// level the oldest first. One on an object and a section of it is on the object.
     pub(super) fn at(&self, kind: Kind, place: Place<'_>) -> Vec<&JudgedAttachment> {
-        if self.judged.is_empty() {
+        if self.is_empty() {
             return Vec::new();
         }
-        let Place {
-            gateway,
-            listener,
-            route,
-            rule,
-        } = place;
-        let gateway = ObjectKey::new(Kind::Gateway, gateway.clone());
-        let parent = listener.parent.object();
-        let of_set = (parent != gateway).then(|| (parent, Some(&*listener.name)));
-        let of_gateway = Some(&*listener.name).filter(|_| of_set.is_none());
-        let levels = [(gateway, of_gateway)]
-            .into_iter()
-            .chain(of_set)
-            .chain([(route.object(), rule)]);
         let mut found = Vec::new();
-        for (object, section) in levels {
-            for is_whole in [true, false] {
-                found.extend(self.on(&object).filter(|judged| {
-                    let targets = &judged.policy.targets;
-                    let whole = targets.iter().any(|target| target.covers(&object, None));
-                    judged.policy.kind() == kind
-                        && whole == is_whole
-                        && targets.iter().any(|target| target.covers(&object, section))
-                }));
-            }
+        for level in place.levels().into_iter().flatten() {
+            let whole = target(level.object.clone(), None);
+            let is_section = level.section.is_some();
+            found.extend(self.at_level(&level).filter(|judged| {
+                let policy = &judged.policy;
+                policy.kind() == kind && !(is_section && policy.targets.contains(&whole))
+            }));
         }
         found
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::{AttachedPolicies, Place};
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -140,7 +140,7 @@ impl Charging<'_> {
         let mut own = Cost {
             bytes: cost::OBJECT
                 + named.map(|one| hostname + guard(one)).sum()
-                + self.attached(key, route, &all, &defaults),
+                + self.attached(route, &all, &defaults),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
@@ -166,7 +166,6 @@ impl Charging<'_> {
     /// count AccessPolicies.
     fn attached(
         self,
-        key: &RouteKey,
         route: &Route,
         all: &BTreeSet<Contribution>,
         defaults: &BTreeSet<&ParentKey>,
@@ -178,34 +177,17 @@ impl Charging<'_> {
         for (listener, ..) in all {
             *hostnames.entry(listener).or_default() += 1;
         }
-        let each = hostnames.into_iter().map(|(listener, hostnames)| {
-            let named = self.parents.get(&listener.parent);
-            let named = named.filter(|_| !defaults.contains(&listener.parent));
-            let access = named.map_or(Bytes::default(), |parent| {
-                self.attached.access_cost(parent, listener, route)
-            });
-            (access + self.limits(key, route, listener)) * hostnames
-        });
-        each.sum()
-    }
-
-    /// What rate limits take in each hostname of a listener, whoever's TrafficPolicy has them:
-    /// there may be many clients.
-    fn limits(self, key: &RouteKey, route: &Route, listener: &ListenerId) -> Bytes {
-        let Some(parent) = self.parents.get(&listener.parent) else {
-            return Bytes::default();
-        };
-        let each = route.rules.iter().map(|rule| {
-            let place = Place {
-                gateway: &parent.placement.gateway,
-                listener,
-                route: key,
-                rule: rule.name.as_deref(),
+        let each = hostnames.into_iter().filter_map(|(listener, hostnames)| {
+            let parent = self.parents.get(&listener.parent)?;
+            let limits = self
+                .attached
+                .rate_limit_cost(parent, listener, route, self.attachments);
+            let each = if defaults.contains(&listener.parent) {
+                limits
+            } else {
+                limits + self.attached.access_cost(parent, listener, route)
             };
-            let limits = self.attached.rate_limits(place, self.attachments);
-            limits.map_or(Bytes::default(), |limits| {
-                cost::rate_limits(limits, rule.matches.len() as u64)
-            })
+            Some(each * hostnames)
         });
         each.sum()
     }

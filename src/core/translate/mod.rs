@@ -6,7 +6,6 @@
 //! argument.
 
 mod access;
-mod access_cost;
 mod access_logs;
 mod admission;
 mod allowance;
@@ -14,6 +13,7 @@ mod allowed_hostnames;
 mod answers;
 mod assembly;
 mod attach;
+mod attached_cost;
 mod attached_policies;
 mod attached_policing;
 mod attached_status;

@@ -136,15 +136,12 @@ impl AttachedPolicies {
         target: &AttachmentTarget,
         setting: impl Fn(&'a TrafficSettings) -> Option<&'a T>,
     ) -> Option<(ObjectKey, &'a T)> {
-        let mut all = self.on(&target.object).filter_map(|judged| {
+        self.at_level(target).find_map(|judged| {
             let Effect::Traffic(settings) = &judged.effect else {
                 return None;
             };
-            let is_there = judged.policy.targets.contains(target);
-            Some((judged, setting(settings)?)).filter(|_| is_there)
-        });
-        all.next()
-            .map(|(judged, setting)| (judged.policy.key(), setting))
+            Some((judged.policy.key(), setting(settings)?))
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{Kind, Object, ObjectKey};
+use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
 use crate::model::ObjectName;
 
 fn written(spec: Value) -> Value {
@@ -180,9 +180,11 @@ fn targets_are_of_the_kinds_that_have_hosts() {
     ]);
     let list = json!({"allow": ["10.0.0.0/8"]});
     let read = policy(json!({"targetRefs": targets, "clientAddress": list}));
-    let edge = ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge"));
-    assert!(read.targets[0].covers(&edge, Some("https")), "the listener");
-    assert!(!read.targets[0].covers(&edge, Some("http")), "no other");
+    let listener = AttachmentTarget {
+        object: ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+        section: Some("https".into()),
+    };
+    assert_eq!(read.targets[0], listener, "the listener, and no other");
     for (targets, told) in [
         (json!([]), "1 to 16 are needed"),
         (

@@ -1,0 +1,56 @@
+//! The memory that policies on Gateways, ListenerSets and routes take at a listener, for each
+//! hostname that a route has there. Pure.
+//!
+//! All of it counts for the route, also that of a Gateway's or ListenerSet's policy of another
+//! namespace: nobody else decides how many hostnames and matches there are.
+
+use super::attached_policies::{AccessAt, AttachedPolicies, places};
+use super::attachments::Attachments;
+use super::key::{ListenerId, RouteKey};
+use super::parent::Parent;
+use super::protocol::Protocol;
+use crate::cost::{self, Bytes};
+use crate::inputs::Route;
+
+impl AttachedPolicies {
+    /// AccessPolicies: Envoy has all of them before each match. On plain HTTP the matches of a rule
+    /// share filters.
+    pub(super) fn access_cost(
+        &self,
+        parent: &Parent,
+        listener: &ListenerId,
+        route: &Route,
+    ) -> Bytes {
+        if self.is_empty() || !route.has_requests() {
+            return Bytes::default();
+        }
+        let key = RouteKey::of_route(route);
+        let served = parent.listener(&listener.name);
+        let is_plain = served.is_some_and(|served| served.protocol == Some(Protocol::Http));
+        let all = places(parent, listener, (&key, route));
+        all.map(|(rule, place)| match self.access(place) {
+            AccessAt::Admit(all) => {
+                cost::guarded(&all, rule.matches.len(), rule.backends.len(), is_plain)
+            }
+            AccessAt::Closed => Bytes::default(),
+        })
+        .sum()
+    }
+
+    /// Rate limits of TrafficPolicies: there may be many clients.
+    pub(super) fn rate_limit_cost(
+        &self,
+        parent: &Parent,
+        listener: &ListenerId,
+        route: &Route,
+        attachments: &Attachments,
+    ) -> Bytes {
+        let key = RouteKey::of_route(route);
+        let all = places(parent, listener, (&key, route));
+        all.filter_map(|(rule, place)| {
+            let limits = self.rate_limits(place, attachments)?;
+            Some(cost::rate_limits(limits, rule.matches.len() as u64))
+        })
+        .sum()
+    }
+}
