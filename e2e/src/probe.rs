@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::{http1, http2};
@@ -15,6 +16,7 @@ use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ProtocolVersion, RootCertStore, SupportedProtocolVersion};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -72,6 +74,16 @@ impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
         let value = self.headers.get(name)?;
         value.to_str().ok()
+    }
+
+    /// What an [`Echo`](crate::echo::Echo) says of the request in this field: `name`, `path`,
+    /// `headers` and others.
+    ///
+    /// # Errors
+    /// When the answer is not one of an Echo.
+    pub fn echoed(&self, field: &str) -> anyhow::Result<Value> {
+        let request: Value = serde_json::from_slice(&self.body).context("the echo of a backend")?;
+        Ok(request[field].clone())
     }
 }
 
@@ -236,6 +248,21 @@ impl Probe {
     /// Connects, sends one request, and closes.
     pub async fn send(&self) -> Result<Answer, Failure> {
         self.connect().await?.ask(self).await
+    }
+
+    /// The same, and expects an answer with this status.
+    ///
+    /// # Errors
+    /// When there is none, or one with another status.
+    pub async fn answered(&self, status: u16) -> anyhow::Result<Answer> {
+        let answer = self.send().await.with_context(|| format!("{self:?}"))?;
+        ensure!(
+            answer.status == status,
+            "{self:?} was answered {}, not {status}: {:?}",
+            answer.status,
+            answer.headers
+        );
+        Ok(answer)
     }
 
     /// Connects and returns the connection, for several requests.

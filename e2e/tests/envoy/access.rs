@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
-use e2e::probe::Probe;
+use e2e::probe::{Answer, Probe};
 use e2e::world::{World, api, class, edge_route, free_port, object, secret, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -30,6 +30,25 @@ pub(super) struct Site {
 }
 
 impl Site {
+    /// Sends a request with these headers by each version of HTTP, and expects this status.
+    pub(super) async fn each(
+        &self,
+        client: &str,
+        (host, path): (&str, &str),
+        headers: &[(&'static str, &str)],
+        status: u16,
+    ) -> Result<Vec<Answer>> {
+        let mut answers = Vec::new();
+        for probe in self.by(client, host, path) {
+            let probe = headers
+                .iter()
+                .fold(probe, |probe, &(name, value)| probe.header(name, value));
+            let answer = probe.answered(status).await;
+            answers.push(answer.with_context(|| self.world.envoy.log())?);
+        }
+        Ok(answers)
+    }
+
     pub(super) async fn start(policies: Vec<Change>) -> Result<Self> {
         let (http, https) = (free_port()?, free_port()?);
         let web = Echo::start("web").await?;

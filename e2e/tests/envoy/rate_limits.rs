@@ -2,7 +2,7 @@
 //! beyond it, which policy of several applies, and what comes before it.
 
 use anyhow::{Result, ensure};
-use e2e::probe::{Answer, Probe};
+use e2e::probe::Probe;
 use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -45,17 +45,6 @@ impl Site {
     }
 }
 
-async fn sent(probe: &Probe, status: u16) -> Result<Answer> {
-    let answer = probe.send().await?;
-    ensure!(
-        answer.status == status,
-        "{probe:?} was answered {}, not {status}: {:?}",
-        answer.status,
-        answer.headers
-    );
-    Ok(answer)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn clients_have_a_bucket_each_by_their_address() -> Result<()> {
@@ -63,7 +52,7 @@ async fn clients_have_a_bucket_each_by_their_address() -> Result<()> {
     let site = Site::start(vec![policy("calm", 0, &[admin()], limits)]).await?;
     for client in ["10.0.0.1", "10.0.0.2", "2001:db8::1"] {
         let probe = site.once(client, HOST, "/admin/limited");
-        let first = sent(&probe, 200).await?;
+        let first = probe.answered(200).await?;
         ensure!(
             first.header("x-ratelimit-limit") == Some("2"),
             "{:?}",
@@ -74,29 +63,33 @@ async fn clients_have_a_bucket_each_by_their_address() -> Result<()> {
             "{:?}",
             first.headers
         );
-        sent(&probe, 200).await?;
-        let refused = sent(&probe, 429).await?;
+        probe.answered(200).await?;
+        let refused = probe.answered(429).await?;
         let wait: u32 = refused.header("retry-after").unwrap_or_default().parse()?;
         ensure!((1700..=1800).contains(&wait), "half an hour: {wait}");
     }
     // Another match of the rule.
-    sent(&site.once("10.0.0.1", HOST, "/root"), 429).await?;
+    site.once("10.0.0.1", HOST, "/root").answered(429).await?;
     // The same network of 64 bits, and another one.
-    sent(&site.once("2001:db8::ffff", HOST, "/admin"), 429).await?;
-    sent(&site.once("2001:db8:0:1::1", HOST, "/admin"), 200).await?;
+    site.once("2001:db8::ffff", HOST, "/admin")
+        .answered(429)
+        .await?;
+    site.once("2001:db8:0:1::1", HOST, "/admin")
+        .answered(200)
+        .await?;
     // Another rule, and another host; HTTPS counts for itself.
-    sent(&site.once("10.0.0.1", HOST, "/"), 200).await?;
-    sent(&site.once("10.0.0.1", OTHER, "/admin"), 200).await?;
+    site.once("10.0.0.1", HOST, "/").answered(200).await?;
+    site.once("10.0.0.1", OTHER, "/admin").answered(200).await?;
     let [.., http2] = site.by("10.0.0.1", HOST, "/admin");
     for status in [200, 200, 429] {
-        sent(&http2, status).await?;
+        http2.answered(status).await?;
     }
     let [.., http1, _] = site.by("10.0.0.1", HOST, "/root");
-    sent(&http1, 429).await?;
+    http1.answered(429).await?;
     let grpc = http2
         .header("content-type", "application/grpc")
         .header("te", "trailers");
-    let refused = sent(&grpc, 200).await?;
+    let refused = grpc.answered(200).await?;
     ensure!(
         refused.header("grpc-status") == Some("8"),
         "RESOURCE_EXHAUSTED: {:?}",
@@ -106,7 +99,9 @@ async fn clients_have_a_bucket_each_by_their_address() -> Result<()> {
         site.reason("/admin/limited").await?.is_none(),
         "the first request passed"
     );
-    sent(&site.once("10.0.0.1", HOST, "/admin/refused"), 429).await?;
+    site.once("10.0.0.1", HOST, "/admin/refused")
+        .answered(429)
+        .await?;
     ensure!(
         site.reason("/admin/refused").await? == Some("RateLimited"),
         "the log has the reason"
@@ -126,22 +121,22 @@ async fn values_of_a_header_have_a_bucket_each() -> Result<()> {
         let keyed = site
             .once("10.0.0.1", HOST, "/admin")
             .header("x-api-key", value);
-        sent(&keyed, 200).await?;
-        sent(&keyed, 429).await?;
+        keyed.answered(200).await?;
+        keyed.answered(429).await?;
     }
     // What follows the first 128 bytes tells no clients apart.
     let longer = site
         .once("10.0.0.1", HOST, "/admin")
         .header("x-api-key", &format!("{long}more"));
-    sent(&longer, 429).await?;
+    longer.answered(429).await?;
     // Two values are counted at a time: the one that was used last stays.
-    sent(&plain, 200).await?;
-    sent(&plain, 429).await?;
-    sent(&longer, 429).await?;
+    plain.answered(200).await?;
+    plain.answered(429).await?;
+    longer.answered(429).await?;
     let forgotten = site
         .once("10.0.0.1", HOST, "/admin")
         .header("x-api-key", "one");
-    sent(&forgotten, 200).await?;
+    forgotten.answered(200).await?;
     Ok(())
 }
 
@@ -167,14 +162,16 @@ async fn the_nearest_policy_wins_and_addresses_come_first() -> Result<()> {
     ])
     .await?;
     for _ in 0..3 {
-        sent(&site.once("10.9.0.1", HOST, "/admin"), 403).await?;
+        site.once("10.9.0.1", HOST, "/admin").answered(403).await?;
     }
     for status in [200, 200, 429] {
-        sent(&site.once("10.0.0.1", HOST, "/admin"), status).await?;
+        site.once("10.0.0.1", HOST, "/admin")
+            .answered(status)
+            .await?;
     }
     for host in [HOST, OTHER] {
-        sent(&site.once("10.0.0.1", host, "/"), 200).await?;
-        sent(&site.once("10.0.0.2", host, "/"), 429).await?;
+        site.once("10.0.0.1", host, "/").answered(200).await?;
+        site.once("10.0.0.2", host, "/").answered(429).await?;
     }
     // Without its own the rule goes by the younger one, and then by the Gateway's.
     fn deleted(name: &str) -> Vec<Change> {
@@ -183,15 +180,17 @@ async fn the_nearest_policy_wins_and_addresses_come_first() -> Result<()> {
     }
     site.world.settle(deleted("admin")).await?;
     for _ in 0..3 {
-        sent(&site.once("10.0.0.1", HOST, "/admin"), 200).await?;
+        site.once("10.0.0.1", HOST, "/admin").answered(200).await?;
     }
     site.world.settle(deleted("younger")).await?;
     for status in [200, 429] {
-        sent(&site.once("10.0.0.1", HOST, "/admin"), status).await?;
+        site.once("10.0.0.1", HOST, "/admin")
+            .answered(status)
+            .await?;
     }
     site.world.settle(deleted("edge")).await?;
     for host in [HOST, OTHER] {
-        sent(&site.once("10.0.0.1", host, "/admin"), 200).await?;
+        site.once("10.0.0.1", host, "/admin").answered(200).await?;
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 
 use super::access::{HOST, OTHER, Site};
+use super::users::told;
 
 const CLIENT: &str = "10.2.0.1";
 
@@ -34,28 +35,10 @@ fn keys(all: &[Value]) -> Value {
 
 /// Sends a request with a token by each version of HTTP, and expects this status.
 async fn expect(site: &Site, token: Option<&str>, status: u16) -> Result<Vec<Answer>> {
-    let mut answers = Vec::new();
-    for probe in site.by(CLIENT, HOST, "/admin") {
-        let probe = match token {
-            Some(token) => probe.header("authorization", &format!("Bearer {token}")),
-            None => probe,
-        };
-        let probe = probe.header("x-sub", "root");
-        let answer = probe.send().await?;
-        ensure!(
-            answer.status == status,
-            "{token:?} is answered {}, not {status}: {probe:?}\n{}",
-            answer.status,
-            site.world.envoy.log()
-        );
-        answers.push(answer);
-    }
-    Ok(answers)
-}
-
-fn told(answer: &Answer, name: &str) -> Result<Value> {
-    let request: Value = serde_json::from_slice(&answer.body).context("the echo of the backend")?;
-    Ok(request["headers"][name].clone())
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let bearer = bearer.as_deref().map(|bearer| ("authorization", bearer));
+    let headers: Vec<_> = [("x-sub", "root")].into_iter().chain(bearer).collect();
+    site.each(CLIENT, (HOST, "/admin"), &headers, status).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -486,7 +486,7 @@ async fn a_route_with_many_hosts_is_counted_by_itself_where_it_asks() -> Result<
             sleep(Duration::from_millis(100)).await;
         }
     }
-    // What is told of the namespace as a whole does not depend on it.
+    // The series of the namespace as a whole do not depend on it.
     let text = site.world.envoy.admin(PATH).await?;
     let of_blue: Vec<&str> = text
         .lines()

@@ -2,7 +2,7 @@
 //! several lists, behind preflights and lists of addresses, and what becomes of a Secret that is
 //! changed or deleted.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use e2e::probe::{Answer, Probe};
 use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -57,29 +57,19 @@ fn with(probe: Probe, credentials: Option<&str>) -> Probe {
 /// Sends a request by each version of HTTP, and expects this status.
 async fn expect(
     site: &Site,
-    (host, path): (&str, &str),
+    at: (&str, &str),
     credentials: Option<&str>,
     status: u16,
 ) -> Result<Vec<Answer>> {
-    let mut answers = Vec::new();
-    for probe in site.by(CLIENT, host, path) {
-        let probe = with(probe, credentials).header("x-user", "root");
-        let answer = probe.send().await?;
-        ensure!(
-            answer.status == status,
-            "{host}{path} with {credentials:?} is answered {}, not {status}: {probe:?}\n{}",
-            answer.status,
-            site.world.envoy.log()
-        );
-        answers.push(answer);
-    }
-    Ok(answers)
+    let written = [("x-user", "root")];
+    let credentials = credentials.map(|credentials| ("authorization", credentials));
+    let headers: Vec<_> = written.into_iter().chain(credentials).collect();
+    site.each(CLIENT, at, &headers, status).await
 }
 
 /// The values of a header of the request that the backend received.
-fn told(answer: &Answer, name: &str) -> Result<Value> {
-    let request: Value = serde_json::from_slice(&answer.body).context("the echo of the backend")?;
-    Ok(request["headers"][name].clone())
+pub(super) fn told(answer: &Answer, name: &str) -> Result<Value> {
+    Ok(answer.echoed("headers")?[name].clone())
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,26 @@ pub(crate) fn target(kind: &str, name: &str) -> String {
     format!("{{group: gateway.networking.k8s.io, kind: {kind}, name: {name}}}")
 }
 
+/// What mallory's policies are about: the Gateway, alice's routes, and the one of her own.
+pub(crate) fn everything() -> String {
+    let all = [
+        target("Gateway", "edge"),
+        target("HTTPRoute", "alice"),
+        target("HTTPRoute", "guarded"),
+        target("HTTPRoute", "own"),
+    ];
+    all.join(", ")
+}
+
+/// Alice permits AccessPolicies of mallory to refer to an object of hers.
+pub(crate) fn grant(kind: &str, name: &str) -> String {
+    format!(
+        "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\n\
+         metadata: {{name: {name}, namespace: alice}}\nspec: {{from: [{{group: gatewright.io, \
+         kind: AccessPolicy, namespace: mallory}}], to: [{{group: \"\", kind: {kind}, name: {name}}}]}}\n"
+    )
+}
+
 /// Waits until a host is answered with this status, over HTTP and HTTPS.
 pub(crate) async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
     for probe in [site.plain(host), site.tls(host)] {

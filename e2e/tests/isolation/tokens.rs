@@ -6,7 +6,7 @@ use e2e::issuer::{ISSUER, Issuer};
 use e2e::probe::Probe;
 use serde_json::json;
 
-use crate::access::{POLICY, answered, listeners, target};
+use crate::access::{POLICY, answered, everything, grant, listeners, target};
 use crate::site::{FORWARD, Site, route};
 
 const HOST: &str = "mallory.example.org";
@@ -53,13 +53,7 @@ async fn keys_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resul
     ensure!(with(&alice, site.tls(guarded)).await? == 200, "hers passes");
     let before = listeners(&site).await?;
     // Mallory's policy names alice's routes and the Gateway, with keys of her own.
-    let all = [
-        target("Gateway", "edge"),
-        target("HTTPRoute", "alice"),
-        target("HTTPRoute", "guarded"),
-        target("HTTPRoute", "own"),
-    ];
-    let all = all.join(", ");
+    let all = everything();
     let with_keys = keys("mallory", &own) + &policy("mallory", &all, "mallory");
     site.save("mallory.yaml", &with_keys)?;
     answered(&site, HOST, 401).await?;
@@ -72,10 +66,7 @@ async fn keys_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resul
     // Alice's keys are not hers to name, whether they are there or not.
     site.save("mallory.yaml", &policy("mallory", &all, "alice"))?;
     answered(&site, HOST, 500).await?;
-    let grant = "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\n\
-         metadata: {name: keys, namespace: alice}\nspec: {from: [{group: gatewright.io, \
-         kind: AccessPolicy, namespace: mallory}], to: [{group: \"\", kind: ConfigMap, name: keys}]}\n";
-    site.save("grant.yaml", grant)?;
+    site.save("grant.yaml", &grant("ConfigMap", "keys"))?;
     answered(&site, HOST, 401).await?;
     ensure!(
         with(&alice, site.tls(HOST)).await? == 200,

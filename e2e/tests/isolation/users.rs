@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
 
-use crate::access::{POLICY, answered, listeners, target};
+use crate::access::{POLICY, answered, everything, grant, listeners, target};
 use crate::site::{FORWARD, Site, route};
 
 const HOST: &str = "mallory.example.org";
@@ -47,13 +47,7 @@ async fn users_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resu
     ensure!(as_alice(site.tls(guarded)).await? == 200, "alice passes");
     let before = listeners(&site).await?;
     // Mallory's policy names alice's routes and the Gateway, with users of her own.
-    let all = [
-        target("Gateway", "edge"),
-        target("HTTPRoute", "alice"),
-        target("HTTPRoute", "guarded"),
-        target("HTTPRoute", "own"),
-    ];
-    let all = all.join(", ");
+    let all = everything();
     let hers = users("mallory", "mallory") + &policy("mallory", &all, "mallory");
     site.save("mallory.yaml", &hers)?;
     answered(&site, HOST, 401).await?;
@@ -63,13 +57,10 @@ async fn users_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resu
     // Alice's users are not hers to name, whether they are there or not.
     site.save("mallory.yaml", &policy("mallory", &all, "alice"))?;
     answered(&site, HOST, 500).await?;
-    let grant = "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\n\
-         metadata: {name: users, namespace: alice}\nspec: {from: [{group: gatewright.io, \
-         kind: AccessPolicy, namespace: mallory}], to: [{group: \"\", kind: Secret, name: users}]}\n";
-    site.save("grant.yaml", grant)?;
+    site.save("grant.yaml", &grant("Secret", "users"))?;
     answered(&site, HOST, 401).await?;
     ensure!(as_alice(site.tls(HOST)).await? == 200, "alice lends them");
-    std::fs::remove_file(site.manifests.path().join("grant.yaml"))?;
+    site.remove("grant.yaml")?;
     answered(&site, HOST, 500).await?;
     ensure!(as_alice(site.tls(guarded)).await? == 200, "alice passes");
     ensure!(

@@ -1,8 +1,9 @@
-//! A Gateway with one HTTPS listener, its certificate and a backend, for several tests.
+//! A Gateway with one listener and a backend, for several tests.
 
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use e2e::apiserver::ApiServer;
 use e2e::cluster::{BACKEND, Cluster, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
@@ -37,6 +38,25 @@ pub(crate) async fn edge(cluster: &Cluster) -> Result<(Echo, SocketAddr)> {
                 "tls": {"certificateRefs": [{"name": "cert"}]}}]}}))
         .await?;
     Ok((echo, address))
+}
+
+/// Makes the Gateway `edge` for plain HTTP, the Service `web` with a backend at this port, and the
+/// route `app` of a host; returns the port of the Gateway.
+pub(crate) async fn plain_edge(server: &ApiServer, host: &str, backend: u16) -> Result<u16> {
+    server
+        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
+        .await?;
+    for object in service("default", "web", backend) {
+        server.put(object).await?;
+    }
+    let port = free_port()?;
+    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": port}]);
+    server
+        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
+            "spec": {"gatewayClassName": "gatewright", "listeners": listeners}}))
+        .await?;
+    server.put(route("app", host)).await?;
+    Ok(port)
 }
 
 /// A route of a host from the Gateway to the backend.

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{BACKEND, Cluster, condition, service};
+use e2e::cluster::{BACKEND, Cluster, condition};
 use e2e::helm::Helm;
 use e2e::probe::Probe;
 use e2e::tls_backend::{TestRoot, TlsBackend};
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
+use crate::edge::plain_edge;
 use crate::pods::until_served;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -53,23 +53,7 @@ async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     let root = TestRoot::new("one")?;
     let other = TestRoot::new("two")?;
     let backend = TlsBackend::start_on(BACKEND, &root.issue("web.internal", None)?, None).await?;
-    server
-        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
-        .await?;
-    for object in service("default", "web", backend.address().port()) {
-        server.put(object).await?;
-    }
-    let port = free_port()?;
-    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": port}]);
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "gatewright", "listeners": listeners}}))
-        .await?;
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "app", "namespace": "default"},
-            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST],
-                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
-        .await?;
+    let port = plain_edge(server, HOST, backend.address().port()).await?;
     let reference =
         json!({"group": "certificates.k8s.io", "kind": "ClusterTrustBundle", "name": "backends"});
     server

@@ -5,16 +5,15 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{BACKEND, Cluster, condition, service};
+use e2e::cluster::{BACKEND, Cluster, condition};
 use e2e::deploy::folder;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
+use crate::edge::plain_edge;
 use crate::pods::until_served;
 
-const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const OURS: &str = "gatewright.io/v1alpha1";
 const HOST: &str = "app.example.org";
 /// `secret` by SHA-1, and `other`.
@@ -58,23 +57,7 @@ async fn users_of_secrets_pass_and_those_of_lost_ones_do_not() -> Result<()> {
     let server = &cluster.server;
     server.install_crds(&folder().join("crds")).await?;
     let web = Echo::start_on("web", BACKEND).await?;
-    server
-        .apply(include_str!("../../../deploy/gatewayclass.yaml"))
-        .await?;
-    for object in service("default", "web", web.address().port()) {
-        server.put(object).await?;
-    }
-    let port = free_port()?;
-    let listeners = json!([{"name": "http", "protocol": "HTTP", "port": port}]);
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": "default"},
-            "spec": {"gatewayClassName": "gatewright", "listeners": listeners}}))
-        .await?;
-    server
-        .put(json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": "app", "namespace": "default"},
-            "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [HOST],
-                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
-        .await?;
+    let port = plain_edge(server, HOST, web.address().port()).await?;
     for (spec, expected) in [
         (json!({}), "clientAddress, basicAuth or jwt is needed"),
         (json!({"basicAuth": {}}), "users: Required value"),

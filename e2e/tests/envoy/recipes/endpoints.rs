@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::time::{Instant, sleep};
 
-use super::site::{LIMIT, Site, answered, answered_by, told};
+use super::site::{LIMIT, Site, answered_by};
 
 pub(super) async fn mirror(site: &Site) -> Result<()> {
     let before = site.next.requests();
@@ -21,9 +21,9 @@ pub(super) async fn mirror(site: &Site) -> Result<()> {
 
 pub(super) async fn timeouts_and_retries(site: &Site) -> Result<()> {
     let probe = site.https("slow.example.org");
-    answered(&probe.clone().path("/delay/20000"), 504).await?;
+    probe.clone().path("/delay/20000").answered(504).await?;
     let before = site.web.requests();
-    answered(&probe.path("/status/503"), 503).await?;
+    probe.path("/status/503").answered(503).await?;
     let attempts = site.web.requests() - before;
     ensure!(attempts == 3, "{attempts} attempts, not one and two more");
     Ok(())
@@ -53,14 +53,14 @@ pub(super) async fn sticky_clients(site: &Site) -> Result<()> {
     let probe = site.https("sticky.example.org");
     let mut reached = BTreeSet::new();
     for _ in 0..100 {
-        let answer = answered(&probe, 200).await?;
-        let name = told(&answer, "name")?;
+        let answer = probe.answered(200).await?;
+        let name = answer.echoed("name")?;
         let cookie = answer.header("set-cookie").context("a cookie")?;
         let (cookie, _) = cookie.split_once(';').context("its attributes")?;
         ensure!(cookie.starts_with("shop-client="), "{cookie}");
         let client = probe.clone().header("cookie", cookie);
         for _ in 0..5 {
-            let again = told(&answered(&client, 200).await?, "name")?;
+            let again = client.answered(200).await?.echoed("name")?;
             ensure!(again == name, "{again}, and before {name}");
         }
         reached.insert(name.to_string());
@@ -72,8 +72,8 @@ pub(super) async fn sticky_clients(site: &Site) -> Result<()> {
 }
 
 pub(super) async fn backend_tls(site: &Site) -> Result<()> {
-    let answer = answered(&site.https("ledger.example.org"), 200).await?;
-    let name = told(&answer, "sni")?;
+    let answer = site.https("ledger.example.org").answered(200).await?;
+    let name = answer.echoed("sni")?;
     ensure!(name == "ledger.shop.internal", "{name}");
     Ok(())
 }

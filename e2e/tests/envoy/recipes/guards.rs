@@ -1,10 +1,10 @@
-//! Who may send requests, and how many.
+//! Recipes that admit clients, and limit their requests.
 
 use anyhow::{Result, ensure};
 use hyper::Method;
 use serde_json::json;
 
-use super::site::{Site, answered, answered_by, told, until_by};
+use super::site::{Site, answered_by, until_by};
 
 /// alice with open-sesame.
 const ALICE: &str = "Basic YWxpY2U6b3Blbi1zZXNhbWU=";
@@ -16,14 +16,17 @@ pub(super) async fn cors(site: &Site) -> Result<()> {
         .method(Method::OPTIONS)
         .header("access-control-request-method", "POST");
     for request in [preflight.clone(), probe.clone()] {
-        let answer = answered(&request.header("origin", "https://app.example.com"), 200).await?;
+        let answer = request
+            .header("origin", "https://app.example.com")
+            .answered(200)
+            .await?;
         let origin = answer.header("access-control-allow-origin");
         ensure!(origin == Some("https://app.example.com"), "{answer:?}");
         let credentials = answer.header("access-control-allow-credentials");
         ensure!(credentials == Some("true"), "{answer:?}");
     }
     let other = probe.header("origin", "https://other.example.com");
-    let answer = answered(&other, 200).await?;
+    let answer = other.answered(200).await?;
     let origin = answer.header("access-control-allow-origin");
     ensure!(origin.is_none(), "{answer:?}");
     Ok(())
@@ -33,7 +36,7 @@ pub(super) async fn allow_addresses(site: &Site) -> Result<()> {
     let probe = site.https("intranet.example.org");
     let admin = probe.clone().path("/admin/users");
     answered_by(&probe, "web").await?;
-    answered(&admin, 403).await?;
+    admin.answered(403).await?;
     let ours = [("198.51.100.0/24", "127.0.0.0/8")];
     site.edit("allow-addresses", &ours)?;
     until_by(&admin, "web").await
@@ -41,13 +44,13 @@ pub(super) async fn allow_addresses(site: &Site) -> Result<()> {
 
 pub(super) async fn basic_auth(site: &Site) -> Result<()> {
     let probe = site.https("staff.example.org").header("x-user", "root");
-    let answer = answered(&probe, 401).await?;
+    let answer = probe.answered(401).await?;
     let asked = answer.header("www-authenticate").unwrap_or_default();
     ensure!(asked.starts_with("Basic "), "{asked}");
     let wrong = probe.clone().header("authorization", "Basic YWxpY2U6");
-    answered(&wrong, 401).await?;
-    let answer = answered(&probe.header("authorization", ALICE), 200).await?;
-    let headers = told(&answer, "headers")?;
+    wrong.answered(401).await?;
+    let answer = probe.header("authorization", ALICE).answered(200).await?;
+    let headers = answer.echoed("headers")?;
     ensure!(headers["x-user"] == json!(["alice"]), "{headers}");
     ensure!(headers["authorization"].is_null(), "{headers}");
     Ok(())
@@ -55,7 +58,7 @@ pub(super) async fn basic_auth(site: &Site) -> Result<()> {
 
 pub(super) async fn jwt(site: &Site) -> Result<()> {
     let probe = site.https("api.example.org");
-    answered(&probe, 401).await?;
+    probe.answered(401).await?;
     for (claims, status) in [
         (json!({"sub": "alice"}), 200),
         (json!({"aud": "bank"}), 403),
@@ -63,9 +66,13 @@ pub(super) async fn jwt(site: &Site) -> Result<()> {
         (json!({"exp": 1_000_000_000}), 401),
     ] {
         let bearer = format!("Bearer {}", site.issuer.token(claims)?);
-        let answer = answered(&probe.clone().header("authorization", &bearer), status).await?;
+        let answer = probe
+            .clone()
+            .header("authorization", &bearer)
+            .answered(status)
+            .await?;
         if status == 200 {
-            let headers = told(&answer, "headers")?;
+            let headers = answer.echoed("headers")?;
             ensure!(headers["x-sub"] == json!(["alice"]), "{headers}");
         }
     }

@@ -8,7 +8,7 @@ use e2e::websocket::over_http2;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout};
 
-use super::site::{LIMIT, Site, answered, answered_by, told};
+use super::site::{LIMIT, Site, answered_by};
 
 pub(super) async fn websocket(site: &Site) -> Result<()> {
     let opened = over_http2(site.https_address(), "chat.example.org", true, &[]).await?;
@@ -20,8 +20,12 @@ pub(super) async fn websocket(site: &Site) -> Result<()> {
 pub(super) async fn tls_passthrough(site: &Site) -> Result<()> {
     // The certificate is that of the backend.
     let roots = roots_of(&site.backends.pem())?;
-    let answer = answered(&site.https("vault.example.org").roots(roots), 200).await?;
-    let name = told(&answer, "sni")?;
+    let answer = site
+        .https("vault.example.org")
+        .roots(roots)
+        .answered(200)
+        .await?;
+    let name = answer.echoed("sni")?;
     ensure!(name == "vault.example.org", "{name}");
     Ok(())
 }

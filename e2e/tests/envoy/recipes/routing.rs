@@ -5,10 +5,10 @@ use e2e::probe::Probe;
 use hyper::Method;
 use serde_json::json;
 
-use super::site::{Site, answered, answered_by, told, until_by};
+use super::site::{Site, answered_by, until_by};
 
 async fn redirected(probe: &Probe, location: &str) -> Result<()> {
-    let answer = answered(probe, 301).await?;
+    let answer = probe.answered(301).await?;
     let found = answer.header("location");
     ensure!(found == Some(location), "{probe:?}: {found:?}");
     Ok(())
@@ -23,7 +23,7 @@ pub(super) async fn base(site: &Site) -> Result<()> {
 
 pub(super) async fn plain_http(site: &Site) -> Result<()> {
     answered_by(&site.http("plain.example.org"), "web").await?;
-    answered(&site.https("plain.example.org"), 404).await?;
+    site.https("plain.example.org").answered(404).await?;
     Ok(())
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn canary_by_weight(site: &Site) -> Result<()> {
     for _ in 0..300 {
         let answer = connection.ask(&probe).await?;
         ensure!(answer.status == 200, "{}", answer.status);
-        canary += i32::from(told(&answer, "name")? == "next");
+        canary += i32::from(answer.echoed("name")? == "next");
     }
     ensure!((1..100).contains(&canary), "{canary} of 300, not about 30");
     Ok(())
@@ -85,8 +85,8 @@ pub(super) async fn blue_green(site: &Site) -> Result<()> {
 }
 
 async fn path_is(probe: &Probe, path: &str) -> Result<()> {
-    let answer = answered(probe, 200).await?;
-    let found = told(&answer, "path")?;
+    let answer = probe.answered(200).await?;
+    let found = answer.echoed("path")?;
     ensure!(found == path, "{probe:?}: {found}");
     Ok(())
 }
@@ -94,7 +94,7 @@ async fn path_is(probe: &Probe, path: &str) -> Result<()> {
 pub(super) async fn rewrite_path(site: &Site) -> Result<()> {
     let probe = site.https("rewrite.example.org").path("/v1/users?id=7");
     path_is(&probe, "/api/2024/users?id=7").await?;
-    let host = told(&answered(&probe, 200).await?, "host")?;
+    let host = probe.answered(200).await?.echoed("host")?;
     ensure!(host == "api.internal", "{host}");
     path_is(&probe.path("/health"), "/internal/healthz").await
 }
@@ -117,8 +117,8 @@ pub(super) async fn headers(site: &Site) -> Result<()> {
         .https("headers.example.org")
         .header("x-environment", "test")
         .header("x-debug", "1");
-    let answer = answered(&probe, 200).await?;
-    let headers = told(&answer, "headers")?;
+    let answer = probe.answered(200).await?;
+    let headers = answer.echoed("headers")?;
     ensure!(
         headers["x-environment"] == json!(["production"]),
         "{headers}"
@@ -138,10 +138,10 @@ pub(super) async fn grpc(site: &Site) -> Result<()> {
         .header("te", "trailers");
     let add = probe.clone().path("/shop.v1.Cart/Add");
     let answer = answered_by(&add, "web").await?;
-    let version = told(&answer, "version")?;
+    let version = answer.echoed("version")?;
     ensure!(version == "HTTP/2.0", "{version}");
     answered_by(&probe.clone().path("/shop.v1.Cart/Preview"), "next").await?;
-    let other = answered(&probe.path("/shop.v1.Orders/Add"), 200).await?;
+    let other = probe.path("/shop.v1.Orders/Add").answered(200).await?;
     let status = other.header("grpc-status");
     ensure!(status == Some("12"), "not UNIMPLEMENTED: {status:?}");
     Ok(())
@@ -149,7 +149,7 @@ pub(super) async fn grpc(site: &Site) -> Result<()> {
 
 pub(super) async fn maintenance(site: &Site) -> Result<()> {
     let probe = site.https("closed.example.org").path("/cart");
-    let answer = answered(&probe, 503).await?;
+    let answer = probe.answered(503).await?;
     ensure!(answer.body == "<h1>We are back at noon</h1>", "{answer:?}");
     let retry = answer.header("retry-after");
     ensure!(retry == Some("600"), "{retry:?}");
@@ -166,7 +166,7 @@ pub(super) async fn static_files(site: &Site) -> Result<()> {
             "Contact: mailto:security@example.org\nExpires: 2030-01-01T00:00:00Z\n",
         ),
     ] {
-        let answer = answered(&probe.clone().path(path), 200).await?;
+        let answer = probe.clone().path(path).answered(200).await?;
         ensure!(answer.body == text, "{path}: {answer:?}");
     }
     answered_by(&probe, "web").await?;

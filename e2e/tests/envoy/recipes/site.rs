@@ -14,7 +14,6 @@ use e2e::probe::{Answer, Probe};
 use e2e::tls_backend::{TestRoot, TlsBackend};
 use e2e::websocket::WebSocketServer;
 use e2e::world::free_port;
-use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep};
@@ -218,28 +217,10 @@ fn with_key(text: &str, issuer: &Issuer) -> Result<String> {
     Ok(format!("{before}{KEY}    {keys}\n"))
 }
 
-/// Sends a request, and expects an answer with this status.
-pub(super) async fn answered(probe: &Probe, status: u16) -> Result<Answer> {
-    let answer = probe.send().await.with_context(|| format!("{probe:?}"))?;
-    ensure!(
-        answer.status == status,
-        "{probe:?} was answered {}, not {status}: {:?}",
-        answer.status,
-        answer.headers
-    );
-    Ok(answer)
-}
-
-/// Returns what the backend says of the request: `name`, `path`, `headers` and others.
-pub(super) fn told(answer: &Answer, field: &str) -> Result<Value> {
-    let request: Value = serde_json::from_slice(&answer.body).context("the echo of a backend")?;
-    Ok(request[field].clone())
-}
-
 /// Sends a request, and expects an answer by the backend of this name.
 pub(super) async fn answered_by(probe: &Probe, name: &str) -> Result<Answer> {
-    let answer = answered(probe, 200).await?;
-    let by = told(&answer, "name")?;
+    let answer = probe.answered(200).await?;
+    let by = answer.echoed("name")?;
     ensure!(by == name, "{probe:?} was answered by {by}, not {name}");
     Ok(answer)
 }
