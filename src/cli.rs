@@ -20,6 +20,7 @@ mod ready;
 mod running_program;
 mod standalone;
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -239,14 +240,22 @@ pub enum CertsVerb {
 /// `explain`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Example:
-  gatewright explain https://shop.example.org:8443/cart")]
+Examples:
+  gatewright explain https://shop.example.org:8443/cart
+  gatewright explain https://shop.example.org/cart --header 'Cookie: canary=1' --client 192.0.2.7")]
 pub struct Explain {
-    /// URL with http:// or https:// and a host, optionally with port and path
+    /// URL with http:// or https:// and a host, optionally with port, path and query
     pub url: String,
     /// HTTP method of the request
     #[arg(long, default_value = "GET")]
     pub method: String,
+    /// Header of the request; repeat it for each. With one given, the request has no others, and
+    /// conditions on headers, credentials and limits are judged by them
+    #[arg(long = "header", short = 'H', value_name = "NAME:VALUE")]
+    pub headers: Vec<String>,
+    /// Address of the client, as backends get it: lists of addresses are judged by it
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: Option<IpAddr>,
     /// Protocol to which the request asks to upgrade the connection (header Upgrade)
     #[arg(long, value_name = "PROTOCOL")]
     pub upgrade: Option<String>,

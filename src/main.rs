@@ -25,7 +25,7 @@ use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, tell};
+use gatewright_control::{AdminError, path_with, tell};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
@@ -573,14 +573,15 @@ fn images(options: &cli::Images) -> Result<bool> {
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
-    let mut path = format!(
-        "/explain?url={}&method={}",
-        encoded(&options.url),
-        encoded(&options.method)
-    );
-    if let Some(upgrade) = &options.upgrade {
-        path += &format!("&upgrade={}", encoded(upgrade));
-    }
+    let headers = (!options.headers.is_empty()).then(|| options.headers.join("\n"));
+    let fields = [
+        ("url", Some(options.url.clone())),
+        ("method", Some(options.method.clone())),
+        ("headers", headers),
+        ("client", options.client.map(|client| client.to_string())),
+        ("upgrade", options.upgrade.clone()),
+    ];
+    let path = path_with("/explain", fields);
     let reply: Value = answer(&socket_of(&options.program)?, &path).await?;
     let links = reply["links"]
         .as_array()

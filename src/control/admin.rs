@@ -1,6 +1,7 @@
 //! The admin socket: serves queries to the running program. Only users with access to its private
 //! directory can connect.
 
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -215,6 +216,37 @@ struct Asked {
     url: String,
     method: String,
     upgrade: Option<String>,
+    /// Lines `NAME: VALUE`; without the field the headers are not known.
+    headers: Option<String>,
+    client: Option<IpAddr>,
+}
+
+impl Asked {
+    fn question(self) -> Result<Question, String> {
+        let Self {
+            url,
+            method,
+            upgrade,
+            headers,
+            client,
+        } = self;
+        let headers = headers.map(|lines| lines.lines().map(given_header).collect());
+        Ok(Question {
+            upgrade,
+            client,
+            headers: headers.transpose()?,
+            ..question(&url, &method)?
+        })
+    }
+}
+
+/// The name in lower case, and the value of a header.
+fn given_header(line: &str) -> Result<(String, String), String> {
+    let (name, value) = line
+        .split_once(':')
+        .filter(|(name, _)| header::HeaderName::from_bytes(name.as_bytes()).is_ok())
+        .ok_or_else(|| format!("{line:?}: expected NAME:VALUE of a header"))?;
+    Ok((name.to_ascii_lowercase(), value.trim().to_owned()))
 }
 
 #[derive(Deserialize)]
@@ -247,11 +279,7 @@ async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) ->
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
-    let asked = question(&asked.url, &asked.method).map(|question| Question {
-        upgrade: asked.upgrade,
-        ..question
-    });
-    match asked {
+    match asked.question() {
         Ok(question) => {
             let explanation = match put(&asks, AdminQuery::Explain(question.clone())).await {
                 Ok(text) => {
@@ -287,14 +315,12 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
         .host()
         .filter(|host| !host.is_empty())
         .ok_or_else(|| format!("{url:?} has no host"))?;
+    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
     Ok(Question {
-        tls,
-        host: host.to_ascii_lowercase(),
-        port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
         path: uri.path().to_owned(),
+        query: uri.query().map(str::to_owned),
         method: method.to_owned(),
-        upgrade: None,
-        address: None,
+        ..Question::get(tls, host.to_ascii_lowercase(), port)
     })
 }
 

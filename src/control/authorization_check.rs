@@ -254,17 +254,9 @@ mod tests {
     }
 
     fn question() -> Question {
-        let host = "a.example".to_owned();
-        let path = "/x".to_owned();
-        let method = "GET".to_owned();
         Question {
-            tls: false,
-            host,
-            port: 80,
-            path,
-            method,
-            upgrade: None,
-            address: None,
+            path: "/x".to_owned(),
+            ..Question::get(false, "a.example", 80)
         }
     }
 

@@ -255,3 +255,62 @@ async fn a_preflight_is_explained_by_the_rule_that_answers_it() -> Result<()> {
     assert!(!ok && text.contains("matches no rule"), "{text}");
     Ok(())
 }
+
+/// Headers of a request.
+type Headers = &'static [(&'static str, &'static str)];
+
+/// Requests that meet conditions on headers and queries, and such that do not, in ways in which a
+/// proxy may read them otherwise.
+const REQUESTS: [(&str, Headers); 14] = [
+    ("/header", &[("x-canary", "1")]),
+    ("/header", &[("x-canary", " 1 ")]),
+    ("/header", &[("x-canary", "2")]),
+    ("/header", &[("x-canary", "1"), ("x-canary", "1")]),
+    ("/header", &[("x-other", "1")]),
+    ("/regex", &[("x-version", "v12")]),
+    ("/regex", &[("x-version", "v12b")]),
+    ("/query?beta=1", &[("x-other", "1")]),
+    ("/query?a=b&beta=1&beta=2", &[("x-other", "1")]),
+    ("/query?beta=2&beta=1", &[("x-other", "1")]),
+    ("/query?beta=%31", &[("x-other", "1")]),
+    ("/query?Beta=1", &[("x-other", "1")]),
+    ("/query?beta", &[("x-other", "1")]),
+    ("/query", &[("x-other", "1")]),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn conditions_of_a_known_request_are_judged_as_envoy_judges_them() -> Result<()> {
+    let site = Site::start().await?;
+    let backend = json!([{"name": "web", "port": 80}]);
+    let matches = json!([
+        {"path": {"value": "/header"}, "headers": [{"name": "X-Canary", "value": "1"}]},
+        {"path": {"value": "/regex"},
+            "headers": [{"name": "X-Version", "type": "RegularExpression", "value": "v[0-9]+"}]},
+        {"path": {"value": "/query"}, "queryParams": [{"name": "beta", "value": "1"}]},
+        {"path": {"value": "/ready"}},
+    ]);
+    let rules = json!([{"matches": matches, "backendRefs": backend}]);
+    site.serve(rules, None, "/ready", 200).await?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.port));
+    for (path, headers) in REQUESTS {
+        let mut probe = Probe::http(address, HOST).path(path);
+        let mut options = Vec::new();
+        for (name, value) in headers {
+            probe = probe.header(name, value);
+            options.push(format!("--header={name}:{value}"));
+        }
+        let status = probe.send().await?.status;
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let (ok, text) = site.explain(path, &options)?;
+        assert_eq!(ok, status == 200, "{path} {headers:?}: {status}\n{text}");
+    }
+    let (ok, text) = site.explain("/header", &[])?;
+    assert!(
+        ok && text.contains("if its header conditions hold"),
+        "{text}"
+    );
+    let (ok, text) = site.explain("/ready", &["--header", "no colon"])?;
+    assert!(!ok && text.contains("expected NAME:VALUE"), "{text}");
+    Ok(())
+}

@@ -1,5 +1,6 @@
 //! Access: the clients that AccessPolicies admit.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -34,6 +35,11 @@ impl AddressList {
         self.allow.len() + self.deny.len()
     }
 
+    /// True if a client may send requests.
+    pub fn admits(&self, client: IpAddr) -> bool {
+        (self.allow.is_empty() || is_in(&self.allow, client)) && !is_in(&self.deny, client)
+    }
+
     /// True if it lists no network.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -51,4 +57,8 @@ pub struct BasicAuth {
     pub forward_username: Option<Arc<str>>,
     /// True if backends get the credentials as well.
     pub forwards_credentials: bool,
+}
+
+fn is_in(networks: &[IpNet], client: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&client))
 }

@@ -25,6 +25,15 @@ impl Users {
         self.count
     }
 
+    /// True if one of them has this name.
+    pub fn has(&self, name: &str) -> bool {
+        let mut names = self
+            .htpasswd
+            .lines()
+            .filter_map(|line| line.split_once(':'));
+        names.any(|(each, _)| each == name)
+    }
+
     /// The bytes of all lines.
     pub fn size(&self) -> usize {
         self.htpasswd.len()

@@ -2,7 +2,6 @@
 //! first link that fails.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
@@ -15,10 +14,10 @@ use super::plain_http::{https_port, is_kept};
 use super::protocol::{Family, Protocol};
 use super::report::Report;
 use super::routes::{Port, Routing};
-use crate::model::{FrontendId, Hostname, Match, PathMatch, Route, TransportPort};
+use crate::model::{FrontendId, Hostname, Route, TransportPort};
 use crate::request_outcome::{self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED};
 
-/// A question: the parts of a URL.
+/// A question: a request.
 #[derive(Clone, Debug)]
 pub struct Question {
     /// True if it is `https`.
@@ -29,8 +28,14 @@ pub struct Question {
     pub port: u16,
     /// The path, starting with a slash.
     pub path: String,
+    /// The query, without the question mark.
+    pub query: Option<String>,
     /// The method.
     pub method: String,
+    /// All headers, with their names in lower case; `None` if they are not known.
+    pub headers: Option<Vec<(String, String)>>,
+    /// The address of the client; `None` if it is not known.
+    pub client: Option<IpAddr>,
     /// The protocol of an upgrade (RFC 9110, 7.8).
     pub upgrade: Option<String>,
     /// The address; only frontends that are bound to it are considered.
@@ -330,7 +335,7 @@ impl<'a> Explainer<'a> {
         };
         let routes = hostname.map(|name| self.routing.routes(at, name, listener, None));
         let mut routes = routes.into_iter().flatten();
-        let found = routes.find(|route| matches(&route.matches, question));
+        let found = routes.find(|route| question.meets(&route.matches));
         found.is_some_and(|route| is_kept(&route))
     }
 
@@ -393,7 +398,7 @@ impl<'a> Explainer<'a> {
         let is_http = matches!(protocol, Protocol::Http | Protocol::Https);
         let found = routes
             .iter()
-            .find(|route| !is_http || matches(&route.matches, question));
+            .find(|route| !is_http || question.meets(&route.matches));
         let answering = routes
             .iter()
             .find(|route| is_http && answers_preflights(route, question));
@@ -424,19 +429,19 @@ impl<'a> Explainer<'a> {
             );
             return;
         };
-        let mut conditions = String::new();
-        if !route.matches.headers.is_empty() || !route.matches.query.is_empty() {
-            let _ = write!(conditions, " (if its header and query conditions hold)");
-        }
+        let conditions = match &question.headers {
+            None if !route.matches.headers.is_empty() => " (if its header conditions hold)",
+            _ => "",
+        };
         explanation.hold(
             "route",
             format!("{} for {hostname}{conditions}", route.name),
         );
-        self.explain_access(route, &hostname, listener, explanation);
+        self.explain_access(question, route, (&hostname, listener), explanation);
         if !explanation.ok() {
             return;
         }
-        self.explain_rate_limits(route, &hostname, listener, explanation);
+        self.explain_rate_limits(question, route, (&hostname, listener), explanation);
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -475,14 +480,9 @@ fn explain_upgrade(upgrade: &str, explanation: &mut Explanation) {
     }
 }
 
-/// True if a match answers preflights that ask for a request of this path; methods and headers are
-/// not known.
+/// True if a match answers preflights that ask for such a request, with any method.
 fn answers_preflights(route: &Route, question: &Question) -> bool {
-    let any_method = Match {
-        method: None,
-        ..route.matches.clone()
-    };
-    route.rule.cors.is_some() && matches(&any_method, question)
+    route.rule.cors.is_some() && question.meets_all_but_method(&route.matches)
 }
 
 /// What a match does with preflights.
@@ -538,28 +538,6 @@ fn answered(protocol: Protocol, status: u16) -> String {
     }
 }
 
-/// True if path and method of a match hold; conditions on headers and query parameters are ignored.
-fn matches(m: &Match, question: &Question) -> bool {
-    let method = m
-        .method
-        .as_ref()
-        .is_none_or(|method| *method == question.method);
-    let path = question.path.split('?').next().unwrap_or_default();
-    let on_path = match &m.path {
-        PathMatch::Exact(exact) => path == exact,
-        PathMatch::Prefix(prefix) if prefix == "/" => true,
-        PathMatch::Prefix(prefix) => path
-            .strip_prefix(prefix.as_str())
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-        PathMatch::Regex(text) => whole(text).is_some_and(|regex| regex.is_match(path)),
-    };
-    method && on_path
-}
-
-fn whole(text: &str) -> Option<regex::Regex> {
-    regex::Regex::new(&format!("^(?:{text})$")).ok()
-}
-
 fn addresses(all: &[IpAddr]) -> String {
     let texts: Vec<_> = all.iter().map(ToString::to_string).collect();
     texts.join(", ")
@@ -570,8 +548,10 @@ mod authorization;
 mod backend_settings;
 mod backends;
 mod causes;
+mod credentials;
 mod handshake;
 mod hosts;
 mod rate_limits;
+mod request;
 #[cfg(test)]
 mod tests;

@@ -24,16 +24,7 @@ fn served() -> (ControlPlane, Question) {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["a.example.org"],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}),
     );
-    let question = Question {
-        tls: false,
-        host: "a.example.org".to_owned(),
-        port: 80,
-        path: "/".to_owned(),
-        method: "GET".to_owned(),
-        upgrade: None,
-        address: None,
-    };
-    (live, question)
+    (live, Question::get(false, "a.example.org", 80))
 }
 
 #[test]
@@ -149,15 +140,7 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
         );
         let newest = live.publication();
         envoys(&mut live, &[newest]);
-        let question = Question {
-            tls: true,
-            host: "web.example.org".to_owned(),
-            port: 443,
-            path: "/".to_owned(),
-            method: "GET".to_owned(),
-            upgrade: None,
-            address: None,
-        };
+        let question = Question::get(true, "web.example.org", 443);
         assert!(
             live.explain(&question, true).ok(),
             "{:?}",

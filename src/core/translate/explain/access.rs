@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 
 use super::super::attached_policies::Effect;
 use super::super::key::ListenerId;
-use super::{Explainer, Explanation, with_causes};
+use super::credentials::{self, Refusal};
+use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{Access, AddressList, BasicAuth, Hostname, Route, TokenAuth};
-use crate::request_outcome::ACCESS_CLOSED;
+use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
 impl Explainer<'_> {
-    /// Adds what AccessPolicies ask of a request of a route.
+    /// Adds what AccessPolicies ask of a request of a route, up to the first that refuses it.
     pub(super) fn explain_access(
         &self,
+        question: &Question,
         route: &Route,
-        hostname: &Hostname,
-        listener: &ListenerId,
+        (hostname, listener): (&Hostname, &ListenerId),
         explanation: &mut Explanation,
     ) {
         if &*route.name == ACCESS_CLOSED {
@@ -28,7 +29,15 @@ impl Explainer<'_> {
             return;
         }
         for access in &route.rule.access {
-            explanation.hold("access", words(access));
+            let asked = words(access);
+            match judged(access, question) {
+                Ok(found) if found.is_empty() => explanation.hold("access", asked),
+                Ok(found) => explanation.hold("access", format!("{asked}; {}", found.join(", "))),
+                Err(refusal) => {
+                    let text = format!("{asked}; {}", refusal.text);
+                    return explanation.fail_by("access", text, Some(refusal.cause));
+                }
+            }
         }
     }
 
@@ -71,6 +80,27 @@ impl Explainer<'_> {
             .chain(routes)
             .collect()
     }
+}
+
+/// The findings about the client and credentials of a request, as far as they are known.
+fn judged(access: &Access, question: &Question) -> Result<Vec<String>, Refusal> {
+    let by_address = access
+        .addresses
+        .as_ref()
+        .zip(question.client())
+        .map(|(list, client)| {
+            if list.admits(client) {
+                return Ok(format!("{client} is admitted"));
+            }
+            Err(Refusal {
+                text: format!("{client} is not admitted: answered 403"),
+                cause: ADDRESS_DENIED,
+            })
+        });
+    by_address
+        .into_iter()
+        .chain(credentials::judged(access, question))
+        .collect()
 }
 
 fn words(access: &Access) -> String {

@@ -1,9 +1,10 @@
 //! The rate limits of a route.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use super::super::key::ListenerId;
-use super::{Explainer, Explanation, with_notes};
+use super::{Explainer, Explanation, Question, with_notes};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{Hostname, LimitUnit, LimitedBy, RateLimit, RateLimits, Route};
 
@@ -15,14 +16,17 @@ impl Explainer<'_> {
     /// carried out.
     pub(super) fn explain_rate_limits(
         &self,
+        question: &Question,
         route: &Route,
-        hostname: &Hostname,
-        listener: &ListenerId,
+        (hostname, listener): (&Hostname, &ListenerId),
         explanation: &mut Explanation,
     ) {
         let notes = self.refused_traffic(hostname, listener);
         match &route.rule.rate_limits {
-            Some(limits) => explanation.hold("rate limit", with_notes(words(&limits.all), notes)),
+            Some(limits) => {
+                let text = words(&limits.all, question);
+                explanation.hold("rate limit", with_notes(text, notes));
+            }
             None if notes.is_empty() => {}
             None => explanation.hold("rate limit", with_notes("none".to_owned(), notes)),
         }
@@ -46,16 +50,19 @@ impl Explainer<'_> {
     }
 }
 
-fn words(all: &RateLimits) -> String {
+fn words(all: &RateLimits, question: &Question) -> String {
     let RateLimits { policy, limits } = all;
-    let limits: Vec<String> = limits.iter().map(of_limit).collect();
+    let limits: Vec<String> = limits
+        .iter()
+        .map(|limit| of_limit(limit, question))
+        .collect();
     format!(
         "TrafficPolicy {policy}: {}, by each Envoy; more is answered 429",
         limits.join(", ")
     )
 }
 
-fn of_limit(limit: &RateLimit) -> String {
+fn of_limit(limit: &RateLimit, question: &Question) -> String {
     let RateLimit {
         requests,
         per,
@@ -64,8 +71,18 @@ fn of_limit(limit: &RateLimit) -> String {
     } = limit;
     let by = match by {
         LimitedBy::Everyone => "of all clients together".to_owned(),
-        LimitedBy::ClientAddress { .. } => "of each client address".to_owned(),
-        LimitedBy::Header { name, .. } => format!("of each value of header {name}"),
+        LimitedBy::ClientAddress { .. } => match question.client() {
+            None => "of each client address".to_owned(),
+            Some(IpAddr::V4(client)) => format!("of {client}"),
+            Some(IpAddr::V6(client)) => format!("of the /64 network of {client}"),
+        },
+        LimitedBy::Header { name, .. } if question.headers.is_none() => {
+            format!("of each value of header {name}")
+        }
+        LimitedBy::Header { name, .. } => match question.header(name) {
+            Some(_) => format!("of the given value of header {name}"),
+            None => format!("of all requests without header {name}"),
+        },
     };
     let burst = (burst != requests).then(|| format!(" (burst {burst})"));
     format!(

@@ -126,16 +126,7 @@ fn engine(changes: Vec<Change>) -> Engine {
 }
 
 fn ask(engine: &Engine, port: u16, host: &str) -> Explanation {
-    let (host, path, method) = (host.to_owned(), "/".to_owned(), "GET".to_owned());
-    engine.explain(&Question {
-        tls: port != 80,
-        host,
-        port,
-        path,
-        method,
-        upgrade: None,
-        address: None,
-    })
+    engine.explain(&Question::get(port != 80, host, port))
 }
 
 fn traffic_policy(name: &str, mut spec: Value) -> Change {
@@ -274,13 +265,8 @@ fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());
     fn upgraded(protocol: &str, engine: &Engine) -> Explanation {
         let question = Question {
-            tls: true,
-            host: HOST.to_owned(),
-            port: 443,
-            path: "/".to_owned(),
-            method: "GET".to_owned(),
             upgrade: Some(protocol.to_owned()),
-            address: None,
+            ..Question::get(true, HOST, 443)
         };
         engine.explain(&question)
     }
@@ -618,3 +604,5 @@ fn a_certificate_that_no_client_accepts_fails_and_one_that_ends_soon_is_a_note()
     .expect("a link");
     assert!(!quiet.contains("NOTE"), "{quiet}");
 }
+
+mod requests;
