@@ -69,7 +69,7 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "teams_attach_certificates_as_their_page_says",
     ),
     (
-        "isolated.md",
+        "fleets.md",
         "",
         "kubernetes/isolated.rs",
         "gateways_with_envoys_of_their_own_are_served_apart",

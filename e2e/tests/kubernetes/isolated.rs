@@ -386,7 +386,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
     .await?;
     followed(
         &server,
-        "isolated.md",
+        "fleets.md",
         "",
         Place {
             dir: folder(),
