@@ -30,8 +30,6 @@ pub struct Envoys {
     /// authenticate as that fleet, with credentials Secret by Secret gatewright-envoy-dedicated.
     /// Without it the Envoys of `service` serve both fleets and can read the certificates of both
     pub dedicated_service: Option<String>,
-    /// Configuration that the Envoys of each fleet can read
-    pub views: FleetView,
     /// Name of the PodTemplate of the Envoys of fleet Isolated, in the controller's namespace;
     /// requires credentials Pod or Both. Without it Gateways of fleet Isolated are refused
     pub isolated_pod_template: Option<String>,
@@ -80,17 +78,6 @@ pub struct Streams {
     pub per_pod: u32,
 }
 
-/// The configuration that the Envoys of each fleet can read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum FleetView {
-    /// Only that of their fleet
-    #[default]
-    Apart,
-    /// Everything, for both fleets; the Envoys of the shared fleet serve fleet Dedicated until one
-    /// of its Envoys is ready. For a migration to separate Envoys without interruption
-    Joined,
-}
-
 /// The kinds of client certificates that are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Credentials {
@@ -99,7 +86,7 @@ pub enum Credentials {
     Secret,
     /// A certificate for each pod, issued for the pod's service account token; no Secret is created
     Pod,
-    /// Either: for a migration from one to the other, and for Envoys outside of pods
+    /// Either: for Envoys outside of pods beside those of pods
     Both,
 }
 
@@ -110,7 +97,6 @@ impl Default for Envoys {
             addresses: Vec::new(),
             bind: Vec::new(),
             dedicated_service: None,
-            views: FleetView::Apart,
             isolated_pod_template: None,
             credentials: Credentials::Secret,
             certificate_seconds: 86_400,
@@ -137,22 +123,17 @@ impl Default for Streams {
 impl Envoys {
     /// The Envoys that serve Gateways of the dedicated fleet, in the controller's namespace.
     pub fn dedicated(&self, namespace: &str) -> DedicatedEnvoys {
-        let service = self
-            .dedicated_service
-            .as_deref()
-            .map(|name| ObjectName::new(namespace, name));
-        match (service, self.views) {
-            (None, _) => DedicatedEnvoys::OfSharedFleet,
-            (Some(service), FleetView::Joined) => DedicatedEnvoys::Joining(service),
-            (Some(service), FleetView::Apart) => DedicatedEnvoys::Apart(service),
+        match &self.dedicated_service {
+            None => DedicatedEnvoys::OfSharedFleet,
+            Some(name) => DedicatedEnvoys::Apart(ObjectName::new(namespace, name.as_str())),
         }
     }
 
     /// The views that Envoys can read.
     pub fn views(&self) -> FleetViews {
-        match (&self.dedicated_service, self.views) {
-            (Some(_), FleetView::Apart) => FleetViews::apart(),
-            _ => View::new(EnvoyFleet::Shared.to_string()).into(),
+        match self.dedicated_service {
+            Some(_) => FleetViews::apart(),
+            None => View::new(EnvoyFleet::Shared.to_string()).into(),
         }
     }
 

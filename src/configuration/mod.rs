@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use self::connections::Connections;
-pub use self::envoys::{Credentials, Envoys, FleetView};
+pub use self::envoys::{Credentials, Envoys};
 pub use self::explain::{Field, explain, reference, schema};
 pub use self::internal_ca::InternalCa;
 pub use self::load::{ConfigurationError, load};

@@ -86,7 +86,6 @@ where their Service has both. */}}
 {{- end -}}
 {{- if include "gatewright.dedicated" . -}}
 {{- $_ := set $envoys "dedicatedService" "gatewright-envoy-dedicated" -}}
-{{- $_ := set $envoys "views" .Values.envoy.dedicated.views -}}
 {{- end -}}
 {{- if .Values.isolated.enabled -}}
 {{- $_ := set $envoys "isolatedPodTemplate" "gatewright-envoy-isolated" -}}

@@ -12,12 +12,7 @@ use crate::store::Store;
 pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a ObjectName> {
     match &settings.dedicated {
         DedicatedEnvoys::Apart(own) => Some(own),
-        DedicatedEnvoys::Joining(own)
-            if behind(own, store).values().any(|envoy| !envoy.terminating) =>
-        {
-            Some(own)
-        }
-        DedicatedEnvoys::Joining(_) | DedicatedEnvoys::OfSharedFleet => settings.envoys.as_ref(),
+        DedicatedEnvoys::OfSharedFleet => settings.envoys.as_ref(),
     }
 }
 

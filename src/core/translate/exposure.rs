@@ -656,11 +656,6 @@ mod tests {
                 vec!["10.0.0.1"],
                 vec!["10.0.0.1"],
             ),
-            (
-                DedicatedEnvoys::Joining(own.clone()),
-                vec!["10.0.0.1"],
-                vec!["10.0.0.2"],
-            ),
             (DedicatedEnvoys::Apart(own), vec![], vec!["10.0.0.2"]),
         ] {
             let settings = Settings {

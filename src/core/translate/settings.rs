@@ -80,9 +80,6 @@ pub enum DedicatedEnvoys {
     /// Those of the shared fleet, which see all resources.
     #[default]
     OfSharedFleet,
-    /// Those behind a Service of their own, or, while it has none, those of the shared fleet: for
-    /// the migration to separate Envoys. All see all resources.
-    Joining(ObjectName),
     /// Those behind a Service of their own and no others. Each fleet sees its own resources.
     Apart(ObjectName),
 }
@@ -92,7 +89,7 @@ impl DedicatedEnvoys {
     pub fn service(&self) -> Option<&ObjectName> {
         match self {
             DedicatedEnvoys::OfSharedFleet => None,
-            DedicatedEnvoys::Joining(service) | DedicatedEnvoys::Apart(service) => Some(service),
+            DedicatedEnvoys::Apart(service) => Some(service),
         }
     }
 }

@@ -163,9 +163,7 @@ fn ports_of(parent: &Parent) -> BTreeSet<FrontendId> {
 /// none of its own.
 fn envoys(port: &FrontendId, settings: &Settings) -> EnvoyFleet {
     match (port.fleet(), &settings.dedicated) {
-        (EnvoyFleet::Dedicated, DedicatedEnvoys::OfSharedFleet | DedicatedEnvoys::Joining(_)) => {
-            EnvoyFleet::Shared
-        }
+        (EnvoyFleet::Dedicated, DedicatedEnvoys::OfSharedFleet) => EnvoyFleet::Shared,
         (fleet, _) => fleet,
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use e2e::helm::{Helm, NAMESPACE};
 use gatewright::cli::{Cli, Command};
-use gatewright::configuration::{Credentials, FleetView};
+use gatewright::configuration::Credentials;
 use serde_json::{Value, json};
 
 use super::configuration;
@@ -15,23 +15,19 @@ use super::configuration;
 fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
     let helm = Helm::new(None)?;
     let class = "gatewayClasses.own.parameters.fleet=Dedicated";
-    for (set, views) in [
-        ("", None),
-        ("gatewayClasses.own.parameters.fleet=Shared", None),
-        (class, Some(FleetView::Apart)),
+    for (set, separate) in [
+        ("", false),
+        ("gatewayClasses.own.parameters.fleet=Shared", false),
+        (class, true),
         (
             "gatewayClasses.own.parameters.fleet=Dedicated,envoy.dedicated.enabled=false",
-            None,
+            false,
         ),
         (
             "gatewayClasses.own.parameters.fleet=Dedicated,envoy.enabled=false",
-            None,
+            false,
         ),
-        ("envoy.dedicated.enabled=true", Some(FleetView::Apart)),
-        (
-            "envoy.dedicated.enabled=true,envoy.dedicated.views=Joined",
-            Some(FleetView::Joined),
-        ),
+        ("envoy.dedicated.enabled=true", true),
     ] {
         let all = helm.template(&["--set", set])?;
         let named = |kind: &str, name: &str| {
@@ -41,10 +37,9 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
         let envoys = configuration(&all)?.envoys;
         assert_eq!(
             envoys.dedicated_service.as_deref(),
-            views.map(|_| "gatewright-envoy-dedicated"),
+            separate.then_some("gatewright-envoy-dedicated"),
             "{set}"
         );
-        assert_eq!(envoys.views, views.unwrap_or_default(), "{set}");
         for kind in [
             "ServiceAccount",
             "Deployment",
@@ -53,7 +48,7 @@ fn a_class_of_fleet_dedicated_brings_its_envoys() -> Result<()> {
         ] {
             assert_eq!(
                 named(kind, "gatewright-envoy-dedicated").is_some(),
-                views.is_some(),
+                separate,
                 "{set}: {kind}"
             );
         }
