@@ -154,6 +154,11 @@ impl Reader {
             && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
     }
 
+    /// True if nothing is served of a file. To read it cannot take anything away.
+    pub(super) fn is_new(&self, file: &Path) -> bool {
+        !self.read.contains_key(file)
+    }
+
     /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root

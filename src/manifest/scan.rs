@@ -175,6 +175,12 @@ fn failed(error: std::io::Error) -> String {
     format!("cannot be read: {error}")
 }
 
+/// True for the path of a file that is no manifest by its name, such as the one that a program
+/// writes before it renames it.
+pub(super) fn is_ignored(root: &Path, file: &Path) -> bool {
+    hidden(root, file) || file.extension().is_some() && !is_manifest(file)
+}
+
 /// Returns whether a path has the suffix of a manifest.
 pub(super) fn is_manifest(path: &Path) -> bool {
     path.extension()

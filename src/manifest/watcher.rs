@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use super::reader::{Now, Reader};
-use super::scan::ways;
+use super::scan::{is_ignored, ways};
 use super::watches::{Event, Watches};
 use super::ways::Ways;
 use super::{Outcome, Safety, Stale};
 
 /// The debounce: a save is often several events, and the files are read this long after the last
-/// one.
+/// one. New files that came by a rename need none: they are whole, and add something only. A file
+/// that is replaced needs it, since one of its objects may come back in another file.
 const DEBOUNCE: Duration = Duration::from_millis(5);
 /// The maximum of the debounce, from the first event.
 const BUSY: Duration = Duration::from_secs(1);
@@ -66,40 +67,11 @@ impl Watcher {
         safety: Safety,
         store: Option<&Path>,
     ) -> Result<(Self, Outcome), WatchError> {
-        let path = || root.to_path_buf();
-        let absolute =
-            std::path::absolute(root).map_err(|why| WatchError::Open { path: path(), why })?;
-        // The watch begins before the first read, so that a change during the read is not missed.
-        let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
-        let mut watched = Watched {
-            root: absolute,
-            safety,
-            ways: Ways::default(),
-            watches,
-        };
-        let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
-        let (denied, failed): (Vec<Failure>, Vec<Failure>) = failed
-            .into_iter()
-            .partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
-        if let Some((path, why)) = failed.into_iter().next() {
-            return Err(WatchError::Watch { path, why });
-        }
-        let opened = Reader::open(root, safety, store, Now::read());
-        let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
-        outcome.notes.extend(denied.iter().map(unwatched));
-        let (outcome_sender, outcomes) = mpsc::unbounded_channel();
-        let (stale_sender, stale) = watch::channel(reader.stale());
-        let watching = Watching {
-            reader,
-            watched,
-            checked: Instant::now(),
-            outcome_sender,
-            stale: stale_sender,
-        };
+        let (watching, this, outcome) = Watching::open(root, safety, store)?;
         let thread = std::thread::Builder::new().name("manifests".to_owned());
         let started = thread.spawn(move || watching.run());
         started.map_err(WatchError::Thread)?;
-        Ok((Self { outcomes, stale }, outcome))
+        Ok((this, outcome))
     }
 
     /// Waits for the next change; `None` when the thread has failed. It is cancel-safe.
@@ -125,6 +97,15 @@ struct Watched {
     safety: Safety,
     ways: Ways,
     watches: Watches,
+}
+
+/// The paths that events concern.
+#[derive(Default)]
+struct Noted {
+    /// Those that came by a rename.
+    arrived: BTreeSet<PathBuf>,
+    /// Those of other events.
+    touched: BTreeSet<PathBuf>,
 }
 
 /// A directory that cannot be watched, and why.
@@ -162,20 +143,27 @@ impl Watched {
         (changed, failed)
     }
 
-    /// Adds the paths that events concern.
-    fn note(&self, touched: &mut BTreeSet<PathBuf>) {
+    /// Returns the paths that events concern.
+    fn noted(&self) -> Noted {
+        let mut noted = Noted::default();
         for event in self.watches.events() {
             match event {
-                Event::Entry(directory, name) => {
-                    touched.extend(self.ways.of_entry(&directory, &name))
+                Event::Arrived(directory, name) => {
+                    noted.arrived.extend(self.ways.of_entry(&directory, &name));
                 }
-                Event::Directory(directory) => touched.extend(self.ways.of_directory(&directory)),
+                Event::Entry(directory, name) => {
+                    noted.touched.extend(self.ways.of_entry(&directory, &name));
+                }
+                Event::Directory(directory) => {
+                    noted.touched.extend(self.ways.of_directory(&directory));
+                }
                 // Everything is read.
                 Event::Lost => {
-                    touched.insert(self.root.clone());
+                    noted.touched.insert(self.root.clone());
                 }
             }
         }
+        noted
     }
 }
 
@@ -190,6 +178,44 @@ struct Watching {
 }
 
 impl Watching {
+    fn open(
+        root: &Path,
+        safety: Safety,
+        store: Option<&Path>,
+    ) -> Result<(Self, Watcher, Outcome), WatchError> {
+        let path = || root.to_path_buf();
+        let absolute =
+            std::path::absolute(root).map_err(|why| WatchError::Open { path: path(), why })?;
+        // The watch begins before the first read, so that a change during the read is not missed.
+        let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
+        let mut watched = Watched {
+            root: absolute,
+            safety,
+            ways: Ways::default(),
+            watches,
+        };
+        let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
+        let (denied, failed): (Vec<Failure>, Vec<Failure>) = failed
+            .into_iter()
+            .partition(|(_, why)| why.kind() == io::ErrorKind::PermissionDenied);
+        if let Some((path, why)) = failed.into_iter().next() {
+            return Err(WatchError::Watch { path, why });
+        }
+        let opened = Reader::open(root, safety, store, Now::read());
+        let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        outcome.notes.extend(denied.iter().map(unwatched));
+        let (outcome_sender, outcomes) = mpsc::unbounded_channel();
+        let (stale_sender, stale) = watch::channel(reader.stale());
+        let this = Self {
+            reader,
+            watched,
+            checked: Instant::now(),
+            outcome_sender,
+            stale: stale_sender,
+        };
+        Ok((this, Watcher { outcomes, stale }, outcome))
+    }
+
     fn run(mut self) {
         while !self.outcome_sender.is_closed() {
             let mut touched = self.touched();
@@ -234,14 +260,25 @@ impl Watching {
             .map_or(PRESENCE, |at| at.saturating_duration_since(now))
             .min(PRESENCE);
         let mut wait = due;
+        let mut needs_debounce = false;
         while self.watched.watches.wait(wait) {
-            self.watched.note(&mut touched);
-            if now.elapsed() > due + BUSY {
+            let noted = self.watched.noted();
+            needs_debounce |= self.needs_debounce(&noted);
+            touched.extend(noted.arrived);
+            touched.extend(noted.touched);
+            if !needs_debounce || now.elapsed() > due + BUSY {
                 break;
             }
             wait = DEBOUNCE;
         }
         touched
+    }
+
+    fn needs_debounce(&self, noted: &Noted) -> bool {
+        let root = &self.watched.root;
+        let mut touched = noted.touched.iter();
+        touched.any(|path| !is_ignored(root, path))
+            || noted.arrived.iter().any(|path| !self.reader.is_new(path))
     }
 
     /// Watches the ways to these paths, and adds the paths that may have changed without an event.
@@ -270,6 +307,46 @@ mod tests {
 
     use super::*;
 
+    const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
+
+    /// True if the events that there are need a debounce; then reads what they are about.
+    fn debounced(watching: &mut Watching) -> bool {
+        assert!(watching.watched.watches.wait(PRESENCE), "an event");
+        let noted = watching.watched.noted();
+        let needs_debounce = watching.needs_debounce(&noted);
+        let mut touched = noted.arrived;
+        touched.extend(noted.touched);
+        watching.follow(&mut touched);
+        watching.reader.turn(&touched, Now::read(), true);
+        needs_debounce
+    }
+
+    /// Writes a file beside its place, and renames it.
+    fn arrive(dir: &Path, name: &str) {
+        let new = dir.join(format!(".{name}.new"));
+        std::fs::write(&new, NAMESPACE).expect("written");
+        std::fs::rename(new, dir.join(name)).expect("renamed");
+    }
+
+    #[test]
+    fn only_new_files_that_came_by_a_rename_need_no_debounce() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mut watching, _watcher, _) =
+            Watching::open(dir.path(), Safety::Off, None).expect("it is there");
+        arrive(dir.path(), "a.yaml");
+        assert!(!debounced(&mut watching), "a new file is whole");
+        arrive(dir.path(), "a.yaml");
+        assert!(
+            debounced(&mut watching),
+            "an object may be in another file now"
+        );
+        std::fs::write(dir.path().join("b.yaml"), NAMESPACE).expect("written");
+        assert!(debounced(&mut watching), "more may be written");
+        arrive(dir.path(), "c.yaml");
+        std::fs::remove_file(dir.path().join("b.yaml")).expect("removed");
+        assert!(debounced(&mut watching), "a file may come back");
+    }
+
     /// A caller that waits for several things at once drops `next` at any of its awaits.
     #[tokio::test]
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
@@ -277,11 +354,7 @@ mod tests {
         let (mut watcher, first) =
             Watcher::open(dir.path(), Safety::Off, None).expect("it is there");
         assert!(first.changes.is_empty());
-        std::fs::write(
-            dir.path().join("a.yaml"),
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n",
-        )
-        .expect("written");
+        std::fs::write(dir.path().join("a.yaml"), NAMESPACE).expect("written");
         let told = async {
             loop {
                 if let Ok(outcome) = timeout(DEBOUNCE / 5, watcher.next()).await {

@@ -20,6 +20,8 @@ use rustix::io::Errno;
 pub(super) enum Event {
     /// An entry of a directory, by its name.
     Entry(PathBuf, OsString),
+    /// An entry that came by a rename, and is whole.
+    Arrived(PathBuf, OsString),
     /// A whole directory: it was moved, removed or unmounted.
     Directory(PathBuf),
     /// Events were lost.
@@ -133,12 +135,16 @@ impl Watches {
             let Some(directory) = self.paths.get(&event.wd()) else {
                 continue;
             };
-            events.push(match event.file_name() {
-                Some(name) => Event::Entry(
-                    directory.clone(),
-                    OsString::from_vec(name.to_bytes().to_vec()),
-                ),
-                None => Event::Directory(directory.clone()),
+            let directory = directory.clone();
+            let name = event
+                .file_name()
+                .map(|name| OsString::from_vec(name.to_bytes().to_vec()));
+            events.push(match name {
+                Some(name) if event.events().contains(ReadFlags::MOVED_TO) => {
+                    Event::Arrived(directory, name)
+                }
+                Some(name) => Event::Entry(directory, name),
+                None => Event::Directory(directory),
             });
         }
         events

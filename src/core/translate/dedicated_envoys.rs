@@ -9,7 +9,7 @@ use crate::model::ObjectName;
 use crate::store::Store;
 
 /// The Service of these Envoys: their own, or that of the shared fleet if it serves both.
-pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a ObjectName> {
+pub(super) fn service(settings: &Settings) -> Option<&ObjectName> {
     match &settings.dedicated {
         DedicatedEnvoys::Apart(own) => Some(own),
         DedicatedEnvoys::OfSharedFleet => settings.envoys.as_ref(),
@@ -18,7 +18,7 @@ pub(super) fn service<'a>(settings: &'a Settings, store: &Store) -> Option<&'a O
 
 /// These Envoys by address.
 pub(super) fn endpoints(settings: &Settings, store: &Store) -> BTreeMap<IpAddr, SliceEndpoint> {
-    service(settings, store)
+    service(settings)
         .map(|service| behind(service, store))
         .unwrap_or_default()
 }

@@ -169,7 +169,7 @@ fn target(
     let number = match &port.target {
         TargetPort::Number(number) => *number,
         TargetPort::Name(name) => {
-            let Some(fleet) = dedicated_envoys::service(settings, store) else {
+            let Some(fleet) = dedicated_envoys::service(settings) else {
                 return Err(format!(
                     "{this} {name:?}, and no Service has Envoys behind it: use a number"
                 ));
