@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
     JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RequirementRule,
-    jwt_provider::{JwksSourceSpecifier, NormalizePayload}, jwt_requirement::RequiresType,
+    jwt_provider::{JwksSourceSpecifier, NormalizePayload},
+    jwt_requirement::RequiresType,
     requirement_rule::RequirementType,
 };
 

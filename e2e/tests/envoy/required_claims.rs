@@ -53,8 +53,6 @@ async fn a_token_has_all_claims_with_one_of_their_values() -> Result<()> {
     answered(&site, &issuer, 403, &lacking).await?;
     answered(&site, &stranger, 401, &good).await?;
     expect(&site, None, 401).await?;
-    let by_nobody = site.reason("/admin").await?;
-    ensure!(by_nobody.is_none(), "the first ones pass: {by_nobody:?}");
     Ok(())
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
-    LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK, PASSIVE_CHECK,
-    RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
+    CLUSTER_TLS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK,
+    PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
+    text,
 };
 use crate::model::{
-    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits, RequiredClaim, TokenAuth,
-    TrustedRoots,
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits,
+    RequiredClaim, TokenAuth, TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
-use crate::model::ObjectName;
+use crate::model::{ClaimType, ObjectName, RequiredClaim};
 
 fn written(spec: Value) -> Value {
     let mut spec = spec;

@@ -147,7 +147,11 @@ fn required(required: &RequiredClaim) -> String {
 }
 
 fn listed(networks: &[ipnet::IpNet]) -> String {
-    let shown: Vec<String> = networks.iter().take(SHOWN).map(ToString::to_string).collect();
+    let shown: Vec<String> = networks
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect();
     let rest = networks.len() - shown.len();
     let more = if rest > 0 {
         format!(" and {rest} more")
