@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 36] = [
+pub static DIMENSIONS: [Dimension; 37] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -235,6 +235,7 @@ pub static DIMENSIONS: [Dimension; 36] = [
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),
+    dimension("access by claim", |batch| batch.claims()).similar(),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),

@@ -32,6 +32,13 @@ pub const ACCESS_CLOSED: &str = "access-closed";
 /// The code details of Envoy for a client whose address an AccessPolicy does not admit.
 pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 
+/// The code details of Envoy for a token without a claim that an AccessPolicy asks for; the last part
+/// is [`CLAIMS`].
+pub const CLAIM_MISSING: &str = "rbac_access_denied_matched_policy[claims]";
+
+/// The name of Envoy's rule about claims.
+pub const CLAIMS: &str = "claims";
+
 /// The code details of Envoy for a request beyond a rate limit.
 pub const RATE_LIMITED: &str = "local_rate_limited";
 
@@ -130,7 +137,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 26] = [
+pub const OUTCOMES: [RequestOutcome; 27] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -223,6 +230,12 @@ pub const OUTCOMES: [RequestOutcome; 26] = [
         statuses: "401, 403",
         words: "an AccessPolicy asks who the client is, and the request does not prove it",
         causes: &UNAUTHENTICATED,
+    },
+    RequestOutcome {
+        reason: "ClaimMissing",
+        statuses: "403",
+        words: "the token lacks a claim that an AccessPolicy asks for",
+        causes: &[CLAIM_MISSING],
     },
     RequestOutcome {
         reason: "Loop",

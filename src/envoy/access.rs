@@ -15,11 +15,11 @@ use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ipnet::IpNet;
 
 use super::proto::{extension, uint};
-use super::{basic_auth, jwt};
-use gatewright_core::model::{Access, AddressList, BasicAuth, TokenAuth};
+use super::{basic_auth, jwt, required_claims};
+use gatewright_core::model::{Access, AddressList, BasicAuth, ObjectName, TokenAuth};
 
 /// The name of the filter.
-const RBAC: &str = "envoy.filters.http.rbac";
+pub(super) const RBAC: &str = "envoy.filters.http.rbac";
 
 /// The name of the only policy of a filter.
 const CLIENTS: &str = "clients";
@@ -34,17 +34,26 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
         .iter()
         .filter_map(|access| access.users.as_ref())
         .collect();
-    let tokens: Vec<&TokenAuth> = policies
+    let tokens: Vec<(&ObjectName, &TokenAuth)> = policies
         .iter()
-        .filter_map(|access| access.tokens.as_ref())
+        .filter_map(|access| Some((&access.policy, access.tokens.as_ref()?)))
         .collect();
     let forgets = users.iter().any(|auth| !auth.forwards_credentials)
-        || tokens.iter().any(|auth| !auth.forwards_credentials);
+        || tokens.iter().any(|(_, auth)| !auth.forwards_credentials);
     let mut filters: Vec<_> = lists.map(by_address).collect();
     filters.extend(users.into_iter().map(basic_auth::filter));
-    filters.extend(tokens.into_iter().map(jwt::filter));
+    filters.extend(tokens.into_iter().flat_map(by_token));
     filters.extend(forgets.then(basic_auth::without_credentials));
     filters
+}
+
+/// Admits clients by their tokens, and of them by what the tokens say.
+fn by_token(
+    (policy, auth): (&ObjectName, &TokenAuth),
+) -> impl Iterator<Item = TypedExtensionConfig> {
+    let required = &auth.required_claims;
+    let claims = (!required.is_empty()).then(|| required_claims::filter(policy, required));
+    std::iter::once(jwt::filter(policy, auth)).chain(claims)
 }
 
 /// Admits clients by their address as the connection manager determines it: behind load balancers
@@ -99,7 +108,8 @@ fn of(identifier: principal::Identifier) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{ObjectName, Users};
+    use gatewright_core::model::{ClaimType, Jwks, RequiredClaim, Users};
+    use gatewright_core::request_outcome::CLAIMS;
     use prost::Message;
 
     use super::*;
@@ -171,6 +181,53 @@ mod tests {
             users: Some(users),
             tokens: None,
         })
+    }
+
+    #[test]
+    fn claims_are_asked_for_behind_the_tokens_of_their_policy_alone() {
+        let tokens = TokenAuth {
+            issuer: "id".into(),
+            audiences: Arc::default(),
+            jwks: Jwks::new("{}".to_owned(), 1),
+            required_claims: Arc::default(),
+            claims: Arc::default(),
+            forward_payload: None,
+            forwards_credentials: true,
+        };
+        let claim = RequiredClaim {
+            claim: "org.team".into(),
+            value_type: ClaimType::String,
+            values: ["red".into()].into(),
+        };
+        let asking = TokenAuth {
+            required_claims: [claim].into(),
+            ..tokens.clone()
+        };
+        let policies = [("a", tokens), ("b", asking)].map(|(name, tokens)| {
+            Arc::new(Access {
+                policy: ObjectName::new("n", name),
+                addresses: None,
+                users: None,
+                tokens: Some(tokens),
+            })
+        });
+        let made = filters(&policies);
+        let names: Vec<&str> = made.iter().map(|filter| filter.name.as_str()).collect();
+        assert_eq!(names, [jwt::JWT, jwt::JWT, RBAC], "the first has none");
+        let config = made[2].typed_config.as_ref().expect("a configuration");
+        let rules = Rbac::decode(config.value.as_slice())
+            .expect("the filter")
+            .rules;
+        let rules = rules.expect("rules");
+        assert_eq!(rules.action, i32::from(rbac::Action::Deny));
+        let lacking = rules.policies[CLAIMS].principals[0].identifier.as_ref();
+        let Some(principal::Identifier::NotId(has)) = lacking else {
+            panic!("what lacks a claim: {lacking:?}")
+        };
+        let has = format!("{has:?}");
+        let keys = ["n/b", "org", "team"].map(|key| has.find(&format!("Key({key:?})")));
+        assert!(keys.iter().all(Option::is_some), "{has}");
+        assert!(keys.is_sorted(), "the payload of its policy first: {has}");
     }
 
     #[test]

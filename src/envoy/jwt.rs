@@ -9,16 +9,17 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
     JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RequirementRule,
-    jwt_provider::JwksSourceSpecifier, jwt_requirement::RequiresType,
+    jwt_provider::{JwksSourceSpecifier, NormalizePayload},
+    jwt_requirement::RequiresType,
     requirement_rule::RequirementType,
 };
 
 use super::proto::extension;
 use super::request_match::regex_matcher;
-use gatewright_core::model::TokenAuth;
+use gatewright_core::model::{ObjectName, RequiredClaim, SCOPE, TokenAuth};
 
-/// The name of the filter.
-const JWT: &str = "envoy.filters.http.jwt_authn";
+/// The name of the filter, and the namespace of its metadata.
+pub(super) const JWT: &str = "envoy.filters.http.jwt_authn";
 
 /// The name of the only provider of a filter.
 const ISSUER: &str = "issuer";
@@ -28,11 +29,12 @@ const EVERY_PATH: &str = "(?s).*";
 
 /// Admits tokens of an issuer, in the header `Authorization` alone: an address with a token stands in
 /// logs and histories.
-pub(super) fn filter(auth: &TokenAuth) -> TypedExtensionConfig {
+pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionConfig {
     let TokenAuth {
         issuer,
         audiences,
         jwks,
+        required_claims,
         claims,
         forward_payload,
         forwards_credentials: _,
@@ -56,6 +58,19 @@ pub(super) fn filter(auth: &TokenAuth) -> TypedExtensionConfig {
                 ..Default::default()
             })
             .collect(),
+        // For the filter behind this one. Each policy has a key of its own: the payload under it is
+        // of a token that this policy's issuer has signed.
+        payload_in_metadata: if required_claims.is_empty() {
+            String::new()
+        } else {
+            policy.to_string()
+        },
+        normalize_payload_in_metadata: required_claims
+            .iter()
+            .any(RequiredClaim::is_list_of_scopes)
+            .then(|| NormalizePayload {
+                space_delimited_claims: vec![SCOPE.to_owned()],
+            }),
         jwks_source_specifier: Some(JwksSourceSpecifier::LocalJwks(DataSource {
             specifier: Some(Specifier::InlineString(jwks.text().to_owned())),
             ..Default::default()

@@ -53,6 +53,7 @@ mod rate_limit;
 mod render;
 mod request_hash;
 mod request_match;
+mod required_claims;
 mod retry;
 mod route;
 mod route_filters;

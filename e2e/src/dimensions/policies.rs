@@ -101,6 +101,22 @@ impl Batch<'_> {
         self.guarded(8, "jwt", jwt)
     }
 
+    /// A route, and a policy with as many claims as tokens may have to have, and as many values.
+    pub(super) fn claims(&self) -> Vec<Value> {
+        let key = json!({"kty": "EC", "crv": "P-256",
+            "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+            "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"});
+        let values: Vec<String> = (0..16).map(|number| format!("group-{number}")).collect();
+        let claims = (0..8).map(|number| {
+            json!({"name": format!("org.{number}.groups"), "valueType": "StringArray",
+                "values": values})
+        });
+        let jwt = json!({"issuer": "https://id.example.org",
+            "jwks": {"inline": json!({"keys": [key]}).to_string()},
+            "requiredClaims": claims.collect::<Vec<_>>()});
+        self.guarded(8, "jwt", jwt)
+    }
+
     /// A route with so many matches, and an AccessPolicy with a field for it.
     fn guarded(&self, matches: usize, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(matches, json!({"backendRefs": [web()]}));

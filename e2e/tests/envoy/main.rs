@@ -32,6 +32,7 @@ mod quickstart;
 mod rate_limits;
 mod recipes;
 mod redirects;
+mod required_claims;
 mod standalone;
 mod statistics;
 mod tenancy;

@@ -18,7 +18,7 @@ use super::users::told;
 const CLIENT: &str = "10.2.0.1";
 
 /// A policy on the rule `admin` of the route.
-fn policy(mut jwt: Value) -> Change {
+pub(super) fn policy(mut jwt: Value) -> Change {
     jwt["issuer"] = json!(ISSUER);
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop",
         "sectionName": "admin"});
@@ -29,12 +29,12 @@ fn policy(mut jwt: Value) -> Change {
     )
 }
 
-fn keys(all: &[Value]) -> Value {
+pub(super) fn keys(all: &[Value]) -> Value {
     json!({"inline": json!({"keys": all}).to_string()})
 }
 
 /// Sends a request with a token by each version of HTTP, and expects this status.
-async fn expect(site: &Site, token: Option<&str>, status: u16) -> Result<Vec<Answer>> {
+pub(super) async fn expect(site: &Site, token: Option<&str>, status: u16) -> Result<Vec<Answer>> {
     let bearer = token.map(|token| format!("Bearer {token}"));
     let bearer = bearer.as_deref().map(|bearer| ("authorization", bearer));
     let headers: Vec<_> = [("x-sub", "root")].into_iter().chain(bearer).collect();

@@ -1,13 +1,16 @@
 //! Keys of alice's issuer: mallory's policies have none of them without a grant, and ask nobody at
 //! alice's hosts for a token.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use e2e::issuer::{ISSUER, Issuer};
 use e2e::probe::Probe;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::access::{POLICY, answered, everything, grant, listeners, target};
-use crate::site::{FORWARD, Site, route};
+use crate::site::{FORWARD, LIMIT, Site, route};
 
 const HOST: &str = "mallory.example.org";
 
@@ -34,6 +37,19 @@ async fn with(token: &str, probe: Probe) -> Result<u16> {
         .send()
         .await?;
     Ok(answer.status)
+}
+
+/// Waits until the bearer of a token is answered with this status.
+async fn until(site: &Site, host: &str, token: &str, status: u16) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let found = with(token, site.tls(host)).await?;
+        if found == status {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{host} is answered {found}");
+        sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,5 +103,47 @@ async fn keys_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resul
         listeners(&site).await? == before,
         "no listener changes for keys"
     );
+    site.alice_is_unharmed(1).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn claims_that_alice_asks_for_are_asked_whatever_a_stranger_writes() -> Result<()> {
+    let issuer = Issuer::new()?;
+    let (member, anybody) = (
+        issuer.token(json!({"groups": ["members"]}))?,
+        issuer.token(json!({}))?,
+    );
+    let site = Site::start(&[]).await?;
+    site.save("mallory-host.yaml", &route("mallory", "own", HOST, FORWARD))?;
+    site.served_by(HOST, "mallory").await?;
+    let guarded = "guarded.example.org";
+    let asking = policy("alice", &target("HTTPRoute", "guarded"), "alice").replace(
+        "jwt: {",
+        "jwt: {requiredClaims: [{name: groups, valueType: StringArray, values: [members]}], ",
+    );
+    let route = route("alice", "guarded", guarded, FORWARD);
+    let all = route + &asking + &keys("alice", &issuer);
+    site.save("guarded.yaml", &all)?;
+    answered(&site, guarded, 401).await?;
+    // The same issuer, at the same name, and without a claim.
+    let open = keys("mallory", &issuer) + &policy("mallory", &everything(), "mallory");
+    site.save("mallory.yaml", &open)?;
+    answered(&site, HOST, 401).await?;
+    for (token, hers, own) in [(&member, 200, 200), (&anybody, 403, 200)] {
+        let found = with(token, site.tls(guarded)).await?;
+        ensure!(found == hers, "at alice's host: {found}");
+        let found = with(token, site.tls(HOST)).await?;
+        ensure!(found == own, "at mallory's host: {found}");
+    }
+    // Claims that mallory asks for are asked for at her host alone.
+    let closed = open.replace(
+        "jwt: {",
+        "jwt: {requiredClaims: [{name: nobody, values: [has it]}], ",
+    );
+    site.save("mallory.yaml", &closed)?;
+    until(&site, HOST, &member, 403).await?;
+    let found = with(&member, site.tls(guarded)).await?;
+    ensure!(found == 200, "at alice's host: {found}");
     site.alice_is_unharmed(1).await
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::{
-    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLUSTER_SETTINGS, CLUSTER_TLS, HASH_TABLE,
-    LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK, PASSIVE_CHECK,
-    RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
+    CLUSTER_TLS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK,
+    PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
+    text,
 };
 use crate::model::{
-    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits, TokenAuth,
-    TrustedRoots,
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits,
+    RequiredClaim, TokenAuth, TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -69,6 +70,7 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
         issuer,
         audiences,
         jwks,
+        required_claims,
         claims,
         forward_payload: _,
         forwards_credentials: _,
@@ -78,8 +80,23 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
         .iter()
         .map(|one| one.claim.len() + one.header.len())
         .sum();
+    let required: Bytes = required_claims.iter().map(required_claim).sum();
     let text = issuer.len() + audiences + claims + jwks.text().len();
-    TOKENS + TOKEN_KEY * jwks.count() as u64 + TEXT * text as u64
+    TOKENS + TOKEN_KEY * jwks.count() as u64 + TEXT * text as u64 + required
+}
+
+fn required_claim(required: &RequiredClaim) -> Bytes {
+    let RequiredClaim {
+        claim,
+        value_type: _,
+        values,
+    } = required;
+    let parts = claim.split('.').count() as u64;
+    let values: Bytes = values
+        .iter()
+        .map(|value| CLAIM_VALUE + TEXT * value.len() as u64)
+        .sum();
+    CLAIM + CLAIM_VALUE * parts + TEXT * claim.len() as u64 + values
 }
 
 fn basic_auth(auth: &BasicAuth) -> Bytes {

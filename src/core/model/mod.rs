@@ -76,7 +76,7 @@ pub use route::{
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
-pub use tokens::{ClaimHeader, Jwks, TokenAuth};
+pub use tokens::{ClaimHeader, ClaimType, Jwks, RequiredClaim, SCOPE, TokenAuth};
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
 pub use users::Users;

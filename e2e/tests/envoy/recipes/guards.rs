@@ -76,6 +76,12 @@ pub(super) async fn jwt(site: &Site) -> Result<()> {
             ensure!(headers["x-sub"] == json!(["alice"]), "{headers}");
         }
     }
+    for (groups, status) in [(json!(["staff", "admins"]), 200), (json!(["staff"]), 403)] {
+        let token = site.issuer.token(json!({"groups": groups}))?;
+        let admin = probe.clone().path("/admin/users");
+        let admin = admin.header("authorization", &format!("Bearer {token}"));
+        admin.answered(status).await?;
+    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
-use crate::model::ObjectName;
+use crate::model::{ClaimType, ObjectName, RequiredClaim};
 
 fn written(spec: Value) -> Value {
     let mut spec = spec;
@@ -169,6 +169,64 @@ fn tokens_have_an_issuer_and_keys_and_each_header_has_one_claim() {
         error.contains("both need the header Authorization"),
         "{error}"
     );
+}
+
+#[test]
+fn required_claims_have_values_and_one_type_each() {
+    fn read(claims: Value) -> Result<TokenRules, String> {
+        let keys = json!({"configMapRef": {"name": "keys", "key": "jwks.json"}});
+        let jwt = json!({"issuer": "id", "jwks": keys, "requiredClaims": claims});
+        rules_of(json!({"jwt": jwt})).map(|rules| *rules.tokens.expect("tokens"))
+    }
+    let tokens = read(json!([
+        {"name": "org.team", "values": ["red", "blue", "red"]},
+        {"name": "groups", "valueType": "StringArray", "values": ["a"]},
+        {"name": "groups", "valueType": "StringArray", "values": ["b"]},
+    ]));
+    let claims = tokens.expect("valid").required_claims;
+    let team = RequiredClaim {
+        claim: "org.team".into(),
+        value_type: ClaimType::String,
+        values: ["blue".into(), "red".into()].into(),
+    };
+    assert_eq!(claims[0], team, "the order of values has no meaning");
+    assert_eq!(claims.len(), 3, "both groups are needed");
+    let many: Vec<Value> = (0..9)
+        .map(|_| json!({"name": "a", "values": ["b"]}))
+        .collect();
+    let values: Vec<String> = (0..17).map(|number| number.to_string()).collect();
+    let types = json!([{"name": "scope", "values": ["a"]},
+        {"name": "scope", "valueType": "StringArray", "values": ["a"]}]);
+    for (claims, told) in [
+        (
+            json!(many),
+            "jwt.requiredClaims: expected at most 8, found 9",
+        ),
+        (
+            json!([{"name": "a", "values": []}]),
+            "jwt.requiredClaims[0].values: at least one",
+        ),
+        (
+            json!([{"name": "a", "values": values}]),
+            "jwt.requiredClaims[0].values: expected at most 16, found 17",
+        ),
+        (
+            json!([{"name": "a", "values": [""]}]),
+            "jwt.requiredClaims[0].values[0]: expected 1 to 256",
+        ),
+        (
+            json!([{"name": "a..b", "values": ["c"]}]),
+            "jwt.requiredClaims[0].name: expected names with single dots",
+        ),
+        (
+            json!([{"name": "", "values": ["c"]}]),
+            "jwt.requiredClaims[0].name: expected",
+        ),
+        (types, "jwt.requiredClaims[1].valueType: claim scope has"),
+    ] {
+        let error = read(claims.clone()).expect_err("it is refused");
+        assert!(error.contains(told), "{claims}: {error}");
+    }
 }
 
 #[test]

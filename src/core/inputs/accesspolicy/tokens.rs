@@ -1,6 +1,6 @@
 //! `spec.jwt` of an AccessPolicy: clients by tokens of an issuer.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::{Credentials, target, told_header};
 use crate::inputs::key_set::jwks;
 use crate::inputs::{Kind, LocalRef};
-use crate::model::{ClaimHeader, Jwks};
+use crate::model::{ClaimHeader, ClaimType, Jwks, RequiredClaim};
 
 /// The most bytes of an issuer, of an audience, and of the name of a claim.
 const TEXT: usize = 256;
@@ -16,6 +16,9 @@ const TEXT: usize = 256;
 const AUDIENCES: usize = 8;
 /// The most claims that go to backends.
 const CLAIMS: usize = 8;
+/// The most claims that a token has to have, and the most values of each.
+const REQUIRED: usize = 8;
+const VALUES: usize = 16;
 
 /// Clients by tokens of an issuer.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +29,8 @@ pub struct TokenRules {
     pub audiences: Arc<[Arc<str>]>,
     /// The keys of the issuer.
     pub jwks: JwksSource,
+    /// Claims that a token has, all of them.
+    pub required_claims: Arc<[RequiredClaim]>,
     /// Claims that backends get in headers.
     pub claims: Arc<[ClaimHeader]>,
     /// The lower-case name of the header in which backends get the payload.
@@ -56,6 +61,8 @@ pub(super) struct WrittenJwt {
     audiences: Vec<String>,
     jwks: WrittenJwks,
     #[serde(default)]
+    required_claims: Vec<WrittenRequirement>,
+    #[serde(default)]
     claim_to_headers: Vec<WrittenClaim>,
     forward_payload_header: Option<String>,
     #[serde(default)]
@@ -84,12 +91,22 @@ struct WrittenClaim {
     header: String,
 }
 
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenRequirement {
+    name: String,
+    #[serde(default)]
+    value_type: ClaimType,
+    values: Vec<String>,
+}
+
 /// Reads the rules of a policy of `namespace`.
 pub(super) fn tokens(namespace: &Arc<str>, written: WrittenJwt) -> Result<TokenRules, String> {
     let WrittenJwt {
         issuer,
         audiences,
         jwks,
+        required_claims,
         claim_to_headers,
         forward_payload_header,
         credentials,
@@ -100,25 +117,22 @@ pub(super) fn tokens(namespace: &Arc<str>, written: WrittenJwt) -> Result<TokenR
     let claims = claims(claim_to_headers, forward_payload.as_ref())?;
     Ok(TokenRules {
         issuer: text("jwt.issuer", &issuer)?,
-        audiences: texts(&audiences)?,
+        audiences: texts("jwt.audiences", AUDIENCES, &audiences)?,
         jwks: source(namespace, jwks)?,
+        required_claims: required(required_claims)?,
         claims,
         forward_payload,
         forwards_credentials: credentials.are_forwarded(),
     })
 }
 
-fn texts(written: &[String]) -> Result<Arc<[Arc<str>]>, String> {
-    if written.len() > AUDIENCES {
-        return Err(format!(
-            "jwt.audiences: expected at most {AUDIENCES}, found {}",
-            written.len()
-        ));
-    }
+/// Texts whose order has no meaning.
+fn texts(field: &str, most: usize, written: &[String]) -> Result<Arc<[Arc<str>]>, String> {
+    at_most(field, most, written.len())?;
     let read = written
         .iter()
         .enumerate()
-        .map(|(index, audience)| text(&format!("jwt.audiences[{index}]"), audience));
+        .map(|(index, one)| text(&format!("{field}[{index}]"), one));
     let read: BTreeSet<Arc<str>> = read.collect::<Result<_, _>>()?;
     Ok(read.into_iter().collect())
 }
@@ -154,17 +168,60 @@ fn source(namespace: &Arc<str>, written: WrittenJwks) -> Result<JwksSource, Stri
     }
 }
 
+fn at_most(field: &str, most: usize, found: usize) -> Result<(), String> {
+    if found > most {
+        return Err(format!("{field}: expected at most {most}, found {found}"));
+    }
+    Ok(())
+}
+
+/// The claims that a token has to have. One claim has one type: Envoy turns scopes into a list for
+/// all requirements.
+fn required(written: Vec<WrittenRequirement>) -> Result<Arc<[RequiredClaim]>, String> {
+    at_most("jwt.requiredClaims", REQUIRED, written.len())?;
+    let mut types: BTreeMap<Arc<str>, ClaimType> = BTreeMap::new();
+    let mut required = Vec::new();
+    for (index, one) in written.into_iter().enumerate() {
+        let field = format!("jwt.requiredClaims[{index}]");
+        let WrittenRequirement {
+            name,
+            value_type,
+            values,
+        } = one;
+        let claim = claim_name(&format!("{field}.name"), &name)?;
+        if *types.entry(claim.clone()).or_insert(value_type) != value_type {
+            return Err(format!(
+                "{field}.valueType: claim {claim} has another type before: use one"
+            ));
+        }
+        if values.is_empty() {
+            return Err(format!("{field}.values: at least one is needed"));
+        }
+        required.push(RequiredClaim {
+            claim,
+            value_type,
+            values: texts(&format!("{field}.values"), VALUES, &values)?,
+        });
+    }
+    Ok(required.into())
+}
+
+/// The name of a claim, whose parts between dots are not empty.
+fn claim_name(field: &str, written: &str) -> Result<Arc<str>, String> {
+    if written.split('.').any(str::is_empty) {
+        return Err(format!(
+            "{field}: expected names with single dots between them"
+        ));
+    }
+    text(field, written)
+}
+
 /// The claims, each in a header of its own.
 fn claims(
     written: Vec<WrittenClaim>,
     payload: Option<&Arc<str>>,
 ) -> Result<Arc<[ClaimHeader]>, String> {
-    if written.len() > CLAIMS {
-        return Err(format!(
-            "jwt.claimToHeaders: expected at most {CLAIMS}, found {}",
-            written.len()
-        ));
-    }
+    at_most("jwt.claimToHeaders", CLAIMS, written.len())?;
     let mut headers: BTreeSet<Arc<str>> = payload.into_iter().cloned().collect();
     let mut claims = Vec::new();
     for (index, WrittenClaim { claim, header }) in written.into_iter().enumerate() {

@@ -7,8 +7,13 @@ use super::super::key::ListenerId;
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};
-use crate::model::{Access, AddressList, BasicAuth, Hostname, Route, TokenAuth};
+use crate::model::{
+    Access, AddressList, BasicAuth, ClaimType, Hostname, RequiredClaim, Route, TokenAuth,
+};
 use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
+
+/// The most networks, and the most values of a claim, that are told.
+const SHOWN: usize = 5;
 
 impl Explainer<'_> {
     /// Adds what AccessPolicies ask of a request of a route, up to the first that refuses it.
@@ -129,6 +134,7 @@ fn words(access: &Access) -> String {
         issuer,
         audiences,
         jwks,
+        required_claims,
         ..
     }) = tokens
     {
@@ -141,12 +147,41 @@ fn words(access: &Access) -> String {
         parts.push(format!(
             "only tokens of {issuer}{named}, signed by one of its keys ({count}), others are answered 401"
         ));
+        if !required_claims.is_empty() {
+            let all: Vec<String> = required_claims.iter().map(required).collect();
+            parts.push(format!(
+                "and of them those with {}, others are answered 403",
+                all.join(" and ")
+            ));
+        }
     }
     format!("AccessPolicy {policy}: {}", parts.join(", "))
 }
 
+fn required(required: &RequiredClaim) -> String {
+    let RequiredClaim {
+        claim,
+        value_type,
+        values,
+    } = required;
+    let shown: Vec<&str> = values.iter().take(SHOWN).map(|value| &**value).collect();
+    let shown = shown.join(" or ");
+    let more = match values.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        rest => format!(" or {rest} more"),
+    };
+    match value_type {
+        ClaimType::String => format!("{claim} {shown}{more}"),
+        ClaimType::StringArray => format!("{shown}{more} in {claim}"),
+    }
+}
+
 fn listed(networks: &[ipnet::IpNet]) -> String {
-    let shown: Vec<String> = networks.iter().take(5).map(ToString::to_string).collect();
+    let shown: Vec<String> = networks
+        .iter()
+        .take(SHOWN)
+        .map(ToString::to_string)
+        .collect();
     let rest = networks.len() - shown.len();
     let more = if rest > 0 {
         format!(" and {rest} more")

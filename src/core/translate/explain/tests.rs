@@ -261,6 +261,30 @@ fn users_are_told_by_their_number_alone() {
 }
 
 #[test]
+fn the_claims_that_tokens_need_are_told_with_a_few_of_their_values() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let point = json!({"kty": "EC", "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+        "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"});
+    let claims = json!([
+        {"name": "team", "values": ["red", "blue"]},
+        {"name": "groups", "valueType": "StringArray", "values": ["1", "2", "3", "4", "5", "6", "7"]},
+    ]);
+    let jwt = json!({"issuer": "id", "jwks": {"inline": json!({"keys": [point]}).to_string()},
+        "requiredClaims": claims});
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "AccessPolicy",
+        "tokens",
+        json!({"spec": {"targetRefs": [target], "jwt": jwt}}),
+    );
+    let engine = engine(vec![policy]);
+    let explained = format!("{:?}", ask(&engine, 80, HOST));
+    let told = "of them those with team blue or red and 1 or 2 or 3 or 4 or 5 or 2 more in groups";
+    assert!(explained.contains(told), "{explained}");
+}
+
+#[test]
 fn of_all_upgrades_only_websockets_pass() {
     let engine = engine(Vec::new());
     fn upgraded(protocol: &str, engine: &Engine) -> Explanation {
