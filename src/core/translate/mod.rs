@@ -61,6 +61,7 @@ mod evaluate;
 mod experimental;
 mod explain;
 mod exposure;
+mod external_names;
 mod features;
 mod fingerprint;
 mod fleet;
