@@ -550,7 +550,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(event) = replica_events.recv() => runtime.take_replica_event(event, now(&term)),
             Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
             Some(event) = isolated_events.recv() => runtime.see_isolated(event),
-            Some(changes) = resolved.recv() => runtime.apply(changes, now(&term)),
+            Some(changes) = resolved.recv() => runtime.take_names(changes, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.

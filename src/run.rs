@@ -489,7 +489,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
-            Some(changes) = resolved.recv() => site.apply(changes)?,
+            Some(changes) = resolved.recv() => site.queue.push(changes),
             _ = beats.tick() => site.write_again(),
             _ = certificates.tick() => site.tick()?,
             why = tasks.ended() => break Err(why),

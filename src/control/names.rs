@@ -70,7 +70,19 @@ impl NameResolver {
     }
 
     /// Runs until it is stopped.
-    pub async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let stopped = async move {
+            // An error means that the sender was dropped.
+            let _ = stop.wait_for(|stop| *stop).await;
+        };
+        tokio::select! {
+            () = self.look_up_all() => {}
+            () = stopped => {}
+        }
+    }
+
+    /// Looks names up while there are both other sides.
+    async fn look_up_all(mut self) {
         let mut schedule = Schedule::default();
         let mut running = JoinSet::new();
         loop {
@@ -92,13 +104,11 @@ impl NameResolver {
                     let Some(resolution) = schedule.take(&question, outcome, Instant::now()) else { continue };
                     log(&question.service, &resolution);
                     let fact = Fact::Resolved(question.service, resolution);
-                    tokio::select! {
-                        sent = self.announce.send(vec![Change::Fact(fact)]) => if sent.is_err() { return },
-                        _ = stop.wait_for(|stop| *stop) => return,
+                    if self.announce.send(vec![Change::Fact(fact)]).await.is_err() {
+                        return;
                     }
                 }
                 () = until(next) => {}
-                _ = stop.wait_for(|stop| *stop) => return,
             }
         }
     }
