@@ -314,12 +314,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let (resolver, wanted_names, mut resolved) =
         NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    tasks.spawn("names", {
-        let stop = stop.clone();
-        async move {
-            resolver.run(stop).await;
-            Ok(())
-        }
+    let names_stop = stop.clone();
+    tasks.spawn("names", async move {
+        resolver.run(names_stop).await;
+        Ok(())
     });
     let runtime = KubernetesRuntime::new(
         client.clone(),

@@ -279,12 +279,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
     let (resolver, names, mut resolved) =
         NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    tasks.spawn("names", {
-        let stop = stop.clone();
-        async move {
-            resolver.run(stop).await;
-            Ok(())
-        }
+    let names_stop = stop.clone();
+    tasks.spawn("names", async move {
+        resolver.run(names_stop).await;
+        Ok(())
     });
     let history = dir.path().join("history.jsonl");
     let (live, keeping) = history_file::kept(history, live, stop.clone()).await;

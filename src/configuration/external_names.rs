@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[garde(allow_unvalidated)]
 pub struct BackendNames {
-    /// Whether routes may lead to them: this program then looks up names that tenants choose, and
+    /// True lets routes lead to them: this program then looks up names that tenants choose, and
     /// Envoys connect to their addresses
     pub enabled: bool,
-    /// Networks in which no name may have addresses, whenever it is looked up. A given list replaces
-    /// the default, the networks that are not on the public Internet. Add the networks of pods,
-    /// Services and nodes if they are public addresses
+    /// Networks in which no name may have addresses, whenever it is looked up. A given list
+    /// replaces the default, the networks that are not on the public Internet. Add the networks of
+    /// pods, Services and nodes if they are public addresses
     pub denied_networks: Vec<Network>,
-    /// Exceptions from deniedNetworks, for example the network of a database outside of the cluster.
-    /// They are exceptions for all namespaces
+    /// Exceptions from deniedNetworks, for example the network of a database outside of the
+    /// cluster. They are exceptions for all namespaces
     pub allowed_networks: Vec<Network>,
     /// Domains whose names are not looked up, beside svc, cluster.local and localhost
     #[serde(deserialize_with = "domains")]

@@ -4,8 +4,8 @@
 //! wanted names ==> schedule ==> look-ups (DNS) ==> addresses, as facts ==> translate ==> endpoints
 //! ```
 //!
-//! Envoys resolve no name: whatever a name leads to is judged before they are given it. Each Service
-//! has its name looked up for itself, so that tenants learn nothing of each other's.
+//! Envoys resolve no name: whatever a name leads to is judged before they are given it. Each
+//! Service has its name looked up for itself, so that tenants learn nothing of each other's.
 
 mod schedule;
 

@@ -3,9 +3,7 @@
 //! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if
 //! it belongs to a pod of the same namespace that the endpoint names: tenants cannot write the
 //! addresses of pods. Others are left out, and reported in the statuses of routes to the Service,
-//! and of listeners whose filters name it. Addresses of names are judged in `named`.
-
-mod named;
+//! and of listeners whose filters name it. Addresses of names are judged in `named_endpoints`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -505,7 +503,7 @@ impl AllowedEndpoints<'_> {
     }
 
     /// Returns why an endpoint of no namespace may have an address.
-    fn refuses_everywhere(
+    pub(super) fn refuses_everywhere(
         self,
         port: &ServicePort,
         address: SocketAddr,
@@ -522,7 +520,7 @@ impl AllowedEndpoints<'_> {
     }
 
     /// Returns what has an address that tenants' endpoints may not have, in words.
-    fn held(self, ip: IpAddr) -> Option<&'static str> {
+    pub(super) fn held(self, ip: IpAddr) -> Option<&'static str> {
         let reserved = self.store.reserved();
         let holder = forms(ip).find_map(|form| reserved.holder(&form))?;
         Some(match holder {
@@ -665,7 +663,7 @@ fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
 }
 
 /// The first refused endpoints, with the reasons, and the number of others.
-fn in_words(refused: &[(SocketAddr, String)]) -> String {
+pub(super) fn in_words(refused: &[(SocketAddr, String)]) -> String {
     let named: Vec<String> = refused
         .iter()
         .take(NAMED)

@@ -213,7 +213,7 @@ fn addresses_that_something_gets_later_are_given_up() {
     ));
     assert_eq!(told.used().len(), 0);
     assert!(
-        told.refused("Gatewright and its Envoys"),
+        told.refused("the address of a Service"),
         "{:?}",
         told.verdict
     );

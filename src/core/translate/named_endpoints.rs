@@ -1,13 +1,13 @@
 //! Endpoints by name: the addresses of the name of a Service of type ExternalName.
 //!
-//! The owner of a name outside of the cluster can have it lead anywhere, and lead elsewhere a moment
-//! later (DNS rebinding). So each address is judged whenever the name is resolved, and whenever
-//! something gets the address. A label that permits a namespace any endpoint permits no name any:
-//! the author of the addresses is not the namespace's.
+//! The owner of a name outside of the cluster can have it lead anywhere, and lead elsewhere a
+//! moment later (DNS rebinding). So each address is judged whenever the name is resolved, and
+//! whenever something gets the address. A label that permits a namespace any endpoint permits no
+//! name any: the author of the addresses is not the namespace's.
 
 use std::net::SocketAddr;
 
-use super::{AllowedEndpoints, PermittedEndpoints, in_words};
+use super::endpoints::{AllowedEndpoints, PermittedEndpoints, in_words};
 use crate::inputs::{Service, TargetPort};
 use crate::model::{Reason, ServicePort};
 
