@@ -1,5 +1,5 @@
-//! Services of type ExternalName with a real BIND: changes of the name are followed, nothing that is
-//! denied is ever connected to, and the names of two tenants are apart.
+//! Services of type ExternalName with a real BIND: changes of the name are followed, nothing that
+//! is denied is ever connected to, and the names of two tenants are apart.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
