@@ -156,11 +156,11 @@ async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
         told(&site, &address.to_string()).await?;
     }
     ensure!(echoes[1].requests() == 0, "a denied address got a request");
-    // The port of the Gateway is Envoy itself, at whatever address.
-    bind.replace(ZONE, NAME, 1, &[FIRST]).await?;
+    // The port of the Gateway is Envoy itself.
+    bind.replace(ZONE, NAME, 1, &[DENIED]).await?;
     site.save("names.yaml", &external("mallory", NAME, site.http))?;
-    told(&site, "EndpointNotPermitted").await?;
-    told(&site, "where Envoy listens itself").await?;
+    let endpoint = format!("{DENIED}:{}", site.http);
+    told(&site, &format!("{endpoint} (where Envoy listens itself)")).await?;
     answers(&site, HOST, 503).await?;
     site.alice_is_unharmed(1).await
 }
@@ -223,10 +223,10 @@ async fn tenants_with_one_name_are_apart() -> Result<()> {
         &route("alice", "partner", theirs, FORWARD),
     )?;
     site.served_by(theirs, "first").await?;
-    // Hers leads to Envoy itself; alice's is served meanwhile.
-    site.save("names.yaml", &external("mallory", NAME, site.http))?;
+    // Nobody listens at the port of hers; alice's is served meanwhile.
+    site.save("names.yaml", &external("mallory", NAME, free_port()?))?;
     site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
-    told(&site, "where Envoy listens itself").await?;
+    answers(&site, HOST, 503).await?;
     site.served_by(theirs, "first").await?;
     // Without a grant she has no part in alice's.
     let across = "[{backendRefs: [{name: partner, namespace: alice, port: 80}]}]";
