@@ -32,6 +32,7 @@ use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
 use gatewright_control::heartbeat::{self, Heartbeat};
+use gatewright_control::names::NameResolver;
 use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
 };
@@ -258,6 +259,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             loopback: false,
             denied: configuration.backends.denied_networks(),
         },
+        external_names: configuration.backends.external_names.policy(),
         system_roots: configuration.backends.system_roots(),
         named_hosts: configuration.envoys.traffic_metrics.need_owners(),
         namespaces: namespaces.clone(),
@@ -310,6 +312,13 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let manager = issuance.manager();
     let thumbprint_index = issuance.thumbprint_index();
     let heard = LastHeard::default();
+    let (resolver, wanted_names, mut resolved) =
+        NameResolver::new(configuration.backends.external_names.resolvers.clone());
+    let names_stop = stop.clone();
+    tasks.spawn("names", async move {
+        resolver.run(names_stop).await;
+        Ok(())
+    });
     let runtime = KubernetesRuntime::new(
         client.clone(),
         &configuration.gateway_api.controller_name,
@@ -317,7 +326,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         live,
         issuance,
     );
-    let mut runtime = runtime.watching(&kinds, heard.clone());
+    let mut runtime = runtime.watching(&kinds, heard.clone()).naming(wanted_names);
     let channel = configuration.gateway_api.channel;
     if channel == Channel::Experimental {
         runtime = runtime.awaiting_fields();
@@ -539,6 +548,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(event) = replica_events.recv() => runtime.take_replica_event(event, now(&term)),
             Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
             Some(event) = isolated_events.recv() => runtime.see_isolated(event),
+            Some(changes) = resolved.recv() => runtime.take_names(changes, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.

@@ -139,7 +139,11 @@ fn conditions(pipeline: &Pipeline, found: &mut Findings) {
 fn is_wrong(condition: &Condition) -> bool {
     let is_known =
         condition.kind != ConditionType::Programmed || condition.reason == Reason::InvalidTLSConfig;
-    is_known && condition.reason != Reason::NoEndpoints && !condition.is_healthy()
+    // Names are not looked up offline.
+    let is_looked_up =
+        condition.kind == ConditionType::ResolvedRefs && condition.reason == Reason::Pending;
+    let is_endpoint = condition.reason == Reason::NoEndpoints || is_looked_up;
+    is_known && !is_endpoint && !condition.is_healthy()
 }
 
 /// Returns whether a condition of a derived object is an error of its TenantGateway's author.

@@ -220,6 +220,7 @@ fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Se
     Settings {
         limits: configuration.limits.clone(),
         endpoints: run::endpoint_policy(&configuration.backends),
+        external_names: configuration.backends.external_names.policy(),
         system_roots: configuration.backends.system_roots(),
         issuers: configuration.issuer_policy(Unlisted::Everybody),
         envoy_logs: EnvoyLogs::Either("access.log".into()),

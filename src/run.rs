@@ -43,6 +43,7 @@ use gatewright_control::certificates::{
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
 use gatewright_control::heartbeat::{self, Heartbeat};
+use gatewright_control::names::{FIRST_LOOKUPS, NameResolver};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
@@ -237,6 +238,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         believes_creation_times: false,
         hold: configuration.tenancy.hold(),
         endpoints: endpoint_policy(&configuration.backends),
+        external_names: configuration.backends.external_names.policy(),
         installation: installation(dir.path()),
         // The Envoy on this machine reads the same files.
         system_roots: configuration
@@ -275,11 +277,19 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     );
     let tenancy_http_port = tenancy.ports.http;
     let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
+    let (resolver, names, mut resolved) =
+        NameResolver::new(configuration.backends.external_names.resolvers.clone());
+    let names_stop = stop.clone();
+    tasks.spawn("names", async move {
+        resolver.run(names_stop).await;
+        Ok(())
+    });
     let history = dir.path().join("history.jsonl");
     let (live, keeping) = history_file::kept(history, live, stop.clone()).await;
     tasks.spawn("history", keeping);
     let mut site = StandaloneRuntime {
         live,
+        names,
         queue: FairQueue::default(),
         claim_log,
         known,
@@ -346,6 +356,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
 
     // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;
+    // Envoys that run on would lose the endpoints that they have.
+    let patience = tokio::time::Instant::now() + FIRST_LOOKUPS;
+    while site.live.engine().awaits_names()
+        && let Ok(Some(changes)) = tokio::time::timeout_at(patience, resolved.recv()).await
+    {
+        site.apply(changes)?;
+    }
     let (supply, mut supplied) = mpsc::channel(4);
     let running = manager.clone();
     let manager_stop = stop.clone();
@@ -470,6 +487,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
+            Some(changes) = resolved.recv() => site.queue.push(changes),
             _ = beats.tick() => site.write_again(),
             _ = certificates.tick() => site.tick()?,
             why = tasks.ended() => break Err(why),

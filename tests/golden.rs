@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use gatewright::offline;
 use gatewright_core::channel::Channel;
+use gatewright_core::external_name::{ExternalNames, NamePolicy};
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::{Limits, NamespaceLimits, ObjectLimits};
 use gatewright_core::model::ObjectName;
@@ -185,6 +186,11 @@ fn check(input: &Path) -> Result<(), String> {
             Channel::Experimental
         } else {
             Channel::Standard
+        },
+        external_names: if text.starts_with("# external names: enabled") {
+            ExternalNames::On(NamePolicy::default())
+        } else {
+            ExternalNames::Off
         },
         ..Settings::new(
             "gatewright.io/gateway-controller",

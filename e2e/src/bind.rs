@@ -5,8 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use tokio::net::TcpStream;
+use anyhow::{Context, Result, bail, ensure};
+use hickory_proto::op::{Message, OpCode, Query, ResponseCode, UpdateMessage};
+use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use tokio::net::{TcpStream, UdpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
@@ -47,6 +50,12 @@ impl BindZone {
     /// Allows a key to change every record.
     pub fn open_to(mut self, key: &str) -> Self {
         self.policy = format!("allow-update {{ key \"{key}\"; }};");
+        self
+    }
+
+    /// Allows this machine to change every record, for [`Bind::replace`].
+    pub fn open(mut self) -> Self {
+        self.policy = "allow-update { 127.0.0.1; };".to_owned();
         self
     }
 
@@ -138,6 +147,41 @@ impl Bind {
     /// The address on which it listens, UDP and TCP.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Replaces the IPv4 addresses of a name in a zone that is open to this machine (RFC 2136). A
+    /// name without records does not exist.
+    ///
+    /// # Errors
+    /// When BIND does not accept it.
+    pub async fn replace(
+        &self,
+        zone: &str,
+        name: &str,
+        ttl: u32,
+        addresses: &[Ipv4Addr],
+    ) -> Result<()> {
+        let [zone, name] = [zone, name].map(|text| Name::from_ascii(format!("{text}.")));
+        let name = name?;
+        let mut message = Message::query();
+        message.metadata.op_code = OpCode::Update;
+        message.metadata.recursion_desired = false;
+        message.add_zone(Query::query(zone?, RecordType::SOA));
+        // Deletes all records of the type (2.5.2).
+        let mut delete = Record::from_rdata(name.clone(), 0, RData::Update0(RecordType::A));
+        delete.dns_class = DNSClass::ANY;
+        message.add_update(delete);
+        for address in addresses {
+            message.add_update(Record::from_rdata(name.clone(), ttl, RData::A(A(*address))));
+        }
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        socket.connect(self.address).await?;
+        socket.send(&message.to_vec()?).await?;
+        let mut buffer = [0; 4096];
+        let length = tokio::time::timeout(START_LIMIT, socket.recv(&mut buffer)).await??;
+        let code = Message::from_vec(&buffer[..length])?.response_code;
+        ensure!(code == ResponseCode::NoError, "BIND answers {code}");
+        Ok(())
     }
 
     async fn until_running(&mut self) -> Result<()> {

@@ -7,6 +7,7 @@
 mod connections;
 mod envoys;
 mod explain;
+mod external_names;
 mod internal_ca;
 mod issuance;
 mod load;
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 pub use self::connections::Connections;
 pub use self::envoys::{Credentials, Envoys};
 pub use self::explain::{Field, explain, reference, schema};
+pub use self::external_names::BackendNames;
 pub use self::internal_ca::InternalCa;
 pub use self::load::{ConfigurationError, load};
 pub use self::tenancy::{
@@ -63,6 +65,7 @@ pub struct Configuration {
     #[garde(dive)]
     pub connections: Connections,
     /// Backends
+    #[garde(dive)]
     pub backends: Backends,
     /// TenantGateways, and the hostnames of tenants
     #[garde(dive)]
@@ -126,13 +129,17 @@ impl Default for GatewayApi {
 }
 
 /// The backends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+#[garde(allow_unvalidated)]
 pub struct Backends {
     /// Networks whose endpoints of Services are not used, for example those of nodes. Link-local
     /// and multicast addresses, metadata services of clouds and Envoy's own listeners are always
     /// denied (docs/endpoints.md)
     pub denied_networks: Vec<Network>,
+    /// Services of type ExternalName, whose endpoints are the addresses of a name
+    #[garde(dive)]
+    pub external_names: BackendNames,
     /// Path, in the filesystem of each Envoy, of the system's root certificates, for
     /// BackendTLSPolicies with wellKnownCACertificates: System; empty if Envoys have no such file
     pub system_roots: String,
@@ -142,6 +149,7 @@ impl Default for Backends {
     fn default() -> Self {
         Self {
             denied_networks: Vec::new(),
+            external_names: BackendNames::default(),
             system_roots: SYSTEM_ROOTS.to_owned(),
         }
     }

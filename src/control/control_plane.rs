@@ -26,6 +26,7 @@ use crate::overtaken::Overtaken;
 use crate::programmed::{Acks, FleetAcks, Refused};
 use crate::publish;
 use crate::status_query::StatusQuery;
+use gatewright_core::external_name::ExternalName;
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey, SetKey};
 use gatewright_core::model::{Hostname, ObjectName, SecretName, Status};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
@@ -109,6 +110,9 @@ pub struct Effects {
     pub envoys: BTreeMap<ObjectName, Option<DesiredEnvoys>>,
     /// The Secrets whose wanted certificate may have changed.
     pub wanted: BTreeSet<ObjectName>,
+    /// The changed names of Services of type ExternalName that are to be looked up; `None` for one
+    /// that is not any more.
+    pub names: BTreeMap<ObjectName, Option<ExternalName>>,
 }
 
 /// A change to be announced once it is acknowledged.
@@ -280,6 +284,7 @@ impl ControlPlane {
             events.extend(self.complaints.news(key, status.as_ref()));
         }
         let services = std::mem::take(&mut delta.services);
+        let names = std::mem::take(&mut delta.names);
         self.touched.extend(delta.statuses.keys().cloned());
         events.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
@@ -330,6 +335,7 @@ impl ControlPlane {
             services,
             envoys,
             wanted,
+            names,
         })
     }
 

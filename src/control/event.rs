@@ -29,6 +29,8 @@ pub const WATCH: &str = "Watch";
 pub const RECORD: &str = "Record";
 /// The event name for the last good state that a controller stores.
 pub const LAST_GOOD: &str = "LastGood";
+/// The event name for a name of a Service of type ExternalName; fields `object` and `namespace`.
+pub const EXTERNAL_NAME: &str = "ExternalName";
 /// The event name for the keys and certificates of xDS; fields `object` and `step` where it is
 /// about one.
 pub const XDS_KEYS: &str = "XdsKeys";

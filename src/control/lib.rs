@@ -27,6 +27,7 @@ pub mod heartbeat;
 pub mod history;
 mod lag;
 pub mod metrics;
+pub mod names;
 mod overtaken;
 mod probes;
 pub mod programmed;

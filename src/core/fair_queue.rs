@@ -64,6 +64,7 @@ enum Subject {
     Granted(RouteKey),
     Withheld(SetKey),
     Governed(ObjectName),
+    Resolved(ObjectName),
     TrustBundles,
     Definitions,
 }
@@ -91,6 +92,7 @@ impl Subject {
             Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
             Change::Fact(Fact::Governed(gateway, _)) => Subject::Governed(gateway.clone()),
+            Change::Fact(Fact::Resolved(service, _)) => Subject::Resolved(service.clone()),
             Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
             Change::Fact(Fact::Definitions(_)) => Subject::Definitions,
         }
@@ -109,6 +111,7 @@ impl Subject {
                 | Subject::ExpectedIssuer(name)
                 | Subject::ServiceProblem(name)
                 | Subject::EnvoysProblem(name)
+                | Subject::Resolved(name)
                 | Subject::Governed(name),
                 _,
             ) => name.namespace.clone(),

@@ -8,11 +8,13 @@
 //! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no
 //! crate with one.
 
+mod address_forms;
 pub mod channel;
 pub mod cost;
 mod counters;
 pub mod definitions;
 mod domain_order;
+pub mod external_name;
 pub mod fair_queue;
 pub mod gateway_api;
 pub mod inputs;

@@ -113,6 +113,9 @@ quotas! {
     /// Maximum number of HTTPRoutes and GRPCRoutes of a namespace that Envoys count by themselves:
     /// some 24 series for each, in each Envoy
     counted_routes: 16,
+    /// Maximum number of Services of type ExternalName of a namespace whose names are resolved,
+    /// where backends.externalNames.enabled is set: those to which routes lead
+    external_names: 16,
 }
 
 /// The quotas of the namespaces that a selector selects.

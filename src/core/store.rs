@@ -4,6 +4,7 @@
 mod answers;
 mod attached;
 mod default_gateways;
+mod external_names;
 mod granted;
 mod indexes;
 mod indexing;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::definitions::Definitions;
+use crate::external_name::{ExternalNames, NameResolution};
 use crate::inputs::{
     AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
     GatewayClass, GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace,
@@ -50,6 +52,8 @@ pub struct Store {
     granted: BTreeMap<RouteKey, RouteGrants>,
     grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
     services: BTreeMap<ObjectName, Arc<Service>>,
+    /// The addresses of the names of Services of type ExternalName.
+    resolved: BTreeMap<ObjectName, NameResolution>,
     slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
     secrets: BTreeMap<ObjectName, Arc<Secret>>,
     config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
@@ -72,6 +76,8 @@ pub struct Store {
     reserved: Reserved,
     /// The watched namespaces.
     watched: Namespaces,
+    /// Which names may be resolved.
+    names: ExternalNames,
     /// Which fields are served.
     /// The definitions of the Gateway API.
     definitions: Definitions,

@@ -43,6 +43,7 @@ use certificates::Certificates;
 use claims::Ownership;
 use gatewright_control::event::{Event, Severity, WATCH};
 use gatewright_control::history::Author;
+use gatewright_control::names::{FIRST_LOOKUPS, WantedNames};
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::channel::Channel;
 use gatewright_core::definitions::{DefinedFields, Definitions};
@@ -126,12 +127,16 @@ pub struct KubernetesRuntime {
     /// The writer of Gateways' own Envoys; `None` where the installation has none.
     isolated: Option<IsolatedEnvoys>,
     certificates: Certificates,
+    /// The names of Services that are looked up; `None` where none is.
+    names: Option<WantedNames>,
     statuses: Statuses,
     ownership: Ownership,
     replicas: Replicas,
     started: Instant,
     /// True if the first complete view is served.
     serving: bool,
+    /// The time since which it is.
+    serving_since: Option<Instant>,
     /// True if we have held the Lease without interruption since everything was compared.
     leading: bool,
 }
@@ -160,11 +165,13 @@ impl KubernetesRuntime {
             classes: ClassFinalizers::new(client.clone(), controller),
             isolated: None,
             certificates: Certificates::new(issuance),
+            names: None,
             statuses: Statuses::new(client.clone(), controller),
             ownership: Ownership::default(),
             replicas: Replicas::new(client, replica),
             started: Instant::now(),
             serving: false,
+            serving_since: None,
             leading: false,
         }
     }
@@ -182,6 +189,14 @@ impl KubernetesRuntime {
     pub fn isolating(mut self, client: Client, namespace: &str, template: &str) -> Self {
         self.isolated = Some(IsolatedEnvoys::new(client, namespace, template));
         self
+    }
+
+    /// Has names of Services of type ExternalName looked up.
+    pub fn naming(self, names: WantedNames) -> Self {
+        Self {
+            names: Some(names),
+            ..self
+        }
     }
 
     /// Announces [`WatchEvent::Definitions`]: the statuses of classes wait for the first one, since
@@ -218,9 +233,19 @@ impl KubernetesRuntime {
     pub fn knows_gateways(&mut self) -> bool {
         self.serving
             && self.knows_owners(Instant::now())
+            && !self.awaits_names()
             && [Kind::GatewayClass, Kind::Gateway, Kind::HTTPRoute]
                 .iter()
                 .all(|kind| self.view.has_listed(*kind))
+    }
+
+    /// Returns whether names are being looked up for the first time since the start: without their
+    /// addresses, Envoys would lose the endpoints that they have.
+    fn awaits_names(&self) -> bool {
+        self.live.engine().awaits_names()
+            && self
+                .serving_since
+                .is_some_and(|since| since.elapsed() < FIRST_LOOKUPS)
     }
 
     /// Takes in an event of the watch.
@@ -467,6 +492,7 @@ impl KubernetesRuntime {
             return;
         }
         self.serving = true;
+        self.serving_since = Some(Instant::now());
         let mut early = std::mem::take(&mut self.queued.early);
         info!("the view is complete: {} objects", early.len());
         early.push(self.trust_bundles());
@@ -518,6 +544,7 @@ impl KubernetesRuntime {
             services,
             envoys,
             wanted,
+            names,
         } = effects;
         // Most changes in a cluster have no effect, so their events are logged at debug level.
         events.log(Severity::Debug);
@@ -533,6 +560,9 @@ impl KubernetesRuntime {
         self.services.take_in(services);
         if let Some(isolated) = &mut self.isolated {
             isolated.take_in(envoys);
+        }
+        if let Some(wanted_names) = &self.names {
+            wanted_names.want(names);
         }
         self.certify(wanted, secrets, term);
         self.take_acknowledgements(term);

@@ -17,6 +17,7 @@ use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::history::Author;
+use gatewright_control::names::WantedNames;
 use gatewright_control::{AdminQuery, AdminRequest, ControlPlane, Effects};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::inputs::Kind;
@@ -32,6 +33,8 @@ pub(super) struct StandaloneRuntime {
     pub(super) queue: FairQueue,
     pub(super) manager: Arc<CertificateManager>,
     pub(super) wanted_tracker: WantedTracker,
+    /// The names of Services that are looked up.
+    pub(super) names: WantedNames,
     /// The record of first claims of hostnames, where these count.
     pub(super) claim_log: Option<ClaimLog<Tenants>>,
     /// The changes for tenancy, at first those of that record.
@@ -131,6 +134,7 @@ impl StandaloneRuntime {
             services: _,
             envoys: _,
             wanted,
+            names,
         } = self.live.apply(
             changes,
             known,
@@ -138,6 +142,7 @@ impl StandaloneRuntime {
             SystemTime::now(),
             self.start.elapsed(),
         )?;
+        self.names.want(names);
         let changes = self
             .wanted_tracker
             .changes(self.live.pipeline(), wanted, secrets);

@@ -27,7 +27,7 @@ pub use self::digitalocean::{DigitalOcean, DigitalOceanConfig};
 pub use self::exec::{Exec, ExecConfig};
 pub use self::http::Endpoint;
 pub use self::recursive::Recursive;
-pub use self::resolver::{LookupError, Resolver};
+pub use self::resolver::{LookupError, NameAddresses, Resolver};
 pub use self::rfc2136::{Rfc2136, Rfc2136Config, TsigHash};
 pub use self::route53::{AwsKeys, AwsSource, Route53, Route53Config};
 pub use self::secret::Secret;

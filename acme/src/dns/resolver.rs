@@ -28,6 +28,8 @@ pub enum LookupError {
     Code(String),
     /// No resolver answers.
     Silent,
+    /// The text is no name of DNS.
+    Name,
 }
 
 impl fmt::Display for LookupError {
@@ -35,8 +37,21 @@ impl fmt::Display for LookupError {
         match self {
             Self::Code(code) => write!(f, "the resolver answers {code}"),
             Self::Silent => write!(f, "no resolver answers"),
+            Self::Name => write!(f, "no name of DNS"),
         }
     }
+}
+
+/// The addresses of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameAddresses {
+    /// The IPv4 and IPv6 addresses; empty if the name exists without any.
+    pub addresses: Vec<IpAddr>,
+    /// The time for which they may be used: the smallest TTL of the records, those of CNAMEs
+    /// included.
+    pub ttl: Duration,
+    /// True if the name does not exist (`NXDOMAIN`).
+    pub is_missing: bool,
 }
 
 impl Resolver {
@@ -101,24 +116,65 @@ impl Resolver {
             self.look_up(name, RecordType::A),
             self.look_up(name, RecordType::AAAA)
         );
-        let mut found = Vec::new();
-        for answer in [&v4, &v6].into_iter().flatten() {
-            found.extend(
-                answer
-                    .answers
-                    .iter()
-                    .filter_map(|record| match &record.data {
-                        RData::A(a) => Some(IpAddr::V4(a.0)),
-                        RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
-                        _ => None,
-                    }),
-            );
-        }
+        let found: Vec<IpAddr> = [&v4, &v6]
+            .into_iter()
+            .flatten()
+            .flat_map(addresses_in)
+            .collect();
         match (v4, v6) {
             (Err(error), _) | (_, Err(error)) if found.is_empty() => Err(error),
             _ => Ok(found),
         }
     }
+
+    /// Returns the addresses of an absolute name with the time for which they hold; the resolver
+    /// follows CNAMEs. Without an answer for one of the two families those of the other count.
+    ///
+    /// # Errors
+    /// When no resolver answers, or not with `NOERROR` or `NXDOMAIN`.
+    pub async fn name_addresses(&self, name: &str) -> Result<NameAddresses, LookupError> {
+        let mut name = Name::from_ascii(name).map_err(|_| LookupError::Name)?;
+        name.set_fqdn(true);
+        let (v4, v6) = tokio::join!(
+            self.look_up(&name, RecordType::A),
+            self.look_up(&name, RecordType::AAAA)
+        );
+        let answers: Vec<&Message> = [&v4, &v6].into_iter().flatten().collect();
+        let addresses: Vec<IpAddr> = answers
+            .iter()
+            .flat_map(|answer| addresses_in(answer))
+            .collect();
+        let ttls = answers
+            .iter()
+            .filter(|answer| addresses_in(answer).next().is_some())
+            .flat_map(|answer| answer.answers.iter().map(|record| record.ttl));
+        let ttl = Duration::from_secs(u64::from(ttls.min().unwrap_or_default()));
+        let is_missing = addresses.is_empty()
+            && answers
+                .iter()
+                .any(|answer| answer.response_code == ResponseCode::NXDomain);
+        match (v4, v6) {
+            // A name that exists without addresses of one family may have some of the other.
+            (Err(error), _) | (_, Err(error)) if addresses.is_empty() && !is_missing => Err(error),
+            _ => Ok(NameAddresses {
+                addresses,
+                ttl,
+                is_missing,
+            }),
+        }
+    }
+}
+
+/// The addresses in an answer, which contains the records of followed CNAMEs.
+fn addresses_in(answer: &Message) -> impl Iterator<Item = IpAddr> {
+    answer
+        .answers
+        .iter()
+        .filter_map(|record| match &record.data {
+            RData::A(a) => Some(IpAddr::V4(a.0)),
+            RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+            _ => None,
+        })
 }
 
 /// Returns the mnemonic of a response code, which administrators know.

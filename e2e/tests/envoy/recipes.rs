@@ -44,6 +44,7 @@ async fn does_its_job(site: &Site, recipe: &str) -> Result<()> {
         "canary-by-weight" => routing::canary_by_weight(site).await,
         "client-certificates" => ports::client_certificates(site).await,
         "cors" => guards::cors(site).await,
+        "external-name" => endpoints::external_name(site).await,
         "failing-endpoints" => endpoints::failing_endpoints(site).await,
         "grpc" => routing::grpc(site).await,
         "headers" => routing::headers(site).await,
@@ -81,7 +82,10 @@ async fn each_does_its_job_beside_all_others() -> Result<()> {
 #[test]
 #[ignore = "builds the program"]
 fn lint_finds_nothing_in_them() -> Result<()> {
-    let output = Gatewright::run(&["lint", &folder().display().to_string()])?;
+    let folder = folder().display().to_string();
+    // A recipe supposes that the operator enables names.
+    let names = "backends.externalNames.enabled=true";
+    let output = Gatewright::run(&["lint", &folder, "--set", names])?;
     let told = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     ensure!(told.is_empty(), "{told}");

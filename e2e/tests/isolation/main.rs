@@ -13,6 +13,7 @@ mod differential;
 mod direct_responses;
 mod edge;
 mod endpoints;
+mod external_names;
 mod files;
 mod flood;
 mod framing;

@@ -19,7 +19,7 @@ pub enum ChangeKind {
     Policy,
     /// A Service.
     Service,
-    /// An EndpointSlice, or the place of a pod or node.
+    /// An EndpointSlice, the place of a pod or node, or the addresses of a name.
     Endpoints,
     /// A Secret, ConfigMap or ClusterTrustBundle, an answer to a challenge, or the validity of a
     /// certificate.
@@ -66,6 +66,7 @@ impl ChangeKind {
             Change::Fact(Fact::Challenge(..) | Fact::TlsChallenges(_)) => Self::Certificate,
             Change::Fact(Fact::IssuanceProblem(..) | Fact::ExpectedIssuer(..)) => Self::Certificate,
             Change::Fact(Fact::TrustBundles(_)) => Self::Certificate,
+            Change::Fact(Fact::Resolved(..)) => Self::Endpoints,
             Change::Fact(Fact::ServiceProblem(..) | Fact::EnvoysProblem(..)) => Self::Gateway,
             Change::Fact(
                 Fact::Recorded(..)

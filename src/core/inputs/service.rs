@@ -18,8 +18,9 @@ pub struct Service {
     pub meta: Meta,
     /// Its TCP and UDP ports.
     pub ports: Vec<ServicePortSpec>,
-    /// `type: ExternalName`: refused as a backend, since it would let a route reach any address.
-    pub external_name: bool,
+    /// The name of a Service of `type: ExternalName`, as it is written: a route may reach any
+    /// address by it, so that it is judged before it is used.
+    pub external_name: Option<Arc<str>>,
     /// True if the Service has a selector, by which Kubernetes finds its pods.
     pub selects: bool,
     /// True if it is headless (`clusterIP: None`): its name resolves to its endpoints, which are
@@ -117,7 +118,8 @@ impl Service {
                 target,
             });
         }
-        let external_name = spec.type_.as_deref() == Some("ExternalName");
+        let external_name = (spec.type_.as_deref() == Some("ExternalName"))
+            .then(|| Arc::from(spec.external_name.unwrap_or_default()));
         let selects = spec.selector.is_some_and(|selector| !selector.is_empty());
         let headless = spec.cluster_ip.as_deref() == Some("None");
         let distribution = TrafficDistribution::read(spec.traffic_distribution.as_deref());

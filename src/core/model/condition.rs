@@ -117,7 +117,7 @@ macro_rules! reasons {
         /// those of tenancy, which it leaves to implementations: EndpointNotPermitted,
         /// ForeignObject, HostnameNotAllowed, HostnameRequired, InvalidHostname, LimitReached,
         /// ListenerLimitReached, ListenerSetParentRequired, NameCollision and WildcardNotIssuable;
-        /// and NoEndpoints of collectors.
+        /// NoEndpoints of collectors, and NameNotResolved of names.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $(#[doc = $meaning] $name),* }
 
@@ -213,6 +213,8 @@ reasons! {
     ListenersNotValid: "Some listeners are not valid; the others are served.",
         "See the conditions of the listeners that the message names.";
     NameCollision: "Two hostnames lead to one name of a derived object.", "Rename one of them.";
+    NameNotResolved: "The name of a Service of type ExternalName has no addresses.",
+        "Correct `spec.externalName`, or the records of the name; the message says what the resolver answers.";
     NoEndpoints: "The Service to which an access log or traces go has no ready endpoint: they are lost.",
         "See the pods of the Service that the message names.";
     NoMatchingListenerHostname: "No hostname of the route matches a listener.",

@@ -49,10 +49,8 @@ impl Referrer<'_> {
         let service = store
             .service(name)
             .ok_or_else(|| missing(format!("Service {name} does not exist"), field))?;
-        if service.external_name {
-            let text =
-                format!("{field}: Service {name} has type ExternalName, which is not supported");
-            return Err((Reason::UnsupportedValue, text));
+        if let Some(Err(why)) = store.external_name(service) {
+            return Err((Reason::UnsupportedValue, format!("{field}: {why}")));
         }
         let port = port.ok_or_else(|| missing(format!("Service {name} needs a port"), field))?;
         let known = service.port(port, transport).ok_or_else(|| {

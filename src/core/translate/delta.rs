@@ -8,6 +8,7 @@ use super::{
     RouteKey, ServiceIntent,
 };
 use crate::definitions::Definitions;
+use crate::external_name::{ExternalName, NameResolution};
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname,
@@ -60,6 +61,9 @@ pub enum Fact {
     /// True if a TenantGateway decides which hostnames routes have at a Gateway. Told by the
     /// pipeline, as tenancy decides it; such a Gateway is no default one.
     Governed(ObjectName, bool),
+    /// The addresses of the wanted name of a Service. Set by the resolver; they are the Service's
+    /// endpoints.
+    Resolved(ObjectName, NameResolution),
     /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features
     /// of classes, and whether references to bundles are of a supported kind.
     TrustBundles(bool),
@@ -120,6 +124,9 @@ pub struct Delta {
     /// Wanted certificates by their Secrets: new or changed ones; `None` if no object wants one any
     /// more.
     pub wants: BTreeMap<ObjectName, Option<WantedCertificate>>,
+    /// Wanted names of Services of type ExternalName: new or changed ones; `None` if no cluster leads
+    /// there any more.
+    pub names: BTreeMap<ObjectName, Option<ExternalName>>,
     /// Secrets whose listeners were refused, or are new: see
     /// [`Engine::is_refused`](super::Engine::is_refused).
     pub refusal_changes: BTreeSet<ObjectName>,

@@ -10,6 +10,7 @@ use super::key::{ListenerId, ParentKey, RouteKey};
 use super::ownership::{Ownable, OwnerRecord};
 use super::service_intent::ServiceIntent;
 use super::status::ObjectStatus;
+use crate::external_name::ExternalName;
 use crate::inputs::ObjectKey;
 use crate::model::{BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort};
 use crate::wanted::WantedCertificate;
@@ -85,6 +86,8 @@ pub(super) struct Dirty {
     pub(super) wide_hosts: Marks<FrontendId>,
     pub(super) frontends: Marks<FrontendId>,
     pub(super) backends: Marks<BackendId>,
+    /// Services whose name may begin or cease to be wanted.
+    pub(super) names: Marks<ObjectName>,
     pub(super) endpoints: Marks<ServicePort>,
     pub(super) assignments: Marks<ClusterId>,
     pub(super) statuses: Marks<ObjectKey>,
@@ -196,6 +199,11 @@ impl Dirty {
         wanted: Option<WantedCertificate>,
     ) {
         self.delta.wants.insert(secret, wanted);
+    }
+
+    /// Adds the wanted name of a Service to the result, or its removal.
+    pub(super) fn want_name(&mut self, service: ObjectName, wanted: Option<ExternalName>) {
+        self.delta.names.insert(service, wanted);
     }
 
     /// Adds Secrets whose listeners were refused, or are new, to the result.

@@ -3,7 +3,7 @@
 //! A tenant who may write EndpointSlices may write any address. In a cluster an address is used if
 //! it belongs to a pod of the same namespace that the endpoint names: tenants cannot write the
 //! addresses of pods. Others are left out, and reported in the statuses of routes to the Service,
-//! and of listeners whose filters name it.
+//! and of listeners whose filters name it. Addresses of names are judged in `named_endpoints`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,7 +13,6 @@ use sha2::{Digest, Sha256};
 
 use super::cluster_targets::ClusterTargets;
 use super::delta::{Resource, ResourceKey};
-use super::denied::forms;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::frontends::Frontends;
@@ -21,6 +20,7 @@ use super::key::{ParentKey, RouteKey, Verdict};
 use super::log_collectors;
 use super::quotas::Quotas;
 use super::settings::Settings;
+use crate::address_forms::forms;
 use crate::inputs::EndpointSlice;
 use crate::model::{
     Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort,
@@ -84,8 +84,8 @@ struct PortState {
     zones: Option<Arc<[ZoneEndpoints]>>,
     /// Its addresses that may not be used.
     refused: Box<[SocketAddr]>,
-    /// Why they may not be used.
-    problem: Option<Box<str>>,
+    /// Why they may not be used, or why a name has none.
+    problem: Option<(Reason, Box<str>)>,
 }
 
 impl PortState {
@@ -121,6 +121,7 @@ impl ServiceEndpoints {
             let state = self.ports.entry(port.clone()).or_default();
             if state.clusters.is_empty() {
                 dirty.endpoints.insert(port.clone());
+                mark_name(&port.service, store, dirty);
             }
             state.clusters.insert(cluster.clone());
         }
@@ -140,6 +141,7 @@ impl ServiceEndpoints {
         let Some(state) = self.ports.remove(port) else {
             return;
         };
+        mark_name(&port.service, store, dirty);
         for form in state.forms() {
             self.by_address.remove(&form, port);
         }
@@ -150,11 +152,18 @@ impl ServiceEndpoints {
 
     /// Marks the ports of a Service whose endpoints changed.
     pub(super) fn touch_endpoints(&self, service: &ObjectName, dirty: &mut Dirty) {
+        dirty.endpoints.extend(self.ports_of(service).cloned());
+    }
+
+    /// True if a Service is the target of some cluster.
+    pub(super) fn has_targets(&self, service: &ObjectName) -> bool {
+        self.ports_of(service).next().is_some()
+    }
+
+    fn ports_of(&self, service: &ObjectName) -> impl Iterator<Item = &ServicePort> {
         let start = ServicePort::first(service.clone());
         let ports = self.ports.range(start..).map(|(port, _)| port);
-        dirty
-            .endpoints
-            .extend(ports.take_while(|port| port.service == *service).cloned());
+        ports.take_while(move |port| port.service == *service)
     }
 
     /// Marks what depends on a changed Namespace: its labels decide which addresses its endpoints
@@ -236,10 +245,11 @@ impl ServiceEndpoints {
             addresses,
             zones,
             refused,
+            problem,
             terminating: _,
         } = allowed.permitted(port);
         let zones = zones.map(|zones| by_zone(&addresses, &zones).into());
-        let problem = (!refused.is_empty()).then(|| refusal(port, &refused).into_boxed_str());
+        let problem = problem.map(|(reason, text)| (reason, text.into_boxed_str()));
         let refused: Box<[SocketAddr]> = refused.into_iter().map(|(address, _)| address).collect();
         let ServiceEndpoints {
             ports, by_address, ..
@@ -284,10 +294,20 @@ impl ServiceEndpoints {
     pub(super) fn verdict(&self, ports: impl IntoIterator<Item = ServicePort>) -> Verdict {
         let problem = ports
             .into_iter()
-            .find_map(|port| self.ports.get(&port)?.problem.as_deref());
-        problem.map_or(Ok(()), |text| {
-            Err((Reason::EndpointNotPermitted, text.to_owned()))
+            .find_map(|port| self.ports.get(&port)?.problem.as_ref());
+        problem.map_or(Ok(()), |(reason, text)| {
+            Err((*reason, text.clone().into_string()))
         })
+    }
+}
+
+/// Marks the name of a Service, if it has one, which may begin or cease to be wanted.
+fn mark_name(service: &ObjectName, store: &Store, dirty: &mut Dirty) {
+    if store
+        .service(service)
+        .is_some_and(|found| found.external_name.is_some())
+    {
+        dirty.names.insert(service.clone());
     }
 }
 
@@ -352,6 +372,8 @@ pub(super) struct PermittedEndpoints {
     pub(super) terminating: bool,
     /// Those that may not be used, with the reasons.
     pub(super) refused: Vec<(SocketAddr, String)>,
+    /// The message about them, or about a name without addresses.
+    pub(super) problem: Option<(Reason, String)>,
 }
 
 /// The states that decide which endpoints may be used.
@@ -366,8 +388,24 @@ pub(super) struct AllowedEndpoints<'a> {
 
 impl AllowedEndpoints<'_> {
     /// Returns the endpoints of a Service port: the ready ones, or, if none of them may be used,
-    /// those that terminate and still serve (KEP-1669).
+    /// those that terminate and still serve (KEP-1669). Those of a Service of type ExternalName are
+    /// the addresses of its name, whatever slices there are.
     pub(super) fn permitted(self, port: &ServicePort) -> PermittedEndpoints {
+        match self.store.service(&port.service) {
+            Some(service) if service.external_name.is_some() => self.named(port, service),
+            _ => {
+                let mut permitted = self.of_slices(port);
+                permitted.problem = (!permitted.refused.is_empty()).then(|| {
+                    let text = refusal(port, &permitted.refused);
+                    (Reason::EndpointNotPermitted, text)
+                });
+                permitted
+            }
+        }
+    }
+
+    /// Returns those that slices list.
+    fn of_slices(self, port: &ServicePort) -> PermittedEndpoints {
         let mut ready = self.judged(port, |slice| &slice.addresses);
         if !ready.addresses.is_empty() {
             return ready;
@@ -376,7 +414,7 @@ impl AllowedEndpoints<'_> {
             addresses,
             zones,
             refused,
-            terminating: _,
+            ..
         } = self.judged(port, |slice| &slice.terminating);
         ready.refused.extend(refused);
         PermittedEndpoints {
@@ -384,6 +422,7 @@ impl AllowedEndpoints<'_> {
             addresses,
             zones,
             refused: ready.refused,
+            problem: None,
         }
     }
 
@@ -445,15 +484,8 @@ impl AllowedEndpoints<'_> {
     /// address of a pod of that namespace. `None` if it may.
     fn refuses(self, port: &ServicePort, address: SocketAddr, is_pod: bool) -> Option<String> {
         let namespace = &port.service.namespace;
-        let ip = address.ip();
-        if let Some(why) = self.settings.endpoints.refuses(ip) {
+        if let Some(why) = self.refuses_everywhere(port, address, is_pod) {
             return Some(why);
-        }
-        if self.listens(address, port.transport) || !is_pod && self.fronts(address) {
-            return Some("where Envoy listens itself".to_owned());
-        }
-        if self.answers(&port.service, address) {
-            return Some("where Gatewright listens itself".to_owned());
         }
         let reserved = self.store.reserved();
         if !reserved.in_cluster()
@@ -462,15 +494,41 @@ impl AllowedEndpoints<'_> {
         {
             return None;
         }
-        let what = match forms(ip).find_map(|form| reserved.holder(&form)) {
-            Some(Holder::Installation) => "an address of Gatewright and its Envoys",
-            Some(Holder::ApiServer) => "an address of the API server",
-            Some(Holder::Service) => "the address of a Service",
-            Some(Holder::Node) => "the address of a node",
+        let what = match self.held(address.ip()) {
+            Some(held) => held,
             None if is_pod => return None,
             None => "not the address of a running pod of this namespace that its targetRef names",
         };
         Some(what.to_owned())
+    }
+
+    /// Returns why an endpoint of no namespace may have an address.
+    pub(super) fn refuses_everywhere(
+        self,
+        port: &ServicePort,
+        address: SocketAddr,
+        is_pod: bool,
+    ) -> Option<String> {
+        if let Some(why) = self.settings.endpoints.refuses(address.ip()) {
+            return Some(why);
+        }
+        if self.listens(address, port.transport) || !is_pod && self.fronts(address) {
+            return Some("where Envoy listens itself".to_owned());
+        }
+        self.answers(&port.service, address)
+            .then(|| "where Gatewright listens itself".to_owned())
+    }
+
+    /// Returns what has an address that tenants' endpoints may not have, in words.
+    pub(super) fn held(self, ip: IpAddr) -> Option<&'static str> {
+        let reserved = self.store.reserved();
+        let holder = forms(ip).find_map(|form| reserved.holder(&form))?;
+        Some(match holder {
+            Holder::Installation => "an address of Gatewright and its Envoys",
+            Holder::ApiServer => "an address of the API server",
+            Holder::Service => "the address of a Service",
+            Holder::Node => "the address of a node",
+        })
     }
 
     /// True if a Gateway with a Service of its own has an address.
@@ -596,6 +654,16 @@ fn shares(
 
 /// The message about refused endpoints.
 fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
+    format!(
+        "Service {} port {}: nothing is sent to endpoints {}: have its EndpointSlices list its own pods",
+        port.service,
+        port.port,
+        in_words(refused)
+    )
+}
+
+/// The first refused endpoints, with the reasons, and the number of others.
+pub(super) fn in_words(refused: &[(SocketAddr, String)]) -> String {
     let named: Vec<String> = refused
         .iter()
         .take(NAMED)
@@ -605,12 +673,7 @@ fn refusal(port: &ServicePort, refused: &[(SocketAddr, String)]) -> String {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!(
-        "Service {} port {}: nothing is sent to endpoints {}{more}: have its EndpointSlices list its own pods",
-        port.service,
-        port.port,
-        named.join(", ")
-    )
+    format!("{}{more}", named.join(", "))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ use super::delta::{Change, Delta};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::endpoints::{ServiceEndpoints, compile_assignment};
+use super::external_names::WantedNames;
 use super::frontends::Frontends;
 use super::gateway_services::GatewayServices;
 use super::issuance::Issuance;
@@ -65,6 +66,8 @@ pub struct Engine {
     emissions: Emissions,
     /// The endpoints of Service ports.
     service_endpoints: ServiceEndpoints,
+    /// The names of Services that are to be resolved.
+    names: WantedNames,
     gateway_services: GatewayServices,
     statuses: Statuses,
     counters: Counters,
@@ -96,7 +99,8 @@ impl Engine {
                     .map(|envoys| envoys.namespace.clone()),
                 settings.namespaces.clone(),
                 settings.channel,
-            ),
+            )
+            .naming(settings.external_names.clone()),
             service_endpoints: ServiceEndpoints::new(&settings.installation),
             settings,
             parents: Parents::default(),
@@ -107,6 +111,7 @@ impl Engine {
             frontends: Frontends::default(),
             certificates: Certificates::default(),
             emissions: Emissions::default(),
+            names: WantedNames::default(),
             gateway_services: GatewayServices::default(),
             statuses: Statuses::default(),
             counters: Counters::default(),
@@ -256,6 +261,15 @@ impl Engine {
         while let Some((cluster, port)) = dirty.pop_cluster_targets() {
             self.service_endpoints
                 .set_targets(cluster, port, &self.store, &mut dirty);
+        }
+        while let Some(service) = dirty.names.pop_first() {
+            self.names.settle(
+                &service,
+                &mut self.store,
+                &mut self.quotas,
+                &self.service_endpoints,
+                &mut dirty,
+            );
         }
         while let Some(port) = dirty.endpoints.pop_first() {
             let (service_endpoints, allowed) = self.reaching();

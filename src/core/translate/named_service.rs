@@ -107,7 +107,7 @@ fn unfit(service: &Service, settings: &Settings) -> Option<String> {
             "Service {name} leads to all Envoys of a fleet: name another one"
         ));
     }
-    if service.external_name {
+    if service.external_name.is_some() {
         return Some(format!(
             "Service {name} is of type ExternalName, by which no Envoy is reached: make it LoadBalancer, NodePort or ClusterIP"
         ));

@@ -29,6 +29,7 @@ use crate::quota::{Member, Quota};
 use crate::store::{Store, targets};
 
 mod attached;
+mod external_names;
 mod overrides;
 mod routes;
 mod telemetry;
@@ -83,6 +84,8 @@ pub(super) struct Quotas {
     health_checks: Quota<Arc<str>, ObjectKey>,
     /// Routes that are counted by themselves.
     counted_routes: Quota<Arc<str>, RouteKey>,
+    /// Services whose names are resolved.
+    external_names: Quota<Arc<str>, ObjectName>,
 }
 
 impl Quotas {
@@ -114,6 +117,7 @@ impl Quotas {
             access_policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
             counted_routes: Quota::new(limits.namespace.counted_routes),
+            external_names: Quota::new(limits.namespace.external_names),
         }
     }
 
@@ -316,7 +320,8 @@ impl Quotas {
         let endpoints = store
             .slices(service)
             .map(|slice| slice.endpoints() as u64)
-            .fold(0, u64::saturating_add);
+            .fold(0, u64::saturating_add)
+            .saturating_add(self.named_endpoints(service, store));
         let rounded = rounded(endpoints.min(self.limits.object.service_endpoints));
         let before = match rounded {
             Some(rounded) => self.endpoints.insert(service.clone(), rounded),

@@ -9,6 +9,7 @@ use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
 use super::policy::IssuerPolicy;
 use crate::channel::Channel;
+use crate::external_name::ExternalNames;
 use crate::limits::Limits;
 use crate::model::ObjectName;
 use crate::namespaces::Namespaces;
@@ -49,6 +50,8 @@ pub struct Settings {
     pub issuers: IssuerPolicy,
     /// The addresses that endpoints may have.
     pub endpoints: EndpointPolicy,
+    /// The names that Services of type ExternalName may have.
+    pub external_names: ExternalNames,
     /// The sockets on which the program itself listens, where Envoys reach them: no endpoints of
     /// Services of others.
     pub own_sockets: Vec<OwnSocket>,
@@ -117,6 +120,7 @@ impl Settings {
             believes_creation_times: true,
             issuers: IssuerPolicy::default(),
             endpoints: EndpointPolicy::default(),
+            external_names: ExternalNames::default(),
             own_sockets: Vec::new(),
             installation: Arc::default(),
             system_roots: Some(SYSTEM_ROOTS.into()),

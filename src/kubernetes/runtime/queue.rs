@@ -59,6 +59,11 @@ impl KubernetesRuntime {
         }
     }
 
+    /// Takes in addresses of names, in the turn of each namespace.
+    pub fn take_names(&mut self, changes: Vec<Change>, term: Term) {
+        self.queue(changes, term);
+    }
+
     /// Returns whether changes wait for their turn.
     pub fn is_behind(&self) -> bool {
         !self.queued.queue.is_empty()

@@ -29,6 +29,13 @@ pub(super) async fn timeouts_and_retries(site: &Site) -> Result<()> {
     Ok(())
 }
 
+pub(super) async fn external_name(site: &Site) -> Result<()> {
+    let answer = site.https("partner.example.org").answered(200).await?;
+    let seen: serde_json::Value = serde_json::from_slice(&answer.body)?;
+    ensure!(seen["sni"] == "api.partner.example", "{seen}");
+    Ok(())
+}
+
 pub(super) async fn failing_endpoints(site: &Site) -> Result<()> {
     let probe = site.https("cart.example.org");
     let deadline = Instant::now() + LIMIT;

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::bind::{Bind, BindZone};
 use e2e::client_ca::ClientCa;
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
@@ -42,8 +43,9 @@ pub(super) struct Site {
     /// Its next version.
     pub(super) next: Echo,
     _chat: WebSocketServer,
-    _tls: [TlsBackend; 2],
-    /// The CA of both backends with TLS.
+    _tls: [TlsBackend; 3],
+    _names: Bind,
+    /// The CA of the backends with TLS.
     pub(super) backends: TestRoot,
     /// The backend of the UDPRoute.
     pub(super) datagrams: UdpSocket,
@@ -68,6 +70,10 @@ impl Site {
         let vault = TlsBackend::start(&backends.issue("vault.example.org", None)?, None).await?;
         let named = backends.issue("ledger.shop.internal", None)?;
         let ledger = TlsBackend::start(&named, None).await?;
+        let named = backends.issue("api.partner.example", None)?;
+        let partner = TlsBackend::start(&named, None).await?;
+        let zone = BindZone::new("partner.example").records("api A 127.0.0.1");
+        let names = Bind::start(&[], &[zone]).await?;
         let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let partners = ClientCa::new("partners")?;
         let issuer = Issuer::new()?;
@@ -104,6 +110,7 @@ impl Site {
             text = match recipe.as_str() {
                 "client-certificates" => with_ca(&text, &partners.pem)?,
                 "backend-tls" => with_ca(&text, &backends.pem())?,
+                "external-name" => leading_to(&text, partner.address().port())?,
                 "jwt" => with_key(&text, &issuer)?,
                 _ => text,
             };
@@ -120,6 +127,11 @@ impl Site {
             &private,
             "--envoy",
             &envoy,
+            "--set",
+            &format!(
+                "backends.externalNames={{enabled: true, resolvers: [\"{}\"], allowedNetworks: [127.0.0.1/32]}}",
+                names.address()
+            ),
         ])?;
         let site = Self {
             _program: program,
@@ -129,7 +141,8 @@ impl Site {
             web,
             next,
             _chat: chat,
-            _tls: [vault, ledger],
+            _tls: [vault, ledger, partner],
+            _names: names,
             backends,
             datagrams,
             partners,
@@ -199,6 +212,18 @@ impl Site {
 
 fn local(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+/// The Service by name with another port than 443, and a CA of the test in place of the system's.
+fn leading_to(text: &str, port: u16) -> Result<String> {
+    let [written, roots] = ["port: 443}]\n---", "wellKnownCACertificates: System"];
+    ensure!(
+        text.contains(written) && text.contains(roots),
+        "the recipe has another Service or policy"
+    );
+    let text = text.replace(written, &format!("port: 443, targetPort: {port}}}]\n---"));
+    let ours = "caCertificateRefs: [{group: \"\", kind: ConfigMap, name: internal-ca}]";
+    Ok(text.replace(roots, ours))
 }
 
 /// The recipe with another CA in its last object, a ConfigMap.

@@ -25,7 +25,7 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "trust bundles".to_owned(),
         Change::Fact(Fact::Definitions(_)) => "definitions".to_owned(),
-        Change::Fact(Fact::Recorded(..)) | Change::Object(_) => {
+        Change::Fact(Fact::Recorded(..) | Fact::Resolved(..)) | Change::Object(_) => {
             unreachable!("no event of these tests")
         }
     }

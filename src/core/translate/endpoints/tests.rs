@@ -1,6 +1,7 @@
 //! Tests of which endpoints are used, as addresses become reserved and free again.
 
 mod conditions;
+mod names;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;

@@ -77,6 +77,15 @@ impl Engine {
                 }
                 return;
             }
+            Change::Fact(Fact::Resolved(service, resolution)) => {
+                return self.names.take(
+                    &service,
+                    resolution,
+                    &mut self.store,
+                    &self.service_endpoints,
+                    dirty,
+                );
+            }
             Change::Fact(Fact::TrustBundles(can_be)) => {
                 if self.store.set_trust_bundles(can_be) {
                     self.touch_trust_bundles(dirty);
@@ -180,6 +189,7 @@ impl Engine {
                     dirty.policed.insert(name.clone());
                 }
                 self.service_endpoints.touch_endpoints(name, dirty);
+                dirty.names.insert(name.clone());
                 self.gateway_services.take_service(
                     name,
                     replaced.made_service.as_deref(),

@@ -52,6 +52,11 @@ impl Engine {
         self.emissions.digest()
     }
 
+    /// True if a wanted name has not been resolved yet, with or without success.
+    pub fn awaits_names(&self) -> bool {
+        self.names.wait(&self.store)
+    }
+
     /// The amount of work done so far.
     pub fn counters(&self) -> Counters {
         self.counters

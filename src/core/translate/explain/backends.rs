@@ -116,14 +116,16 @@ impl Explainer<'_> {
             zones,
             terminating,
             refused,
+            problem,
         } = self.allowed.permitted(port);
         if addresses.is_empty() {
             let answer = answered(protocol, 503);
-            let text = match refused.first() {
-                None => format!(
+            let text = match (refused.first(), problem) {
+                (None, Some((_, problem))) => format!("{problem}: {answer}"),
+                (None, None) => format!(
                     "Service {port} has no endpoint that is ready or still serves: {answer}"
                 ),
-                Some((address, why)) => {
+                (Some((address, why)), _) => {
                     format!(
                         "Service {port}: nothing is sent to its endpoint {address} ({why}): {answer}"
                     )
@@ -139,6 +141,13 @@ impl Explainer<'_> {
         } else {
             format!("{count} ready: {list}")
         };
+        if let Some(resolution) = self.routing.store.resolution(&port.service) {
+            let problem = resolution.problem.as_deref().map(str::to_owned);
+            text = with_notes(
+                format!("{count} of {}: {list}", resolution.name),
+                problem.into_iter().collect(),
+            );
+        }
         if let Some(zones) = zones {
             text.push_str(&self.zones_in_words(port, count, &zones));
         }

@@ -73,6 +73,8 @@ impl Quotas {
             // Messages name what is allowed.
             dirty.policies.extend(quota.of_group(namespace).cloned());
         }
+        let names = self.external_names.allow(namespace, limits.external_names);
+        dirty.names.extend(names);
         let traffic = self.backend_policies.of_group(namespace);
         dirty.attached.extend(traffic.cloned());
         self.access_policies.allow(namespace, limits.policies);

@@ -1,0 +1,63 @@
+//! The addresses of names of Services of type ExternalName, stored beside the Services.
+
+use super::Store;
+use crate::external_name::{ExternalName, ExternalNames, NamePolicy, NameResolution};
+use crate::inputs::Service;
+use crate::model::ObjectName;
+
+impl Store {
+    /// Sets which names may be resolved.
+    pub(crate) fn naming(self, names: ExternalNames) -> Self {
+        Self { names, ..self }
+    }
+
+    /// The policy for names; `None` if none is resolved.
+    pub(crate) fn name_policy(&self) -> Option<&NamePolicy> {
+        match &self.names {
+            ExternalNames::Off => None,
+            ExternalNames::On(policy) => Some(policy),
+        }
+    }
+
+    /// The name of a Service, or why it is not resolved; `None` for a Service of another type.
+    pub(crate) fn external_name(&self, service: &Service) -> Option<Result<ExternalName, String>> {
+        let text = service.external_name.as_deref()?;
+        let Some(policy) = self.name_policy() else {
+            return Some(Err(format!(
+                "Service {} has type ExternalName, and backends.externalNames.enabled is not set in the configuration",
+                service.meta.name
+            )));
+        };
+        let name = ExternalName::parse(text).and_then(|name| match policy.refuses_name(&name) {
+            Some(why) => Err(why),
+            None => Ok(name),
+        });
+        Some(name.map_err(|why| {
+            format!(
+                "Service {}: spec.externalName {text:?} is not resolved: {why}",
+                service.meta.name
+            )
+        }))
+    }
+
+    /// Sets the addresses of the name of a Service. Returns whether that changed them.
+    pub(crate) fn set_resolution(
+        &mut self,
+        service: &ObjectName,
+        resolution: Option<NameResolution>,
+    ) -> bool {
+        if self.resolved.get(service) == resolution.as_ref() {
+            return false;
+        }
+        match resolution {
+            Some(resolution) => self.resolved.insert(service.clone(), resolution),
+            None => self.resolved.remove(service),
+        };
+        true
+    }
+
+    /// The addresses of the name of a Service, once they are known.
+    pub(crate) fn resolution(&self, service: &ObjectName) -> Option<&NameResolution> {
+        self.resolved.get(service)
+    }
+}
