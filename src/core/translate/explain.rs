@@ -437,6 +437,7 @@ impl<'a> Explainer<'a> {
             return;
         }
         self.explain_rate_limits(route, &hostname, listener, explanation);
+        bodies::explain(&route.rule.bodies, explanation);
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -569,6 +570,7 @@ mod access;
 mod authorization;
 mod backend_settings;
 mod backends;
+mod bodies;
 mod causes;
 mod handshake;
 mod hosts;
