@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 36] = [
+pub static DIMENSIONS: [Dimension; 37] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -232,6 +232,7 @@ pub static DIMENSIONS: [Dimension; 36] = [
     .similar()
     .at_most(12),
     dimension("rate limits", |batch| batch.limited()).similar(),
+    dimension("compression", |batch| batch.compressed()).similar(),
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),
