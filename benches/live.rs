@@ -467,6 +467,7 @@ impl Classic {
             auth: None,
             access: Vec::new(),
             rate_limits: None,
+            bodies: gatewright_core::model::Bodies::default(),
             counted: false,
         };
         let matches = Match {

@@ -60,7 +60,7 @@ const MANAGER: [Part<Manager>; 4] = [
 type Policy = (&'static str, &'static str, fn() -> Value);
 
 /// Policies on all hosts, which no request exceeds.
-const POLICIES: [Policy; 3] = [
+const POLICIES: [Policy; 4] = [
     (
         "AccessPolicy",
         "clientAddress",
@@ -73,6 +73,8 @@ const POLICIES: [Policy; 3] = [
         let header = json!({"type": "Header", "header": {"name": "User-Agent"}});
         json!([limit(json!({"type": "Everyone"})), limit(header)])
     }),
+    // The client accepts no encoding.
+    ("TrafficPolicy", "compression", || json!({})),
 ];
 
 fn limit(by: Value) -> Value {

@@ -232,6 +232,7 @@ pub static DIMENSIONS: [Dimension; 37] = [
     .similar()
     .at_most(12),
     dimension("rate limits", |batch| batch.limited()).similar(),
+    dimension("compression", |batch| batch.compressed()).similar(),
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),

@@ -20,7 +20,7 @@ mod route;
 mod traces;
 
 pub(crate) use certificate::{chain, served};
-pub(crate) use policy::{guarded, rate_limits, settings, tls};
+pub(crate) use policy::{bodies, guarded, rate_limits, settings, tls};
 pub(crate) use record::{of_claim, of_owner};
 pub(crate) use route::{OfServices, hostname, of_auth};
 pub(crate) use traces::traces;
@@ -117,6 +117,9 @@ const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
 const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
 const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
+/// An algorithm of a compression before a match, beside the names of media types, and one of these.
+const COMPRESSION: Bytes = Bytes::of(9_000, 300);
+const MEDIA_TYPE: Bytes = Bytes::of(300, 30);
 /// The authentication of users, a user, and a byte of their names and hashes.
 const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
 const USER: Bytes = Bytes::of(200, 0);

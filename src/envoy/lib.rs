@@ -22,6 +22,7 @@ mod cel;
 mod chain;
 mod client_address;
 mod cluster;
+mod compression;
 mod connection_limit;
 mod connection_manager;
 mod constraints;

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{access, external_auth, rate_limit, session};
+use super::{access, compression, external_auth, rate_limit, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -38,17 +38,20 @@ pub(super) fn filters_of_share(
 }
 
 /// In their order: who may not pass gets no session and is not counted, and no server is asked
-/// about a client whose address is not admitted, or which has sent too many requests.
+/// about a client whose address is not admitted, or which has sent too many requests. Responses
+/// pass them in the opposite order.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
     let access = access::filters(&rule.access);
     let limits = rule.rate_limits.as_ref().map(rate_limit::filter);
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
+    let compression = rule.bodies.compression.as_deref();
     let filters: Vec<_> = access
         .into_iter()
         .chain(limits)
         .chain(auth)
         .chain(session)
+        .chain(compression.into_iter().flat_map(compression::filters))
         .collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters }),

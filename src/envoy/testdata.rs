@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, ClientAddress, Frontend,
-    FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName, OtherListeners,
-    PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination, Timeouts,
-    TlsParams, WeightedTarget,
+    Action, AppProtocol, BackendId, Bodies, Certificate, CertificateSource, Chain, ClientAddress,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName,
+    OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination,
+    Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -71,6 +71,7 @@ pub(super) fn rule(action: Action) -> Rule {
         auth: None,
         access: vec![],
         rate_limits: None,
+        bodies: Bodies::default(),
         counted: false,
     }
 }

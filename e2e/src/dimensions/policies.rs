@@ -69,6 +69,27 @@ impl Batch<'_> {
         vec![route, policy]
     }
 
+    /// A route, and a policy with as many media types as there may be, and all algorithms.
+    pub(super) fn compressed(&self) -> Vec<Value> {
+        let types: Vec<String> = (0..32)
+            .map(|number| format!("application/x-{number:02}-{}", "t".repeat(100)))
+            .collect();
+        self.shaped("compression", json!({"types": types}))
+    }
+
+    /// A route with matches, and a TrafficPolicy with a field for it.
+    fn shaped(&self, field: &str, value: Value) -> Vec<Value> {
+        let route = self.matches(16, json!({"backendRefs": [web()]}));
+        let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute",
+            "name": self.name});
+        let mut spec = json!({"spec": {"targetRefs": [target]}});
+        spec["spec"][field] = value;
+        let policy =
+            self.place
+                .object("gatewright.io/v1alpha1", "TrafficPolicy", &self.name, &spec);
+        vec![route, policy]
+    }
+
     /// A route, and a policy with as many networks as its lists may have.
     pub(super) fn listed(&self) -> Vec<Value> {
         let networks = |list: usize| -> Vec<String> {

@@ -7,6 +7,7 @@ mod backend_tls;
 mod backends;
 mod certificates;
 mod client_certificates;
+mod compression;
 mod cors;
 mod datagrams;
 mod direct_responses;

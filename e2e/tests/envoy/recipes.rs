@@ -43,6 +43,7 @@ async fn does_its_job(site: &Site, recipe: &str) -> Result<()> {
         "canary-by-header" => routing::canary_by_header(site).await,
         "canary-by-weight" => routing::canary_by_weight(site).await,
         "client-certificates" => ports::client_certificates(site).await,
+        "compression" => guards::compression(site).await,
         "cors" => guards::cors(site).await,
         "external-name" => endpoints::external_name(site).await,
         "failing-endpoints" => endpoints::failing_endpoints(site).await,

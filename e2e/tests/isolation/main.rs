@@ -8,6 +8,7 @@ mod certificate_ends;
 mod chains;
 mod checked_endpoints;
 mod client_address;
+mod compression;
 mod cost;
 mod differential;
 mod direct_responses;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
-    CLUSTER_TLS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, MARKED_MATCH, NETWORK,
-    PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
-    text,
+    CLUSTER_TLS, COMPRESSION, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH,
+    MARKED_MATCH, MEDIA_TYPE, NETWORK, PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT,
+    TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
-    Access, AddressList, BackendSettings, BackendTls, BasicAuth, LimitedBy, RateLimits,
-    RequiredClaim, TokenAuth, TrustedRoots,
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, LimitedBy,
+    RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -117,4 +117,23 @@ pub(crate) fn rate_limits(all: &RateLimits, matches: u64) -> Bytes {
             }
     });
     RATE_LIMITS + LIMITED_MATCH * matches + each.sum()
+}
+
+/// The changes to bodies of a rule with so many matches and backends: each match has the filters,
+/// and so may each backend, for a session.
+pub(crate) fn bodies(bodies: &Bodies, matches: u64, backends: u64) -> Bytes {
+    let Bodies { compression: of } = bodies;
+    let filters = of.as_deref().map_or(Bytes::default(), compression);
+    filters * matches * backends.max(1)
+}
+
+fn compression(compression: &Compression) -> Bytes {
+    let Compression {
+        policy: _,
+        types,
+        min_bytes: _,
+        algorithms,
+    } = compression;
+    let types: Bytes = types.iter().map(|one| MEDIA_TYPE + text(one)).sum();
+    (COMPRESSION + types) * algorithms.len() as u64
 }

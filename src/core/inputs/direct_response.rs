@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::document::{Fields, read};
-use super::text::{self, Refused, quoted};
+use super::text::{self, Refused, is_media_name, quoted};
 use super::{Kind, LocalRef, Meta, ParseError};
 use crate::model::ObjectName;
 
@@ -192,13 +192,8 @@ fn media_type(media: &str) -> Result<(), String> {
     text::header_value(field, media).map_err(|Refused(text)| text)?;
     let (kind, rest) = media.split_once('/').unwrap_or_default();
     let subtype = rest.split(';').next().unwrap_or_default().trim_end();
-    let is_name = |name: &str| {
-        !name.is_empty()
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
-    };
-    if media.len() > CONTENT_TYPE_BYTES || !is_name(kind) || !is_name(subtype) {
+    let is_named = is_media_name(kind) && is_media_name(subtype);
+    if media.len() > CONTENT_TYPE_BYTES || !is_named {
         return Err(format!(
             "{field}: {} is no media type of at most {CONTENT_TYPE_BYTES} bytes, such as text/html; charset=utf-8",
             quoted(media)

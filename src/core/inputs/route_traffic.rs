@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::compression::{self, CompressionRules, WrittenCompression};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, number_or};
 use crate::model::{LimitUnit, LimitedBy, RateLimit};
@@ -26,6 +27,30 @@ const DEFAULT_CLIENTS: u32 = 1_000;
 pub struct RouteTraffic {
     /// How many requests pass: at least one limit.
     pub rate_limit: Option<Arc<[RateLimit]>>,
+    /// The compression of responses.
+    pub compression: Option<CompressionRules>,
+}
+
+/// The fields of `spec` that are about routes.
+pub(super) struct WrittenRouteTraffic {
+    pub(super) rate_limit: Option<Vec<WrittenRateLimit>>,
+    pub(super) compression: Option<WrittenCompression>,
+}
+
+impl WrittenRouteTraffic {
+    /// The first of the fields that is there.
+    pub(super) fn first_field(&self) -> Option<&'static str> {
+        let Self {
+            rate_limit,
+            compression,
+        } = self;
+        let fields = [
+            ("rateLimit", rate_limit.is_some()),
+            ("compression", compression.is_some()),
+        ];
+        let first = fields.into_iter().find(|(_, is_there)| *is_there);
+        first.map(|(field, _)| field)
+    }
 }
 
 /// `spec.rateLimit[]`.
@@ -76,12 +101,18 @@ struct WrittenHeader {
 ///
 /// # Errors
 /// The field that cannot be carried out, and why.
-pub(super) fn read(rate_limit: Option<Vec<WrittenRateLimit>>) -> Result<RouteTraffic, String> {
-    let rate_limit = rate_limit.map(limits).transpose()?;
-    if rate_limit.is_none() {
-        return Err("spec: rateLimit is needed".to_owned());
+pub(super) fn read(written: WrittenRouteTraffic) -> Result<RouteTraffic, String> {
+    if written.first_field().is_none() {
+        return Err("spec: one of rateLimit and compression is needed".to_owned());
     }
-    Ok(RouteTraffic { rate_limit })
+    let WrittenRouteTraffic {
+        rate_limit,
+        compression,
+    } = written;
+    Ok(RouteTraffic {
+        rate_limit: rate_limit.map(limits).transpose()?,
+        compression: compression.map(compression::read).transpose()?,
+    })
 }
 
 fn limits(written: Vec<WrittenRateLimit>) -> Result<Arc<[RateLimit]>, String> {

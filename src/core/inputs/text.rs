@@ -122,6 +122,14 @@ fn is_token(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
+/// True for the type or the subtype of a media type (RFC 6838, 4.2).
+pub(super) fn is_media_name(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte))
+}
+
 /// Checks the name of a header (RFC 9110, 5.1: a token).
 pub(super) fn header_name(field: &str, name: &str) -> Checked {
     if is_token(name) {

@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
+use super::compression::WrittenCompression;
 use super::document::text as text_of;
-use super::route_traffic::{self, WrittenRateLimit};
+use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
 use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
@@ -38,6 +39,7 @@ pub(super) struct TrafficPolicySpec {
     health_check: Option<WrittenHealthCheck>,
     proxy_protocol: Option<WrittenProxyProtocol>,
     rate_limit: Option<Vec<WrittenRateLimit>>,
+    compression: Option<WrittenCompression>,
 }
 
 #[derive(Deserialize)]
@@ -139,19 +141,23 @@ impl TrafficPolicySpec {
             health_check,
             proxy_protocol,
             rate_limit,
+            compression,
         } = self;
+        let of_routes = WrittenRouteTraffic {
+            rate_limit,
+            compression,
+        };
         let is_mixed = target_refs
             .iter()
             .any(|one| is_attachable(&one.group, &one.kind));
-        let rules = match rate_limit {
+        let rules = match of_routes.first_field() {
             _ if is_mixed => Err(
                 "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes"
                     .to_owned(),
             ),
-            Some(_) => Err(
-                "rateLimit: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
-                    .to_owned(),
-            ),
+            Some(field) => Err(format!(
+                "{field}: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
+            )),
             None => settings(
                 load_balancer,
                 timeout,
@@ -173,6 +179,7 @@ impl TrafficPolicySpec {
             health_check,
             proxy_protocol,
             rate_limit,
+            compression,
         } = self;
         let of_services = [
             ("loadBalancer", load_balancer.is_some()),
@@ -186,7 +193,10 @@ impl TrafficPolicySpec {
                 "{field}: it belongs to Services, and targetRefs has a {}",
                 target_refs[0].kind
             )),
-            None => route_traffic::read(rate_limit),
+            None => route_traffic::read(WrittenRouteTraffic {
+                rate_limit,
+                compression,
+            }),
         };
         AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
             .map(TrafficPolicy::OfRoutes)

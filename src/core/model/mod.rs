@@ -10,9 +10,11 @@ mod answer;
 mod backend;
 mod backend_settings;
 mod backend_tls;
+mod bodies;
 mod certificate;
 mod client_address;
 mod client_validation;
+mod compression;
 mod condition;
 mod export_header;
 mod external_auth;
@@ -48,9 +50,11 @@ pub use backend_settings::{
     ProxyHeader, RequestHash,
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
+pub use bodies::Bodies;
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
 pub use client_address::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
+pub use compression::{Compression, CompressionAlgorithm};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use export_header::ExportHeader;
 pub use external_auth::{AuthProtocol, ExternalAuth};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Access, Answer, BackendId, ExternalAuth, FrontendId, Hostname, ListenerFilters, ObjectName,
-    Origin, RequestHash, RuleLimits, Session,
+    Access, Answer, BackendId, Bodies, ExternalAuth, FrontendId, Hostname, ListenerFilters,
+    ObjectName, Origin, RequestHash, RuleLimits, Session,
 };
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
@@ -270,6 +270,8 @@ pub struct Rule {
     pub access: Vec<Arc<Access>>,
     /// How many requests pass, of those that `access` lets pass.
     pub rate_limits: Option<RuleLimits>,
+    /// Changes to the bodies of requests and responses.
+    pub bodies: Bodies,
     /// True if requests of its route are counted by themselves.
     pub counted: bool,
 }

@@ -37,8 +37,8 @@ impl AttachedPolicies {
         .sum()
     }
 
-    /// Rate limits of TrafficPolicies: there may be many clients.
-    pub(super) fn rate_limit_cost(
+    /// TrafficPolicies: rate limits, of which there may be many clients, and changes to bodies.
+    pub(super) fn traffic_cost(
         &self,
         parent: &Parent,
         listener: &ListenerId,
@@ -47,9 +47,12 @@ impl AttachedPolicies {
     ) -> Bytes {
         let key = RouteKey::of_route(route);
         let all = places(parent, listener, (&key, route));
-        all.filter_map(|(rule, place)| {
-            let limits = self.rate_limits(place, attachments)?;
-            Some(cost::rate_limits(limits, rule.matches.len() as u64))
+        all.map(|(rule, place)| {
+            let matches = rule.matches.len() as u64;
+            let limits = self.rate_limits(place, attachments);
+            let limits = limits.map(|limits| cost::rate_limits(limits, matches));
+            let bodies = self.bodies(place, attachments);
+            limits.unwrap_or_default() + cost::bodies(&bodies, matches, rule.backends.len() as u64)
         })
         .sum()
     }

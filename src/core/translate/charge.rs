@@ -181,7 +181,7 @@ impl Charging<'_> {
             let parent = self.parents.get(&listener.parent)?;
             let limits = self
                 .attached
-                .rate_limit_cost(parent, listener, route, self.attachments);
+                .traffic_cost(parent, listener, route, self.attachments);
             let each = if defaults.contains(&listener.parent) {
                 limits
             } else {

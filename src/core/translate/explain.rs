@@ -442,6 +442,7 @@ impl<'a> Explainer<'a> {
             return;
         }
         self.explain_rate_limits(question, route, (&hostname, listener), explanation);
+        bodies::explain(&route.rule.bodies, explanation);
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -547,6 +548,7 @@ mod access;
 mod authorization;
 mod backend_settings;
 mod backends;
+mod bodies;
 mod causes;
 mod credentials;
 mod handshake;

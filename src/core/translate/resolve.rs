@@ -17,8 +17,8 @@ use super::route_notes;
 use super::settings::Settings;
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
 use crate::model::{
-    Action, Answer, AppProtocol, BackendId, ExternalAuth, HeaderEdits, Mirror, ObjectName, Reason,
-    Rewrite, Rule, ServicePort, Target, WeightedTarget, clipped,
+    Action, Answer, AppProtocol, BackendId, Bodies, ExternalAuth, HeaderEdits, Mirror, ObjectName,
+    Reason, Rewrite, Rule, ServicePort, Target, WeightedTarget, clipped,
 };
 use crate::store::Store;
 
@@ -228,6 +228,7 @@ pub(super) fn respond(status: u16) -> Rule {
         auth: None,
         access: Vec::new(),
         rate_limits: None,
+        bodies: Bodies::default(),
         counted: false,
     }
 }
@@ -318,6 +319,7 @@ impl Resolver<'_> {
             auth,
             access: Vec::new(),
             rate_limits: None,
+            bodies: Bodies::default(),
             counted: false,
         })
     }

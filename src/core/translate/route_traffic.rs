@@ -6,15 +6,48 @@ use std::sync::Arc;
 use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment, Place};
 use super::attachments::{Attachments, Way};
 use super::key::Verdict;
-use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, RouteTraffic};
+use crate::inputs::{
+    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, RouteTraffic,
+};
 use crate::limits::ObjectLimits;
-use crate::model::{LimitedBy, RateLimits, Reason};
+use crate::model::{Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason};
 
 /// The settings of a TrafficPolicy, each of which the nearest policy decides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TrafficSettings {
     /// How many requests pass.
     pub(super) rate_limits: Option<Arc<RateLimits>>,
+    /// Changes to bodies.
+    pub(super) bodies: Bodies,
+}
+
+/// A field of a TrafficPolicy, and which settings have it.
+type Field = (&'static str, fn(&TrafficSettings) -> bool);
+
+/// The fields of a TrafficPolicy that policies at the same target decide apart.
+const FIELDS: [Field; 2] = [
+    ("rateLimit", |settings| settings.rate_limits.is_some()),
+    ("compression", |settings| {
+        settings.bodies.compression.is_some()
+    }),
+];
+
+/// A setting of a TrafficPolicy.
+trait Setting {
+    /// The policy.
+    fn policy(&self) -> &ObjectName;
+}
+
+impl Setting for RateLimits {
+    fn policy(&self) -> &ObjectName {
+        &self.policy
+    }
+}
+
+impl Setting for Compression {
+    fn policy(&self) -> &ObjectName {
+        &self.policy
+    }
 }
 
 /// A TrafficPolicy by itself; `beyond` is why it is one too many, if it is.
@@ -44,14 +77,34 @@ pub(super) fn judged(
 }
 
 fn settings(policy: &AttachedPolicy, rules: &RouteTraffic) -> TrafficSettings {
-    let RouteTraffic { rate_limit } = rules;
+    let RouteTraffic {
+        rate_limit,
+        compression,
+    } = rules;
+    let policy = &policy.meta.name;
     let rate_limits = rate_limit.as_ref().map(|limits| {
         Arc::new(RateLimits {
-            policy: policy.meta.name.clone(),
+            policy: policy.clone(),
             limits: limits.clone(),
         })
     });
-    TrafficSettings { rate_limits }
+    let compression = compression.clone().map(|rules| {
+        let CompressionRules {
+            types,
+            min_bytes,
+            algorithms,
+        } = rules;
+        Arc::new(Compression {
+            policy: policy.clone(),
+            types,
+            min_bytes,
+            algorithms,
+        })
+    });
+    TrafficSettings {
+        rate_limits,
+        bodies: Bodies { compression },
+    }
 }
 
 /// Ok if no limit asks for more clients than an object may have.
@@ -75,6 +128,7 @@ pub(super) fn note(judged: &JudgedAttachment) -> String {
     match &judged.effect {
         Effect::Traffic(TrafficSettings {
             rate_limits: Some(_),
+            ..
         }) => "rateLimit: each Envoy counts for itself".to_owned(),
         Effect::Traffic(_) | Effect::Admit(_) | Effect::Close => String::new(),
     }
@@ -88,28 +142,49 @@ impl TrafficSettings {
 }
 
 impl AttachedPolicies {
-    /// The rate limits of a place. At a default Gateway that the route does not name, those of
-    /// other namespaces are nothing that it asked for, and their memory has no quota.
+    /// The rate limits of a place.
     pub(super) fn rate_limits(
         &self,
         place: Place<'_>,
         attachments: &Attachments,
     ) -> Option<&Arc<RateLimits>> {
+        self.nearest(place, attachments, |settings| settings.rate_limits.as_ref())
+    }
+
+    /// The changes to bodies at a place.
+    pub(super) fn bodies(&self, place: Place<'_>, attachments: &Attachments) -> Bodies {
+        let compression = self.nearest(place, attachments, |settings| {
+            settings.bodies.compression.as_ref()
+        });
+        Bodies {
+            compression: compression.cloned(),
+        }
+    }
+
+    /// A setting of the nearest policy at a place that has it. At a default Gateway that the route
+    /// does not name, the settings of other namespaces are nothing that it asked for, and their
+    /// memory has no quota.
+    fn nearest<'a, T: Setting>(
+        &'a self,
+        place: Place<'_>,
+        attachments: &Attachments,
+        setting: impl Fn(&'a TrafficSettings) -> Option<&'a Arc<T>> + Copy,
+    ) -> Option<&'a Arc<T>> {
         if self.is_empty() {
             return None;
         }
         let near = place.levels().into_iter().rev().flatten();
-        let (_, limits) = near
-            .map(|target| self.first(&target, |settings| settings.rate_limits.as_ref()))
+        let (_, found) = near
+            .map(|target| self.first(&target, setting))
             .find_map(|found| found)?;
         let Place {
             listener, route, ..
         } = place;
-        let is_own = limits.policy.namespace == route.name.namespace;
+        let is_own = found.policy().namespace == route.name.namespace;
         let mut of_route = attachments.of(route).iter();
         let is_asked_for =
             is_own || !of_route.any(|(way, at, _)| *way == Way::Default && *at == listener.parent);
-        Some(limits).filter(|_| is_asked_for)
+        Some(found).filter(|_| is_asked_for)
     }
 
     /// The TrafficPolicies by which fields of one have no effect at a target of both: the field,
@@ -119,15 +194,18 @@ impl AttachedPolicies {
         judged: &JudgedAttachment,
         target: &AttachmentTarget,
     ) -> Vec<(&'static str, ObjectKey)> {
-        let Effect::Traffic(TrafficSettings { rate_limits }) = &judged.effect else {
+        let Effect::Traffic(settings) = &judged.effect else {
             return Vec::new();
         };
         let own = judged.policy.key();
-        let limits = rate_limits
-            .as_ref()
-            .and_then(|_| self.first(target, |settings| settings.rate_limits.as_ref()))
-            .map(|(key, _)| ("rateLimit", key));
-        limits.into_iter().filter(|(_, key)| *key != own).collect()
+        let fields = FIELDS.into_iter().filter_map(|(field, has)| {
+            if !has(settings) {
+                return None;
+            }
+            let (key, _) = self.first(target, |other| Some(other).filter(|other| has(other)))?;
+            Some((field, key)).filter(|(_, key)| *key != own)
+        });
+        fields.collect()
     }
 
     /// The first TrafficPolicy with exactly this target that has a setting.

@@ -14,7 +14,7 @@ use super::settings::Settings;
 use super::slashes::escaped_slashes;
 use crate::inputs::Route as InputRoute;
 use crate::model::{
-    Action, Hostname, Match, Redirect, Route, Rule, RuleLimits, Session, SessionCookie,
+    Action, Bodies, Hostname, Match, Redirect, Route, Rule, RuleLimits, Session, SessionCookie,
     WeightedTarget,
 };
 use crate::request_outcome::ACCESS_CLOSED;
@@ -107,6 +107,7 @@ impl<'a> Routing<'a> {
             return Guards {
                 access: AccessAt::Admit(Vec::new()),
                 rate_limits: None,
+                bodies: Bodies::default(),
             };
         };
         let place = Place {
@@ -122,6 +123,7 @@ impl<'a> Routing<'a> {
                 rule: rule.name.clone(),
                 all: all.clone(),
             }),
+            bodies: self.attached.bodies(place, self.admission.attachments),
         }
     }
 
@@ -234,6 +236,7 @@ impl<'a> Routing<'a> {
 struct Guards {
     access: AccessAt,
     rate_limits: Option<RuleLimits>,
+    bodies: Bodies,
 }
 
 /// A route behind policies. One that nobody may use has the name of its answer.
@@ -241,13 +244,17 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
     let Guards {
         access,
         rate_limits,
+        bodies,
     } = guards;
     let (name, rule) = match access {
-        AccessAt::Admit(all) if all.is_empty() && rate_limits.is_none() => (name.clone(), rule),
+        AccessAt::Admit(all) if all.is_empty() && rate_limits.is_none() && bodies.is_empty() => {
+            (name.clone(), rule)
+        }
         AccessAt::Admit(access) => {
             let rule = Rule {
                 access,
                 rate_limits,
+                bodies,
                 ..(*rule).clone()
             };
             (name.clone(), Arc::new(rule))

@@ -315,6 +315,7 @@ pub(crate) fn rule(action: Action) -> Rule {
         auth: None,
         access: Vec::new(),
         rate_limits: None,
+        bodies: gatewright_core::model::Bodies::default(),
         counted: false,
     }
 }

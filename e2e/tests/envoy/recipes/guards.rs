@@ -103,3 +103,17 @@ pub(super) async fn rate_limit(site: &Site) -> Result<()> {
     answered_by(&probe.path("/login"), "web").await?;
     Ok(())
 }
+
+pub(super) async fn compression(site: &Site) -> Result<()> {
+    let probe = site.https("fast.example.org");
+    let filled = probe.header("x-filling", &"x".repeat(3000));
+    for (accepted, encoding) in [("gzip, br", Some("br")), ("gzip", Some("gzip")), ("", None)] {
+        let answer = filled
+            .clone()
+            .header("accept-encoding", accepted)
+            .send()
+            .await?;
+        ensure!(answer.header("content-encoding") == encoding, "{answer:?}");
+    }
+    Ok(())
+}

@@ -71,7 +71,7 @@ fn a_value_that_cannot_be_carried_out_is_kept_with_its_field() {
     let everyone = json!({"type": "Everyone"});
     let one = json!({"limit": limit, "by": everyone});
     for (spec, told) in [
-        (json!({}), "rateLimit is needed"),
+        (json!({}), "one of rateLimit and compression is needed"),
         (json!({"rateLimit": []}), "rateLimit: 1 to 8 limits"),
         (
             json!({"rateLimit": vec![one; 9]}),

@@ -251,6 +251,7 @@ fn the_definition_and_the_type_agree() {
             vec![],
             vec![
                 "circuitBreaker",
+                "compression",
                 "healthCheck",
                 "loadBalancer",
                 "proxyProtocol",

@@ -9,8 +9,8 @@ use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, or keys of a ConfigMap, that
-/// may not be there; and TrafficPolicies with rate limits, which have the names of those on
-/// Services.
+/// may not be there; and TrafficPolicies with rate limits or compression, which have the names of
+/// those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -41,6 +41,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "Everyone",
             "ClientAddress",
             "Nobody",
+            "Gzip",
         ]),
     );
     policy.prop_map(|(namespace, name, created, targets, asked)| {
@@ -65,6 +66,11 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                 let limit = json!({"requests": requests, "per": "Second"});
                 let limits = json!([{"limit": limit, "by": {"type": by}}]);
                 ("TrafficPolicy", "rateLimit", limits)
+            }
+            // Less than the least is refused.
+            "Gzip" => {
+                let compression = json!({"minBytes": 63 + created, "algorithms": [asked]});
+                ("TrafficPolicy", "compression", compression)
             }
             "jwt" => {
                 let keys =

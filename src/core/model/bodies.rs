@@ -1,0 +1,19 @@
+//! The settings of a rule for the bodies of requests and responses.
+
+use std::sync::Arc;
+
+use super::Compression;
+
+/// What TrafficPolicies ask of the bodies of a rule's requests and responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bodies {
+    /// The compression of responses.
+    pub compression: Option<Arc<Compression>>,
+}
+
+impl Bodies {
+    /// True if bodies stay as they are.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
