@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 37] = [
+pub static DIMENSIONS: [Dimension; 38] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),

@@ -5,14 +5,13 @@ use gatewright::configuration;
 use serde_json::Value;
 
 /// Fields that the chart sets itself, by their paths.
-const OF_THE_CHART: [&str; 11] = [
+const OF_THE_CHART: [&str; 10] = [
     "apiVersion",
     "kind",
     "namespaces",
     "metrics",
     "envoys.service",
     "envoys.dedicatedService",
-    "envoys.views",
     "envoys.isolatedPodTemplate",
     "envoys.credentials",
     "envoys.trafficMetrics",
