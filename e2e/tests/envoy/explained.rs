@@ -261,11 +261,13 @@ type Headers = &'static [(&'static str, &'static str)];
 
 /// Requests that meet conditions on headers and queries, and such that do not, in ways in which a
 /// proxy may read them otherwise.
-const REQUESTS: [(&str, Headers); 14] = [
+const REQUESTS: [(&str, Headers); 16] = [
     ("/header", &[("x-canary", "1")]),
     ("/header", &[("x-canary", " 1 ")]),
     ("/header", &[("x-canary", "2")]),
-    ("/header", &[("x-canary", "1"), ("x-canary", "1")]),
+    ("/header", &[("x-canary", "1"), ("x-canary", "2")]),
+    ("/header", &[("x-canary", "2"), ("x-canary", "1")]),
+    ("/header", &[("x-canary", "1,1")]),
     ("/header", &[("x-other", "1")]),
     ("/regex", &[("x-version", "v12")]),
     ("/regex", &[("x-version", "v12b")]),

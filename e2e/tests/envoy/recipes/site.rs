@@ -221,7 +221,12 @@ fn leading_to(text: &str, port: u16) -> Result<String> {
         text.contains(written) && text.contains(roots),
         "the recipe has another Service or policy"
     );
-    let text = text.replace(written, &format!("port: 443, targetPort: {port}}}]\n---"));
+    // The first one is the Service's.
+    let text = text.replacen(
+        written,
+        &format!("port: 443, targetPort: {port}}}]\n---"),
+        1,
+    );
     let ours = "caCertificateRefs: [{group: \"\", kind: ConfigMap, name: internal-ca}]";
     Ok(text.replace(roots, ours))
 }

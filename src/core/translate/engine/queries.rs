@@ -184,7 +184,8 @@ impl Engine {
         })
     }
 
-    /// The Services that routes refer to, and that no EndpointSlice belongs to.
+    /// The Services that routes refer to, and that no EndpointSlice belongs to, although their endpoints
+    /// come from there.
     pub fn services_without_slices(&self) -> BTreeSet<ObjectName> {
         let routes = self
             .resolutions
@@ -195,7 +196,9 @@ impl Engine {
             .map(|port| port.service);
         services
             .filter(|name| {
-                self.store.service(name).is_some() && self.store.slices(name).next().is_none()
+                let service = self.store.service(name);
+                service.is_some_and(|service| service.external_name.is_none())
+                    && self.store.slices(name).next().is_none()
             })
             .collect()
     }

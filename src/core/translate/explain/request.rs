@@ -25,20 +25,12 @@ impl Question {
         }
     }
 
-    /// The value of a header, by its name in lower case: several are joined as Envoy does. `None` if
-    /// the request does not have it, or its headers are not known.
-    pub(super) fn header(&self, name: &str) -> Option<String> {
-        if name == "host" {
-            return Some(self.authority());
-        }
-        let values: Vec<&str> = self
-            .headers
-            .iter()
-            .flatten()
-            .filter(|(given, _)| given == name)
-            .map(|(_, value)| value.as_str())
-            .collect();
-        (!values.is_empty()).then(|| values.join(","))
+    /// The first value of a header, by its name in lower case. `None` if the request does not have
+    /// it, or its headers are not known.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter().flatten();
+        let (_, value) = headers.find(|(given, _)| given == name)?;
+        Some(value)
     }
 
     /// The address of the client, IPv4 as such.
@@ -105,9 +97,14 @@ impl Question {
             .is_some_and(|(_, value)| is(&condition.value, value))
     }
 
+    /// Of a header that is there several times one value is enough.
     fn meets_header(&self, condition: &HeaderMatch) -> bool {
-        self.header(&condition.name)
-            .is_some_and(|value| is(&condition.value, &value))
+        let HeaderMatch { name, value } = condition;
+        if name == "host" {
+            return is(value, &self.authority());
+        }
+        let mut headers = self.headers.iter().flatten();
+        headers.any(|(given, text)| given == name && is(value, text))
     }
 
     fn is_grpc(&self) -> bool {

@@ -73,8 +73,8 @@ fn conditions_on_headers_are_judged_once_headers_are_known() {
         assert!(!explained.ok(), "{explained:?}");
         assert!(text(&explained, "route").contains("matches no rule"));
     }
-    let twice = engine.explain(&with_headers(&[("x-canary", "1"), ("x-canary", "1")]));
-    assert!(!twice.ok(), "Envoy compares 1,1: {twice:?}");
+    let twice = engine.explain(&with_headers(&[("x-canary", "2"), ("x-canary", "1")]));
+    assert!(twice.ok(), "one of them is enough: {twice:?}");
 }
 
 #[test]
