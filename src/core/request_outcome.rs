@@ -32,8 +32,8 @@ pub const ACCESS_CLOSED: &str = "access-closed";
 /// The code details of Envoy for a client whose address an AccessPolicy does not admit.
 pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 
-/// The code details of Envoy for a token without a claim that an AccessPolicy asks for; the last part
-/// is [`CLAIMS`].
+/// The code details of Envoy for a token without a claim that an AccessPolicy asks for; the last
+/// part is [`CLAIMS`].
 pub const CLAIM_MISSING: &str = "rbac_access_denied_matched_policy[claims]";
 
 /// The name of Envoy's rule about claims.

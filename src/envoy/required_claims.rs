@@ -47,7 +47,8 @@ pub(super) fn filter(policy: &ObjectName, required: &[RequiredClaim]) -> TypedEx
     extension(RBAC, &filter)
 }
 
-/// A claim with one of its values, in the payload that the filter of tokens has left for the policy.
+/// A claim with one of its values, in the payload that the filter of tokens has left for the
+/// policy.
 fn has(policy: &ObjectName, required: &RequiredClaim) -> principal::Identifier {
     let RequiredClaim {
         claim,

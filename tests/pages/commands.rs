@@ -227,14 +227,6 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "the namespace is the reader's; tests of endpoints write the same label",
     ),
     (
-        "kubectl -n kube-system delete configmap gatewright-policies",
-        "an earlier version wrote the ConfigMap",
-    ),
-    (
-        "kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding gatewright-plain-http",
-        "an earlier version wrote it",
-    ),
-    (
         "curl http://POD:8080/readyz",
         "the test of a start without an API server asks the same",
     ),

@@ -98,7 +98,9 @@ impl SniMatcher {
             None => Vec::new(),
         };
         if self.place_rest() {
-            return self.send_below(&Hostname::any()) | changed;
+            let below = self.send_below(&Hostname::any());
+            // A removed one is not below any more.
+            return self.send(hostname) | below | changed;
         }
         for wide in flipped {
             changed |= self.send_below(&wide);

@@ -11,14 +11,12 @@ impl Round {
         self.pages > 0 && number(&self.unsent) > page
     }
 
-    /// Adds what is left of this round to the next, behind what that has.
-    fn join(&mut self, next: &mut Unsent) {
-        let newer: HashSet<(Kind, Arc<str>)> = next
-            .iter()
-            .flat_map(|((_, kind), items)| items.iter().map(|item| (*kind, item.name().clone())))
-            .collect();
+    /// Adds what is left of this round to the next, behind what that has. Items of resources that
+    /// have changed since are dropped: the next round decides about these, even where it sends
+    /// nothing.
+    fn join(&mut self, next: &mut Unsent, changed: &HashSet<(Kind, Arc<str>)>) {
         for ((step, kind), mut items) in std::mem::take(&mut self.unsent) {
-            items.retain(|item| !newer.contains(&(kind, item.name().clone())));
+            items.retain(|item| !changed.contains(&(kind, item.name().clone())));
             if !items.is_empty() {
                 next.entry((step, kind)).or_default().append(&mut items);
             }
@@ -160,7 +158,9 @@ impl Session {
         let mut unsent = self.unsent(tables);
         let pages = match self.round.take() {
             Some(mut left) => {
-                left.join(&mut unsent);
+                let changed = self.changed(tables);
+                let changed = changed.map(|(sub, name, _)| (sub.kind, name.clone()));
+                left.join(&mut unsent, &changed.collect());
                 left.pages - 1
             }
             None => number(&unsent) / self.limits.response_resources,

@@ -184,8 +184,8 @@ impl Engine {
         })
     }
 
-    /// The Services that routes refer to, and that no EndpointSlice belongs to, although their endpoints
-    /// come from there.
+    /// The Services that routes refer to, and that no EndpointSlice belongs to, although their
+    /// endpoints come from there.
     pub fn services_without_slices(&self) -> BTreeSet<ObjectName> {
         let routes = self
             .resolutions

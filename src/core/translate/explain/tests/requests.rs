@@ -155,7 +155,7 @@ fn credentials_are_judged_by_name_and_never_printed() {
 fn a_limit_says_which_bucket_a_request_draws_on() {
     let limits = json!([
         {"limit": {"requests": 5, "per": "Second"}, "by": {"type": "ClientAddress"}},
-        {"limit": {"requests": 9, "per": "Minute"}, "by": {"type": "Header", "header": "X-Key"}}]);
+        {"limit": {"requests": 9, "per": "Minute"}, "by": {"type": "Header", "header": {"name": "X-Key"}}}]);
     let policy = object(
         "gatewright.io/v1alpha1",
         "TrafficPolicy",
