@@ -11,14 +11,15 @@ use envoy_types::pb::envoy::config::rbac::v3::{
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
-    ListMatcher, MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, list_matcher,
+    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher,
     metadata_matcher::{PathSegment, path_segment::Segment},
-    string_matcher, value_matcher,
+    value_matcher,
 };
 
 use super::access::RBAC;
 use super::jwt::JWT;
 use super::proto::extension;
+use super::request_match::exact;
 use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim};
 use gatewright_core::request_outcome::CLAIMS;
 
@@ -57,7 +58,12 @@ fn has(policy: &ObjectName, required: &RequiredClaim) -> principal::Identifier {
     } = required;
     let policy = policy.to_string();
     let path = std::iter::once(policy.as_str()).chain(claim.split('.'));
-    let one = one_of(values.iter().map(|value| text(value)).collect());
+    let one = one_of(
+        values
+            .iter()
+            .map(|text| value(value_matcher::MatchPattern::StringMatch(exact(text))))
+            .collect(),
+    );
     let value = match value_type {
         ClaimType::String => one,
         ClaimType::StringArray => value(value_matcher::MatchPattern::ListMatch(Box::new(
@@ -76,15 +82,6 @@ fn has(policy: &ObjectName, required: &RequiredClaim) -> principal::Identifier {
         metadata_matcher: Some(matcher),
         metadata_source: MetadataSource::Dynamic.into(),
     })
-}
-
-/// Exactly this text.
-fn text(exact: &str) -> ValueMatcher {
-    let pattern = string_matcher::MatchPattern::Exact(exact.to_owned());
-    value(value_matcher::MatchPattern::StringMatch(StringMatcher {
-        match_pattern: Some(pattern),
-        ..Default::default()
-    }))
 }
 
 /// Either of the values. Envoy wants two for a choice.

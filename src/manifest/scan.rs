@@ -77,7 +77,6 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn walk(&mut self, path: &Path, depth: usize) {
-        let is_other = path.extension().is_some() && !is_manifest(path);
         if hidden(self.root, path) {
             return;
         }
@@ -94,7 +93,7 @@ impl Walk<'_> {
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             // A file without the suffix of a manifest is ignored.
-            Err(_) if is_other => return,
+            Err(_) if has_other_suffix(path) => return,
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if let Ok(target) = fs::read_link(path) {
                     let reason = format!(
@@ -178,7 +177,11 @@ fn failed(error: std::io::Error) -> String {
 /// True for the path of a file that is no manifest by its name, such as the one that a program
 /// writes before it renames it.
 pub(super) fn is_ignored(root: &Path, file: &Path) -> bool {
-    hidden(root, file) || file.extension().is_some() && !is_manifest(file)
+    hidden(root, file) || has_other_suffix(file)
+}
+
+fn has_other_suffix(path: &Path) -> bool {
+    path.extension().is_some() && !is_manifest(path)
 }
 
 /// Returns whether a path has the suffix of a manifest.

@@ -112,19 +112,22 @@ impl Resolver {
 
     /// Returns the IPv4 and IPv6 addresses of a name; the resolver follows CNAMEs.
     pub(crate) async fn addresses(&self, name: &Name) -> Result<Vec<IpAddr>, LookupError> {
+        let (answers, error) = self.both_families(name).await;
+        let found: Vec<IpAddr> = answers.iter().flat_map(addresses_in).collect();
+        match error {
+            Some(error) if found.is_empty() => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    /// Returns the answers for IPv4 and IPv6 addresses, and why one of them is missing.
+    async fn both_families(&self, name: &Name) -> (Vec<Message>, Option<LookupError>) {
         let (v4, v6) = tokio::join!(
             self.look_up(name, RecordType::A),
             self.look_up(name, RecordType::AAAA)
         );
-        let found: Vec<IpAddr> = [&v4, &v6]
-            .into_iter()
-            .flatten()
-            .flat_map(addresses_in)
-            .collect();
-        match (v4, v6) {
-            (Err(error), _) | (_, Err(error)) if found.is_empty() => Err(error),
-            _ => Ok(found),
-        }
+        let error = v4.as_ref().err().or(v6.as_ref().err()).cloned();
+        (v4.into_iter().chain(v6).collect(), error)
     }
 
     /// Returns the addresses of an absolute name with the time for which they hold; the resolver
@@ -135,15 +138,8 @@ impl Resolver {
     pub async fn name_addresses(&self, name: &str) -> Result<NameAddresses, LookupError> {
         let mut name = Name::from_ascii(name).map_err(|_| LookupError::Name)?;
         name.set_fqdn(true);
-        let (v4, v6) = tokio::join!(
-            self.look_up(&name, RecordType::A),
-            self.look_up(&name, RecordType::AAAA)
-        );
-        let answers: Vec<&Message> = [&v4, &v6].into_iter().flatten().collect();
-        let addresses: Vec<IpAddr> = answers
-            .iter()
-            .flat_map(|answer| addresses_in(answer))
-            .collect();
+        let (answers, error) = self.both_families(&name).await;
+        let addresses: Vec<IpAddr> = answers.iter().flat_map(addresses_in).collect();
         let ttls = answers
             .iter()
             .filter(|answer| addresses_in(answer).next().is_some())
@@ -153,9 +149,9 @@ impl Resolver {
             && answers
                 .iter()
                 .any(|answer| answer.response_code == ResponseCode::NXDomain);
-        match (v4, v6) {
+        match error {
             // A name that exists without addresses of one family may have some of the other.
-            (Err(error), _) | (_, Err(error)) if addresses.is_empty() && !is_missing => Err(error),
+            Some(error) if addresses.is_empty() && !is_missing => Err(error),
             _ => Ok(NameAddresses {
                 addresses,
                 ttl,

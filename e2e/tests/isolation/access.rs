@@ -1,9 +1,8 @@
 //! AccessPolicies of mallory: they open and close nothing of alice's, and her connections go on.
 
 use anyhow::{Result, ensure};
-use tokio::time::{Instant, sleep};
 
-use crate::site::{FORWARD, LIMIT, Site, envoy_stat, route};
+use crate::site::{FORWARD, Site, envoy_stat, route};
 
 pub(crate) const POLICY: &str = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n";
 
@@ -42,19 +41,7 @@ pub(crate) fn grant(kind: &str, name: &str) -> String {
 /// Waits until a host is answered with this status, over HTTP and HTTPS.
 pub(crate) async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
     for probe in [site.plain(host), site.tls(host)] {
-        let until = Instant::now() + LIMIT;
-        loop {
-            let last = probe.send().await.map(|answer| answer.status);
-            if last.as_ref().is_ok_and(|found| *found == status) {
-                break;
-            }
-            ensure!(
-                Instant::now() < until,
-                "{probe:?} is answered {last:?}, not {status}\n{}",
-                site.program.output()
-            );
-            sleep(std::time::Duration::from_millis(20)).await;
-        }
+        site.answered_with(&probe, status).await?;
     }
     Ok(())
 }

@@ -12,6 +12,8 @@ use crate::site::{LIMIT, Site, route};
 const ANSWER: &str = "[{filters: [{type: ExtensionRef, extensionRef: {group: gatewright.io, \
                       kind: DirectResponse, name: sorry}}]}]";
 
+const HOST: &str = "mallory.example.org";
+
 fn response(namespace: &str, spec: &str) -> String {
     format!(
         "apiVersion: gatewright.io/v1alpha1\nkind: DirectResponse\n\
@@ -26,25 +28,6 @@ fn pages(namespace: &str, text: &str) -> String {
     )
 }
 
-/// Waits until a host of mallory's answers with this status, and returns the body.
-async fn answered(site: &Site, status: u16) -> Result<String> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let answer = site.plain("mallory.example.org").send().await;
-        if let Ok(answer) = &answer
-            && answer.status == status
-        {
-            return Ok(String::from_utf8_lossy(&answer.body).into_owned());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "{answer:?}\n{}",
-            site.program.output()
-        );
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn an_answer_is_of_its_namespace_alone() -> Result<()> {
@@ -56,7 +39,7 @@ async fn an_answer_is_of_its_namespace_alone() -> Result<()> {
         &route("mallory", "web", "mallory.example.org", ANSWER),
     )?;
     // Alice has a DirectResponse of that name, and mallory none.
-    answered(&site, 500).await?;
+    site.answered_with(&site.plain(HOST), 500).await?;
     // Alice has a ConfigMap of that name, and mallory none: a name has no slash.
     for name in ["pages", "alice/pages"] {
         let spec =
@@ -64,13 +47,13 @@ async fn an_answer_is_of_its_namespace_alone() -> Result<()> {
         site.save("sorry.yaml", &response("mallory", &spec))?;
         let told = site.ask(&["status", "httproute/web", "-n", "mallory"])?.1;
         ensure!(!told.contains("of alice"), "{told}");
-        answered(&site, 500).await?;
+        site.answered_with(&site.plain(HOST), 500).await?;
     }
     site.save("pages.yaml", &pages("mallory", "of mallory"))?;
     let spec = "{statusCode: 418, body: {configMapRef: {name: pages, key: page}}}";
     site.save("sorry.yaml", &response("mallory", spec))?;
-    let body = answered(&site, 418).await?;
-    ensure!(body == "of mallory", "{body}");
+    let answer = site.answered_with(&site.plain(HOST), 418).await?;
+    ensure!(answer.body == "of mallory", "{:?}", answer.body);
     site.alice_is_unharmed(1).await
 }
 

@@ -101,23 +101,6 @@ async fn refused(site: &Site, endpoint: &str, why: &str) -> Result<()> {
     }
 }
 
-/// Waits until a request for mallory's host is answered with a status.
-async fn answers(site: &Site, status: u16) -> Result<()> {
-    let until = Instant::now() + LIMIT;
-    loop {
-        let found = site.plain(HOST).send().await.map(|answer| answer.status);
-        if matches!(found, Ok(found) if found == status) {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < until,
-            "{HOST} is answered {found:?}, not {status}\n{}",
-            site.program.output()
-        );
-        sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn the_responder_of_the_program_is_no_backend() -> Result<()> {
@@ -137,7 +120,7 @@ async fn the_responder_of_the_program_is_no_backend() -> Result<()> {
                 "where Gatewright listens itself",
             )
             .await?;
-            answers(&site, 503).await?;
+            site.answered_with(&site.plain(HOST), 503).await?;
         }
         site.save(
             "mallory-service.yaml",
@@ -167,7 +150,7 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
                 "where Envoy listens itself",
             )
             .await?;
-            answers(&site, 503).await?;
+            site.answered_with(&site.plain(HOST), 503).await?;
         }
         site.alice_is_unharmed(step).await?;
     }
@@ -180,7 +163,7 @@ async fn envoys_own_listeners_are_no_backends() -> Result<()> {
         "where Envoy listens itself",
     )
     .await?;
-    answers(&site, 503).await?;
+    site.answered_with(&site.plain(HOST), 503).await?;
     // The address cannot be a backend's while it is a listener's.
     site.save(
         "mallory-service.yaml",
@@ -217,7 +200,7 @@ async fn metadata_services_and_other_special_addresses_are_no_backends() -> Resu
         refused(&site, endpoint, why)
             .await
             .with_context(|| address.to_owned())?;
-        answers(&site, 503).await?;
+        site.answered_with(&site.plain(HOST), 503).await?;
     }
     site.alice_is_unharmed(0).await?;
     // The other endpoints are used when one is left out.
@@ -246,7 +229,7 @@ async fn a_loop_through_a_forwarder_ends_after_one_pass() -> Result<()> {
         "mallory-service.yaml",
         &service("mallory", forwarder.address),
     )?;
-    answers(&site, 502).await?;
+    site.answered_with(&site.plain(HOST), 502).await?;
     let many = 20;
     let before = forwarder.connections();
     for _ in 0..many {

@@ -80,23 +80,6 @@ async fn told(site: &Site, text: &str) -> Result<()> {
     }
 }
 
-/// Waits until a request for a host is answered with a status.
-async fn answers(site: &Site, host: &str, status: u16) -> Result<()> {
-    let until = Instant::now() + LIMIT;
-    loop {
-        let found = site.plain(host).send().await.map(|answer| answer.status);
-        if matches!(found, Ok(found) if found == status) {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < until,
-            "{host} is answered {found:?}, not {status}\n{}",
-            site.program.output()
-        );
-        sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy and BIND"]
 async fn changes_of_a_name_are_followed_until_it_ends() -> Result<()> {
@@ -115,7 +98,7 @@ async fn changes_of_a_name_are_followed_until_it_ends() -> Result<()> {
     site.served_by(HOST, "second").await?;
     // The last address is used for a while, and then no more.
     bind.replace(ZONE, NAME, 1, &[]).await?;
-    answers(&site, HOST, 503).await?;
+    site.answered_with(&site.plain(HOST), 503).await?;
     told(&site, "NXDOMAIN").await?;
     bind.replace(ZONE, NAME, 1, &[FIRST]).await?;
     site.served_by(HOST, "first").await?;
@@ -140,7 +123,7 @@ async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
         bind.replace(ZONE, NAME, 1, &[address]).await?;
         told(&site, &format!("{address}:{port} (")).await?;
         told(&site, network).await?;
-        answers(&site, HOST, 503).await?;
+        site.answered_with(&site.plain(HOST), 503).await?;
         let (_, explained) = site.ask(&["explain", &format!("http://{HOST}:{}/", site.http)])?;
         ensure!(
             explained.contains(&address.to_string()) && explained.contains(network),
@@ -161,7 +144,7 @@ async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
     site.save("names.yaml", &external("mallory", NAME, site.http))?;
     let endpoint = format!("{DENIED}:{}", site.http);
     told(&site, &format!("{endpoint} (where Envoy listens itself)")).await?;
-    answers(&site, HOST, 503).await?;
+    site.answered_with(&site.plain(HOST), 503).await?;
     site.alice_is_unharmed(1).await
 }
 
@@ -184,7 +167,7 @@ async fn names_of_the_cluster_and_numbers_of_names_have_limits() -> Result<()> {
             &format!("spec.externalName {name:?} is not resolved"),
         )
         .await?;
-        answers(&site, HOST, 500).await?;
+        site.answered_with(&site.plain(HOST), 500).await?;
     }
     site.save("names.yaml", &external("mallory", NAME, port))?;
     site.served_by(HOST, "first").await?;
@@ -198,7 +181,7 @@ async fn names_of_the_cluster_and_numbers_of_names_have_limits() -> Result<()> {
         &route("mallory", "second", host, &rules),
     )?;
     told(&site, "limits.namespace.externalNames 1").await?;
-    answers(&site, host, 503).await?;
+    site.answered_with(&site.plain(host), 503).await?;
     // Another namespace has its own.
     site.save("alice-names.yaml", &external("alice", NAME, port))?;
     let theirs = "partner-of-alice.example.org";
@@ -226,13 +209,13 @@ async fn tenants_with_one_name_are_apart() -> Result<()> {
     // Nobody listens at the port of hers; alice's is served meanwhile.
     site.save("names.yaml", &external("mallory", NAME, free_port()?))?;
     site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
-    answers(&site, HOST, 503).await?;
+    site.answered_with(&site.plain(HOST), 503).await?;
     site.served_by(theirs, "first").await?;
     // Without a grant she has no part in alice's.
     let across = "[{backendRefs: [{name: partner, namespace: alice, port: 80}]}]";
     site.save("mallory.yaml", &route("mallory", "web", HOST, across))?;
     told(&site, "RefNotPermitted").await?;
-    answers(&site, HOST, 500).await?;
+    site.answered_with(&site.plain(HOST), 500).await?;
     // Her other names do not answer, as many as she may have; alice's is followed all the same.
     let mut many = String::new();
     for number in 0..15 {
@@ -253,7 +236,7 @@ async fn tenants_with_one_name_are_apart() -> Result<()> {
     site.save("names.yaml", &external("mallory", NAME, port))?;
     site.served_by(HOST, "second").await?;
     site.remove("alice-names.yaml")?;
-    answers(&site, theirs, 500).await?;
+    site.answered_with(&site.plain(theirs), 500).await?;
     site.served_by(HOST, "second").await
 }
 
@@ -292,11 +275,11 @@ async fn a_backend_by_name_is_verified_by_its_policy() -> Result<()> {
         FORWARD.trim_start_matches("[{")
     );
     site.save("mallory.yaml", &route("mallory", "web", HOST, &rules))?;
-    answers(&site, HOST, 200).await?;
+    site.answered_with(&site.plain(HOST), 200).await?;
     let seen = site.plain(HOST).send().await?;
     let seen: serde_json::Value = serde_json::from_slice(&seen.body).context("what it saw")?;
     ensure!(seen["sni"] == NAME, "{seen}");
     site.save("policy.yaml", &policy("other.example"))?;
-    answers(&site, HOST, 503).await?;
+    site.answered_with(&site.plain(HOST), 503).await?;
     Ok(())
 }

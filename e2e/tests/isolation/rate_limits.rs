@@ -3,9 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::dimensions::QuotaUse;
-use tokio::time::{Instant, sleep};
 
-use crate::site::{FORWARD, LIMIT, Site, ask_envoy, route};
+use crate::site::{FORWARD, Site, ask_envoy, route};
 
 /// The clients that a limit counts by themselves.
 const CLIENTS: u32 = 4_000;
@@ -22,24 +21,6 @@ fn policy(namespace: &str, targets: &str, limits: &str) -> String {
 
 fn target(kind: &str, name: &str) -> String {
     format!("{{group: gateway.networking.k8s.io, kind: {kind}, name: {name}}}")
-}
-
-/// Waits until a host is answered with this status.
-async fn answered(site: &Site, host: &str, status: u16) -> Result<()> {
-    let probe = site.plain(host);
-    let until = Instant::now() + LIMIT;
-    loop {
-        let last = probe.send().await.map(|answer| answer.status);
-        if last.as_ref().is_ok_and(|found| *found == status) {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < until,
-            "{probe:?} is answered {last:?}, not {status}\n{}",
-            site.program.output()
-        );
-        sleep(std::time::Duration::from_millis(20)).await;
-    }
 }
 
 impl Site {
@@ -76,7 +57,7 @@ async fn limits_of_a_stranger_limit_nobody_else() -> Result<()> {
         "mallory.yaml",
         &policy("mallory", &targets.join(", "), limit),
     )?;
-    answered(&site, host, 429).await?;
+    site.answered_with(&site.plain(host), 429).await?;
     for _ in 0..3 {
         site.served_by("alice.example.org", "alice").await?;
     }
@@ -99,7 +80,7 @@ async fn clients_without_number_take_what_was_counted() -> Result<()> {
         "mallory.yaml",
         &policy("mallory", &target("HTTPRoute", "own"), &limit),
     )?;
-    answered(&site, host, 429).await?;
+    site.answered_with(&site.plain(host), 429).await?;
     let counted = site.counted().await? - without;
     // Of the two listeners of the host, requests reach one.
     let counted = counted / 2;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
-use e2e::probe::Probe;
+use e2e::probe::{Answer, Probe};
 use e2e::usage;
 use e2e::world::free_port;
 use serde_json::Value;
@@ -269,6 +269,23 @@ impl Site {
             sleep(pause).await;
         }
         Ok(())
+    }
+
+    /// Waits until a probe is answered with a status, and returns that answer.
+    pub(crate) async fn answered_with(&self, probe: &Probe, status: u16) -> Result<Answer> {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let last = probe.send().await;
+            if last.as_ref().is_ok_and(|answer| answer.status == status) {
+                return Ok(last?);
+            }
+            ensure!(
+                Instant::now() < until,
+                "{probe:?} is not answered {status}: {last:?}\n{}",
+                self.program.output()
+            );
+            sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].

@@ -81,24 +81,23 @@ impl Schedule {
 
     /// The time of the next look-up that may be made.
     pub(super) fn next(&self) -> Option<Instant> {
+        self.first().map(|(at, _)| *at)
+    }
+
+    /// The next look-up that may be made.
+    fn first(&self) -> Option<&(Instant, ObjectName)> {
         if self.in_progress() >= AT_ONCE.0 {
             return None;
         }
-        let mut due = self.due.iter();
-        due.find(|(_, service)| self.may_run(service))
-            .map(|(at, _)| *at)
+        self.due.iter().find(|(_, service)| self.may_run(service))
     }
 
     /// Removes and returns the look-ups that are due and may be made now.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Question> {
         let mut questions = Vec::new();
-        while let Some(at) = self.next().filter(|at| *at <= now) {
-            let found = self
-                .due
-                .iter()
-                .find(|(of, service)| *of == at && self.may_run(service));
-            let (_, service) = found.cloned().expect("the next one");
-            self.due.remove(&(at, service.clone()));
+        while let Some(first) = self.first().filter(|(at, _)| *at <= now).cloned() {
+            self.due.remove(&first);
+            let (_, service) = first;
             *self.running.entry(service.namespace.clone()).or_default() += 1;
             let entry = self.names.get_mut(&service).expect("due ones are wanted");
             entry.due = None;

@@ -53,13 +53,7 @@ pub struct CompressionRules {
 pub(super) struct WrittenCompression {
     types: Option<Vec<String>>,
     min_bytes: Option<i64>,
-    algorithms: Option<Vec<WrittenAlgorithm>>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-enum WrittenAlgorithm {
-    Brotli,
-    Gzip,
+    algorithms: Option<Vec<CompressionAlgorithm>>,
 }
 
 /// The compression as written, with its defaults.
@@ -123,13 +117,9 @@ fn media_type(media: &str) -> Result<(), String> {
     Ok(())
 }
 
-fn in_order(written: Vec<WrittenAlgorithm>) -> Result<Vec<CompressionAlgorithm>, String> {
+fn in_order(written: Vec<CompressionAlgorithm>) -> Result<Vec<CompressionAlgorithm>, String> {
     let mut algorithms = Vec::new();
     for one in written {
-        let one = match one {
-            WrittenAlgorithm::Brotli => CompressionAlgorithm::Brotli,
-            WrittenAlgorithm::Gzip => CompressionAlgorithm::Gzip,
-        };
         if algorithms.contains(&one) {
             return Err(format!("compression.algorithms: {one:?} is there twice"));
         }

@@ -1,5 +1,7 @@
 //! Compression of responses, as a TrafficPolicy asks for it.
 
+use serde::Deserialize;
+
 use super::ObjectName;
 
 /// The compression of responses by Envoy.
@@ -16,7 +18,7 @@ pub struct Compression {
 }
 
 /// An algorithm of compression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 pub enum CompressionAlgorithm {
     /// `br` (RFC 7932).
     Brotli,

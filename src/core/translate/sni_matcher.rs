@@ -97,12 +97,12 @@ impl SniMatcher {
             }
             None => Vec::new(),
         };
-        if self.place_rest() {
-            let below = self.send_below(&Hostname::any());
-            // A removed one is not below any more.
-            return self.send(hostname) | below | changed;
-        }
-        for wide in flipped {
+        let roots = if self.place_rest() {
+            vec![Hostname::any()]
+        } else {
+            flipped
+        };
+        for wide in roots {
             changed |= self.send_below(&wide);
         }
         self.send(hostname) | changed
