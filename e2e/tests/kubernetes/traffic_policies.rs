@@ -283,7 +283,7 @@ fn refused() -> Vec<(Value, &'static str)> {
             json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "TLSRoute", "name": "app"}]}),
             "Unsupported value",
         ),
-        (json!({"targetRefs": [route()]}), "need rateLimit"),
+        (json!({"targetRefs": [route()]}), "need one of rateLimit"),
         (
             json!({"targetRefs": [&twice, route()]}),
             "a policy is about Services, or about",
@@ -294,7 +294,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (
             limited("Everyone", json!({})),
-            "rateLimit belongs to Gateways",
+            "belong to Gateways",
         ),
         (
             on_route(json!({"loadBalancer": {"type": "Random"}})),
