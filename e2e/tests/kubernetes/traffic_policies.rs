@@ -292,10 +292,7 @@ fn refused() -> Vec<(Value, &'static str)> {
             json!({"targetRefs": [{"group": "", "kind": "HTTPRoute", "name": "app"}]}),
             "the group of Services is empty",
         ),
-        (
-            limited("Everyone", json!({})),
-            "belong to Gateways",
-        ),
+        (limited("Everyone", json!({})), "belong to Gateways"),
         (
             on_route(json!({"loadBalancer": {"type": "Random"}})),
             "belong to Services",
