@@ -200,6 +200,7 @@ fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {
         Resource::Endpoints(endpoints) => envoy::render(&envoy::endpoints(endpoints)),
         Resource::Secret(secret) => envoy::render(&envoy::secret(secret)),
         Resource::Roots(roots) => envoy::render(&envoy::client_roots(roots)),
+        Resource::Generic(secret) => envoy::render(&envoy::generic(secret)),
         Resource::Scope(scope) => envoy::render(&envoy::scope(scope)),
         Resource::WideHosts(wide) => envoy::render(&envoy::wide_hosts(wide)),
         Resource::Table(table) => envoy::render(&envoy::table(table)),

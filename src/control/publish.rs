@@ -232,6 +232,12 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
                 gatewright_envoy::client_roots(&roots)
             })
         }
+        Resource::Generic(secret) => {
+            let secret = secret.clone();
+            Encoded::made(secret.resource_name(), move || {
+                gatewright_envoy::generic(&secret)
+            })
+        }
         Resource::Scope(scope) => Encoded::new(
             scope.resource_name(),
             &gatewright_envoy::scope_within(scope, edge),

@@ -131,6 +131,8 @@ const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
 /// of its name, beside their texts.
 const CLAIM: Bytes = Bytes::of(5_000, 200);
 const CLAIM_VALUE: Bytes = Bytes::of(500, 50);
+/// The login at a provider, beside its texts.
+const LOGIN: Bytes = Bytes::of(40_000, 1_000);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

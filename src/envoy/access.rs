@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ipnet::IpNet;
 
 use super::proto::{extension, uint};
-use super::{basic_auth, jwt, required_claims};
+use super::{basic_auth, jwt, oidc, required_claims};
 use gatewright_core::model::{Access, AddressList, BasicAuth, ObjectName, TokenAuth};
 
 /// The name of the filter.
@@ -38,9 +38,14 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
         .iter()
         .filter_map(|access| Some((&access.policy, access.tokens.as_ref()?)))
         .collect();
+    let logins = policies
+        .iter()
+        .filter_map(|access| Some(oidc::filter(&access.policy, access.login.as_ref()?)));
     let forgets = users.iter().any(|auth| !auth.forwards_credentials)
         || tokens.iter().any(|(_, auth)| !auth.forwards_credentials);
     let mut filters: Vec<_> = lists.map(by_address).collect();
+    // It may set the token that the next ones verify.
+    filters.extend(logins);
     filters.extend(users.into_iter().map(basic_auth::filter));
     filters.extend(tokens.into_iter().flat_map(by_token));
     filters.extend(forgets.then(basic_auth::without_credentials));
@@ -127,6 +132,7 @@ mod tests {
                 deny: networks(deny),
             }),
             users: None,
+            login: None,
             tokens: None,
         };
         let made = filters(&[Arc::new(access)]);
@@ -179,6 +185,7 @@ mod tests {
                 deny: Arc::default(),
             }),
             users: Some(users),
+            login: None,
             tokens: None,
         })
     }
@@ -208,6 +215,7 @@ mod tests {
                 policy: ObjectName::new("n", name),
                 addresses: None,
                 users: None,
+                login: None,
                 tokens: Some(tokens),
             })
         });

@@ -43,6 +43,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.filters.http.header_to_metadata.v3.Config",
     "envoy.extensions.filters.http.jwt_authn.v3.JwtAuthentication",
     "envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit",
+    "envoy.extensions.filters.http.oauth2.v3.OAuth2",
     "envoy.extensions.filters.http.rbac.v3.RBAC",
     "envoy.extensions.filters.http.router.v3.Router",
     "envoy.extensions.filters.http.set_filter_state.v3.Config",

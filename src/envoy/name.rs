@@ -3,8 +3,8 @@
 use std::fmt;
 
 use gatewright_core::model::{
-    ClientRoots, Endpoints, Frontend, FrontendId, Scope, Secret, SecretName, Table, TableId,
-    WideHosts,
+    ClientRoots, Endpoints, Frontend, FrontendId, GenericSecret, Scope, Secret, SecretName, Table,
+    TableId, WideHosts,
 };
 
 /// The resource name of a value.
@@ -61,6 +61,13 @@ impl ResourceName for Secret {
 impl ResourceName for ClientRoots {
     fn resource_name(&self) -> String {
         SecretName::Roots(self.name.clone()).to_string()
+    }
+}
+
+/// SDS: `sds/oidc-...`.
+impl ResourceName for GenericSecret {
+    fn resource_name(&self) -> String {
+        self.name.to_string()
     }
 }
 

@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{access, compression, external_auth, rate_limit, session};
+use super::{access, compression, external_auth, oidc, rate_limit, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -67,6 +67,16 @@ pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtension
         return Vec::new();
     };
     match FilterChainConfigPerRoute::decode(config.value.as_slice()) {
+        Ok(FilterChainConfigPerRoute {
+            filter_chain: Some(chain),
+        }) if chain
+            .filters
+            .iter()
+            .any(|filter| filter.name == oidc::FILTER) =>
+        {
+            // It waits where others stand behind it.
+            vec![external_auth::nobody()]
+        }
         Ok(FilterChainConfigPerRoute {
             filter_chain: Some(chain),
         }) => {

@@ -2,12 +2,12 @@
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type,
+    self as pb, CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type,
     tls_parameters::TlsProtocol,
 };
 
 use super::ResourceName;
-use gatewright_core::model::{self, ClientRoots, SecretName, TlsParams, TlsVersion};
+use gatewright_core::model::{self, ClientRoots, GenericSecret, SecretName, TlsParams, TlsVersion};
 
 /// The SDS secret of a certificate.
 ///
@@ -36,6 +36,17 @@ pub fn client_roots(roots: &ClientRoots) -> Secret {
         name: roots.resource_name(),
         r#type: Some(Type::ValidationContext(CertificateValidationContext {
             trusted_ca: Some(inline(roots.certificates.to_string())),
+            ..Default::default()
+        })),
+    }
+}
+
+/// The SDS secret of a text.
+pub fn generic(secret: &GenericSecret) -> Secret {
+    Secret {
+        name: secret.resource_name(),
+        r#type: Some(Type::GenericSecret(pb::GenericSecret {
+            secret: Some(inline(secret.value.expose().to_owned())),
             ..Default::default()
         })),
     }

@@ -48,6 +48,7 @@ pub use watch::discovery::{DiscoveryError, Served, discover};
 pub use watch::kinds::run as watch_all;
 pub use watch::last_heard::LastHeard;
 pub use watch::observed::ObservedObject;
+pub use watch::scope::AccessSecret;
 pub use watch::sync::{State, WatchSync};
 pub use watch::{ObjectUpdate, WatchEvent};
 pub use write::conflict_backoff::WriteConflictBackoff;

@@ -325,11 +325,11 @@ impl KubernetesRuntime {
                         ours,
                     ));
                 }
-                ObjectUpdate::Users(name, version) => {
-                    requests.extend(self.references.users(name, version));
+                ObjectUpdate::AccessSecret(kind, name, version) => {
+                    requests.extend(self.references.access_secret(kind, name, version));
                 }
-                ObjectUpdate::UsersGone(name) => {
-                    requests.extend(self.references.users_gone(&name));
+                ObjectUpdate::AccessSecretGone(kind, name) => {
+                    requests.extend(self.references.access_secret_gone(kind, &name));
                 }
                 ObjectUpdate::ConfigMap(name, version) => {
                     requests.extend(self.references.there(

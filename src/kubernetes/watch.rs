@@ -45,12 +45,12 @@ use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
 use located::{LocatedObject, RUNNING};
-use scope::ScopedWatch;
+use scope::{AccessSecret, ScopedWatch};
 use sync::Trouble;
 
 /// The maximum number of objects of one event.
 const BATCH: usize = 1024;
-/// The field selector of Secrets with certificates. Those with users have a watch of their own
+/// The field selector of Secrets with certificates. Those for AccessPolicies have watches of their own
 /// ([`scope::Scope`]); Secrets of other types are not even listed.
 const SECRETS: &str = "type=kubernetes.io/tls";
 /// The page size of a relist.
@@ -88,11 +88,12 @@ pub enum ObjectUpdate {
     /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body
     /// was not fetched.
     Secret(ObjectName, String, bool),
-    /// A Secret of the type with users was added or changed: its resource version. Its body was not
-    /// fetched.
-    Users(ObjectName, String),
-    /// A Secret of the type with users was deleted. One of another type may have its name by now.
-    UsersGone(ObjectName),
+    /// A Secret of a type for AccessPolicies was added or changed: its resource version. Its body was
+    /// not fetched.
+    AccessSecret(AccessSecret, ObjectName, String),
+    /// A Secret of a type for AccessPolicies was deleted. One of another type may have its name by
+    /// now.
+    AccessSecretGone(AccessSecret, ObjectName),
     /// A ConfigMap was added or changed: its resource version. Its body was not fetched.
     ConfigMap(ObjectName, String),
     /// The object was deleted.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
-    CLUSTER_TLS, COMPRESSION, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH,
+    CLUSTER_TLS, COMPRESSION, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, LOGIN,
     MARKED_MATCH, MEDIA_TYPE, NETWORK, PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT,
     TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
     Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, LimitedBy,
-    RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
+    Login, RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -57,12 +57,44 @@ fn access(access: &Access) -> Bytes {
         policy: _,
         addresses,
         users,
+        login,
         tokens,
     } = access;
     ACCESS
         + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
         + users.as_ref().map_or(Bytes::default(), basic_auth)
+        + login.as_ref().map_or(Bytes::default(), logged_in)
         + tokens.as_ref().map_or(Bytes::default(), token_auth)
+}
+
+fn logged_in(login: &Login) -> Bytes {
+    let Login {
+        issuer: _,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        server: _,
+        client_id,
+        secret: _,
+        redirect_host: _,
+        redirect_path,
+        logout_path,
+        scopes,
+        cookie_domain: _,
+        forwards_access_token: _,
+    } = login;
+    let texts = [
+        authorization_endpoint,
+        token_endpoint,
+        client_id,
+        redirect_path,
+        logout_path,
+    ];
+    let all = texts
+        .into_iter()
+        .chain(end_session_endpoint)
+        .chain(&**scopes);
+    LOGIN + TEXT * all.map(|text| text.len() as u64).sum::<u64>()
 }
 
 fn token_auth(auth: &TokenAuth) -> Bytes {

@@ -3,6 +3,7 @@
 //! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
 //! validated.
 
+mod oidc;
 mod tokens;
 
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use super::{AttachedPolicy, AttachedRules, Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{AddressList, ObjectName};
 
+use self::oidc::WrittenLogin;
 use self::tokens::WrittenJwt;
 
+pub use self::oidc::LoginRules;
 pub use self::tokens::{JwksSource, TokenRules};
 
 /// The custom resource definition.
@@ -34,6 +37,8 @@ pub struct AccessRules {
     pub addresses: Option<AddressList>,
     /// The clients by name and password.
     pub users: Option<Box<BasicAuthRules>>,
+    /// The clients that have logged in at a provider.
+    pub login: Option<Box<LoginRules>>,
     /// The clients by tokens of an issuer.
     pub tokens: Option<Box<TokenRules>>,
 }
@@ -56,7 +61,10 @@ impl AccessRules {
             JwksSource::Inline(_) => None,
             JwksSource::ConfigMap { map, .. } => Some(map),
         });
-        self.users.iter().map(|users| &users.secret).chain(keys)
+        let login = self.login.iter();
+        let login = login.flat_map(|login| [&login.secret, &login.server]);
+        let users = self.users.iter().map(|users| &users.secret);
+        users.chain(keys).chain(login)
     }
 }
 
@@ -68,6 +76,7 @@ pub(super) struct AccessPolicySpec {
     client_address: Option<WrittenAddresses>,
     basic_auth: Option<WrittenBasicAuth>,
     jwt: Option<WrittenJwt>,
+    oidc: Option<WrittenLogin>,
 }
 
 #[derive(Deserialize)]
@@ -117,20 +126,48 @@ impl AccessPolicySpec {
             client_address,
             basic_auth,
             jwt,
+            oidc,
         } = self;
-        let rules = rules(&meta.name.namespace, client_address, basic_auth, jwt);
+        let written = Written {
+            client_address,
+            basic_auth,
+            jwt,
+            oidc,
+        };
+        let only_routes = target_refs
+            .iter()
+            .all(|target| target.kind == Kind::HTTPRoute.as_str());
+        let rules = rules(&meta.name.namespace, written, only_routes);
         AttachedPolicy::new(meta, target_refs, AttachedRules::Access(rules))
     }
 }
 
-fn rules(
-    namespace: &Arc<str>,
+/// The rules as written.
+struct Written {
     client_address: Option<WrittenAddresses>,
     basic_auth: Option<WrittenBasicAuth>,
     jwt: Option<WrittenJwt>,
-) -> Result<AccessRules, String> {
-    if client_address.is_none() && basic_auth.is_none() && jwt.is_none() {
-        return Err("spec: clientAddress, basicAuth or jwt is needed".to_owned());
+    oidc: Option<WrittenLogin>,
+}
+
+fn rules(namespace: &Arc<str>, written: Written, only_routes: bool) -> Result<AccessRules, String> {
+    let Written {
+        client_address,
+        basic_auth,
+        jwt,
+        oidc,
+    } = written;
+    if client_address.is_none() && basic_auth.is_none() && jwt.is_none() && oidc.is_none() {
+        return Err("spec: clientAddress, basicAuth, jwt or oidc is needed".to_owned());
+    }
+    if basic_auth.is_some() && oidc.is_some() {
+        return Err(
+            "spec: basicAuth and oidc: browsers cannot do both: use one of them".to_owned(),
+        );
+    }
+    // Backends get cookies with tokens: those of a Gateway would go to every namespace.
+    if oidc.is_some() && !only_routes {
+        return Err("spec: oidc is for HTTPRoutes: name routes as targets".to_owned());
     }
     if basic_auth.is_some() && jwt.is_some() {
         return Err(
@@ -142,6 +179,9 @@ fn rules(
         addresses: client_address.map(addresses).transpose()?,
         users: basic_auth
             .map(|written| users(namespace, written).map(Box::new))
+            .transpose()?,
+        login: oidc
+            .map(|written| oidc::login(namespace, written).map(Box::new))
             .transpose()?,
         tokens: jwt
             .map(|written| tokens::tokens(namespace, written).map(Box::new))

@@ -41,6 +41,7 @@ mod meta;
 mod names;
 mod namespace;
 mod object;
+mod oidc_client;
 mod parameters;
 mod policy;
 mod re2;
@@ -66,7 +67,9 @@ mod trust_bundle;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
-pub use accesspolicy::{ACCESS_POLICY_CRD, AccessRules, BasicAuthRules, JwksSource, TokenRules};
+pub use accesspolicy::{
+    ACCESS_POLICY_CRD, AccessRules, BasicAuthRules, JwksSource, LoginRules, TokenRules,
+};
 pub use address::{Address, AddressRequest};
 pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
 pub use backendtlspolicy::{Roots, Validation};
@@ -103,6 +106,8 @@ pub use meta::Meta;
 pub(crate) use names::is_label;
 pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
 pub use object::Object;
+pub(crate) use oidc_client::credentials;
+pub use oidc_client::{ClientSecretError, OIDC_CLIENT_TYPE};
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
     GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,

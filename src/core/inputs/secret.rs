@@ -1,4 +1,4 @@
-//! Secrets with certificates or users, parsed and validated once.
+//! Secrets with certificates, users, or the secret of a client, parsed and validated once.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,8 @@ use zeroize::Zeroizing;
 use super::Meta;
 use super::chain_judgement::{ChainJudgement, Judged};
 use super::htpasswd::{self, HTPASSWD_KEY, HTPASSWD_TYPE, UsersError};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey, Users};
+use super::oidc_client::{self, CLIENT_SECRET_KEY, ClientSecretError, OIDC_CLIENT_TYPE};
+use crate::model::{Certificate, Hostname, ObjectName, PrivateKey, SecretText, Users};
 
 /// A Secret, of which only a TLS certificate, users, and small credentials are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Secret {
     pub certificate: Result<Arc<Certificate>, SecretError>,
     /// The users in it, or why there are none.
     pub users: Result<Users, UsersError>,
+    /// The secret of a client of OpenID Connect in it, or why there is none.
+    pub client_secret: Result<SecretText, ClientSecretError>,
     /// The previous certificate, if the present one cannot be served: it is served until it
     /// expires. It is set by [`Secret::following`], never read from the object.
     pub last_good: Option<Arc<Certificate>>,
@@ -135,11 +138,19 @@ impl Secret {
                 .ok_or(UsersError::Missing)
                 .and_then(|text| htpasswd::users(&text.0))
         } else {
-            Err(UsersError::Type(kind))
+            Err(UsersError::Type(kind.clone()))
+        };
+        let is_client = kind == OIDC_CLIENT_TYPE;
+        let client_secret = if is_client {
+            data.get(CLIENT_SECRET_KEY)
+                .ok_or(ClientSecretError::Missing)
+                .and_then(|text| oidc_client::client_secret(&text.0))
+        } else {
+            Err(ClientSecretError::Type(kind))
         };
         let size: usize = data.values().map(|bytes| bytes.0.len()).sum();
-        let credentials =
-            certificate.is_err() && !has_users && size <= LARGEST_CREDENTIALS && !data.is_empty();
+        let is_other = certificate.is_err() && !has_users && !is_client;
+        let credentials = is_other && size <= LARGEST_CREDENTIALS && !data.is_empty();
         let credentials = credentials.then(|| {
             fn text(bytes: Vec<u8>) -> Option<Zeroizing<String>> {
                 String::from_utf8(bytes).ok().map(Zeroizing::new)
@@ -160,6 +171,7 @@ impl Secret {
             name: meta.name,
             certificate: certificate.map(Arc::new),
             users,
+            client_secret,
             last_good: None,
             issued_by,
             credentials,
@@ -178,14 +190,18 @@ impl Secret {
     /// A Secret without a certificate, and why.
     pub fn without(name: ObjectName, why: SecretError) -> Self {
         let judged = Judged::default();
-        let users = match &why {
-            SecretError::Unread(why) => UsersError::Unread(why.clone()),
-            _ => UsersError::Missing,
+        let (users, client_secret) = match &why {
+            SecretError::Unread(why) => (
+                UsersError::Unread(why.clone()),
+                ClientSecretError::Unread(why.clone()),
+            ),
+            _ => (UsersError::Missing, ClientSecretError::Missing),
         };
         Self {
             name,
             certificate: Err(why),
             users: Err(users),
+            client_secret: Err(client_secret),
             last_good: None,
             issued_by: None,
             credentials: None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::{ObjectName, TokenAuth, Users};
+use super::{BackendId, Login, ObjectName, TokenAuth, Users};
 
 /// What one AccessPolicy asks of every request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +16,22 @@ pub struct Access {
     pub addresses: Option<AddressList>,
     /// The clients by name and password; `None` if nobody is asked for them.
     pub users: Option<BasicAuth>,
+    /// The clients that have logged in at a provider; `None` if nobody has to.
+    pub login: Option<Login>,
     /// The clients by tokens of an issuer; `None` if nobody is asked for them.
     pub tokens: Option<TokenAuth>,
+}
+
+impl Access {
+    /// The backends that it sends requests to.
+    pub fn servers(&self) -> impl Iterator<Item = &BackendId> {
+        self.login.iter().map(|login| &login.server)
+    }
+
+    /// The same, to change them.
+    pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut BackendId> {
+        self.login.iter_mut().map(|login| &mut login.server)
+    }
 }
 
 /// Clients by their addresses.

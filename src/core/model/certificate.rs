@@ -103,6 +103,12 @@ pub enum SecretName {
     /// The client roots, requested by chains that validate client certificates:
     /// `sds/roots@<gateway>` or `sds/roots@<gateway>:<port>`. No frontend has an `@`.
     Roots(RootsName),
+    /// The secret of an AccessPolicy's client of a provider, requested by routes:
+    /// `sds/oidc-client@<namespace>/<policy>`.
+    ClientSecret(ObjectName),
+    /// The key of the cookies of an AccessPolicy, requested by routes:
+    /// `sds/oidc-cookies@<namespace>/<policy>`.
+    CookieKey(ObjectName),
 }
 
 impl fmt::Display for SecretName {
@@ -112,6 +118,8 @@ impl fmt::Display for SecretName {
             SecretName::Fixed(frontend, name) => write!(f, "sds/{frontend}/{name}"),
             SecretName::Client(gateway) => write!(f, "sds/client@{gateway}"),
             SecretName::Roots(name) => write!(f, "sds/roots@{name}"),
+            SecretName::ClientSecret(policy) => write!(f, "sds/oidc-client@{policy}"),
+            SecretName::CookieKey(policy) => write!(f, "sds/oidc-cookies@{policy}"),
         }
     }
 }

@@ -19,8 +19,8 @@ impl Store {
         Some(old)
     }
 
-    /// The policies on Gateways, ListenerSets and routes that refer to a Secret or ConfigMap of
-    /// this name.
+    /// The policies on Gateways, ListenerSets and routes that refer to a Secret, ConfigMap or
+    /// Service of this name.
     pub(crate) fn attached_by_content(
         &self,
         name: &ObjectName,

@@ -4,11 +4,16 @@
 use std::sync::Arc;
 
 use super::attached_policies::{Effect, JudgedAttachment};
+use super::backend_reference::Referrer;
 use super::key::Verdict;
 use crate::inputs::{
-    AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, TokenRules, jwks,
+    AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LoginRules,
+    OIDC_CLIENT_TYPE, TokenRules, credentials, jwks,
 };
-use crate::model::{Access, BasicAuth, Jwks, ObjectName, Reason, TokenAuth};
+use crate::model::{
+    Access, BackendId, BasicAuth, ClientCredentials, Jwks, Login, ObjectName, Reason, TokenAuth,
+    Transport,
+};
 use crate::store::Store;
 
 /// The most users of a policy on a Gateway or ListenerSet: each route there has a copy, those of
@@ -28,21 +33,25 @@ pub(super) fn judged(
             .as_ref()
             .map_err(|text| (Reason::Invalid, text.clone())),
     };
+    let name = &policy.meta.name;
     let access = rules.and_then(|rules| {
-        let access = access(&policy.meta.name, rules, store)?;
-        within(policy, access)
+        let credentials = rules.login.as_ref();
+        let credentials = credentials.map(|login| client(name, login, store));
+        let access = access(name, rules, store)?;
+        Ok((within(policy, access)?, credentials.transpose()?))
     });
-    let (accepted, effect) = match access {
-        Ok(access) => (Ok(()), Effect::Admit(Arc::new(access))),
+    let (accepted, effect, credentials) = match access {
+        Ok((access, credentials)) => (Ok(()), Effect::Admit(Arc::new(access)), credentials),
         Err((reason, text)) => {
             let told = format!("{text}; requests are answered 500");
-            (Err((reason, told)), Effect::Close)
+            (Err((reason, told)), Effect::Close, None)
         }
     };
     JudgedAttachment {
         policy: policy.clone(),
         accepted,
         effect,
+        credentials,
     }
 }
 
@@ -71,6 +80,7 @@ fn access(
     let AccessRules {
         addresses,
         users,
+        login,
         tokens,
     } = rules;
     let users = users
@@ -81,11 +91,85 @@ fn access(
         policy: policy.clone(),
         addresses: addresses.clone(),
         users,
+        login: login
+            .as_ref()
+            .map(|rules| logged_in(policy, rules, store))
+            .transpose()?,
         tokens: tokens
             .as_ref()
             .map(|rules| token_auth(policy, rules, store))
             .transpose()?,
     })
+}
+
+/// The login at a provider, whose token endpoint is a Service.
+fn logged_in(
+    policy: &ObjectName,
+    rules: &LoginRules,
+    store: &Store,
+) -> Result<Login, (Reason, String)> {
+    let LoginRules {
+        issuer,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        server,
+        port,
+        client_id,
+        secret,
+        redirect_host,
+        redirect_path,
+        logout_path,
+        scopes,
+        cookie_domain,
+        forwards_access_token,
+    } = rules;
+    let referrer = Referrer {
+        store,
+        kind: Kind::AccessPolicy,
+        name: policy,
+        transport: Transport::Tcp,
+    };
+    let field = "oidc.provider.backendRef";
+    let (at, spoken) = referrer.look_up(server, Some(*port), field)?;
+    Ok(Login {
+        issuer: issuer.clone(),
+        authorization_endpoint: authorization_endpoint.clone(),
+        token_endpoint: token_endpoint.clone(),
+        end_session_endpoint: end_session_endpoint.clone(),
+        server: BackendId::new(at, spoken),
+        client_id: client_id.clone(),
+        secret: secret.name.clone(),
+        redirect_host: redirect_host.clone(),
+        redirect_path: redirect_path.clone(),
+        logout_path: logout_path.clone(),
+        scopes: scopes.clone(),
+        cookie_domain: cookie_domain.clone(),
+        forwards_access_token: *forwards_access_token,
+    })
+}
+
+/// The credentials of the client of a policy.
+fn client(
+    policy: &ObjectName,
+    rules: &LoginRules,
+    store: &Store,
+) -> Result<ClientCredentials, (Reason, String)> {
+    let secret = &rules.secret.name;
+    let field = "oidc.clientSecret";
+    permitted(policy, Kind::Secret, (secret, field), store)?;
+    let found = store.secret(secret).ok_or_else(|| {
+        format!(
+            "there is no Secret {secret} of type {OIDC_CLIENT_TYPE}{}",
+            store.unwatched(secret)
+        )
+    });
+    let text = found.and_then(|found| {
+        let text = found.client_secret.as_ref();
+        text.map_err(|why| format!("Secret {secret} {why}"))
+    });
+    let text = text.map_err(|why| (Reason::Invalid, format!("{field}: {why}")))?;
+    Ok(credentials(text, policy))
 }
 
 fn token_auth(

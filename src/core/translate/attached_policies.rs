@@ -22,7 +22,7 @@ use super::parent::Parent;
 use super::policy_allowance::PolicyAllowance;
 use super::route_traffic::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
-use crate::model::{Access, ObjectName};
+use crate::model::{Access, ClientCredentials, ObjectName};
 use crate::multimap::MultiMap;
 
 /// The effect of a policy where it is attached.
@@ -45,6 +45,8 @@ pub(super) struct JudgedAttachment {
     pub(super) accepted: Verdict,
     /// Its effect.
     pub(super) effect: Effect,
+    /// The credentials of its login, which are no part of routes.
+    pub(super) credentials: Option<ClientCredentials>,
 }
 
 /// A rule of a route at a listener.
@@ -242,8 +244,18 @@ impl AttachedPolicies {
                 Effect::Traffic(_) => {}
             }
         }
+        if has_logins(&all, 2) {
+            return AccessAt::Closed;
+        }
         AccessAt::Admit(all)
     }
+}
+
+/// True if so many of the policies ask for a login. One alone can: the paths of the way back from the
+/// provider and of the logout belong to it.
+pub(super) fn has_logins(all: &[Arc<Access>], count: usize) -> bool {
+    let logins = all.iter().filter(|access| access.login.is_some());
+    logins.count() >= count
 }
 
 fn targets(judged: Option<&JudgedAttachment>) -> BTreeSet<AttachmentTarget> {

@@ -14,7 +14,7 @@ use super::experimental;
 use super::judged_policy::{Effect, Judged};
 use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use crate::model::{
-    Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
+    Access, Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
     SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
 };
@@ -467,6 +467,23 @@ impl BackendPolicies {
             auth.server.client = Some(gateway.clone());
         }
         Arc::new(rule)
+    }
+
+    /// The same for an AccessPolicy.
+    pub(super) fn access_with_client(
+        &self,
+        access: Arc<Access>,
+        client: Option<&ObjectName>,
+    ) -> Arc<Access> {
+        let is_shown = |id: &BackendId| self.applies(&id.port);
+        let (Some(gateway), true) = (client, access.servers().any(is_shown)) else {
+            return access;
+        };
+        let mut access = Access::clone(&access);
+        for server in access.servers_mut().filter(|server| is_shown(server)) {
+            server.client = Some(gateway.clone());
+        }
+        Arc::new(access)
     }
 
     /// Adapts the filters of a listener to a Gateway with a client certificate.

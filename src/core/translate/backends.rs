@@ -18,9 +18,9 @@ pub(super) struct Backends {
     used: BTreeMap<BackendId, Users>,
 }
 
-/// The number of resources of each fleet that refer to a backend.
+/// The number of resources of each fleet that refer to a backend, or to the secrets of a login.
 #[derive(Default)]
-struct Users {
+pub(super) struct Users {
     shared: usize,
     dedicated: usize,
     /// The number by Gateway; a Gateway without such resources has no entry.
@@ -29,7 +29,7 @@ struct Users {
 
 impl Users {
     /// Counts one resource more of a fleet. Returns whether it is the first of the fleet.
-    fn add(&mut self, fleet: EnvoyFleet) -> bool {
+    pub(super) fn add(&mut self, fleet: EnvoyFleet) -> bool {
         let count = match fleet {
             EnvoyFleet::Shared => &mut self.shared,
             EnvoyFleet::Dedicated => &mut self.dedicated,
@@ -41,7 +41,7 @@ impl Users {
 
     /// Counts one resource less of a fleet, which was counted before. Returns whether it was the
     /// last of the fleet.
-    fn take_back(&mut self, fleet: &EnvoyFleet) -> bool {
+    pub(super) fn take_back(&mut self, fleet: &EnvoyFleet) -> bool {
         let count = match fleet {
             EnvoyFleet::Shared => &mut self.shared,
             EnvoyFleet::Dedicated => &mut self.dedicated,
@@ -58,11 +58,11 @@ impl Users {
         is_last
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.shared == 0 && self.dedicated == 0 && self.isolated.is_empty()
     }
 
-    fn fleets(&self) -> Fleets {
+    pub(super) fn fleets(&self) -> Fleets {
         let isolated = self.isolated.keys().cloned().collect();
         Fleets {
             shared: self.shared > 0,

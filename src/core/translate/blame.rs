@@ -99,6 +99,8 @@ impl Blaming<'_> {
                     .listeners
                     .extend(own.map(|(_, (listener, _))| listener.clone()));
             }
+            // Routes refer to them.
+            ResourceKey::Secret(SecretName::ClientSecret(_) | SecretName::CookieKey(_)) => {}
             ResourceKey::Secret(SecretName::Client(gateway)) => {
                 let parent = self
                     .admission

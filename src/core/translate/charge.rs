@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::AttachedPolicies;
+use super::attached_policies::{AttachedPolicies, Effect};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -150,6 +150,7 @@ impl Charging<'_> {
                 .map(|(at, ..)| self.parents.client_of(at))
                 .collect();
             self.forwards(route, &clients, &mut parts);
+            self.asks(key, &clients, &mut parts);
         } else {
             all.iter().for_each(|(listener, name, _)| {
                 self.passes_on(route, listener, name, &mut own, &mut parts)
@@ -227,6 +228,22 @@ impl Charging<'_> {
                     continue;
                 };
                 self.backend(port, protocol, clients, parts);
+            }
+        }
+    }
+
+    /// Adds the clusters of Services that AccessPolicies of a route send requests to.
+    fn asks(
+        self,
+        key: &RouteKey,
+        clients: &BTreeSet<Option<&ObjectName>>,
+        parts: &mut BTreeMap<ChargedCluster, Cost>,
+    ) {
+        for judged in self.attached.on(&key.object()) {
+            if let Effect::Admit(access) = &judged.effect {
+                access.servers().for_each(|server| {
+                    self.backend(server.port.clone(), server.protocol, clients, parts)
+                });
             }
         }
     }

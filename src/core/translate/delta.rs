@@ -11,8 +11,8 @@ use crate::definitions::Definitions;
 use crate::external_name::{ExternalName, NameResolution};
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::{
-    BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, Hostname,
-    ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
+    BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
+    Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
 };
 use crate::wanted::WantedCertificate;
 
@@ -173,7 +173,11 @@ impl ResourceKey {
             ResourceKey::Backend(_)
             | ResourceKey::Endpoints(ClusterId::Backend(_))
             | ResourceKey::Secret(
-                SecretName::Sni(_) | SecretName::Client(_) | SecretName::Roots(_),
+                SecretName::Sni(_)
+                | SecretName::Client(_)
+                | SecretName::Roots(_)
+                | SecretName::ClientSecret(_)
+                | SecretName::CookieKey(_),
             ) => None,
         }
     }
@@ -190,6 +194,8 @@ pub enum Resource {
     Secret(Secret),
     /// SDS
     Roots(ClientRoots),
+    /// SDS
+    Generic(GenericSecret),
     /// SRDS
     Scope(Scope),
     /// SRDS

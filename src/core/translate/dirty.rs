@@ -88,6 +88,8 @@ pub(super) struct Dirty {
     pub(super) backends: Marks<BackendId>,
     /// Services whose name may begin or cease to be wanted.
     pub(super) names: Marks<ObjectName>,
+    /// AccessPolicies whose secrets of logins may have changed.
+    pub(super) logins: Marks<ObjectName>,
     pub(super) endpoints: Marks<ServicePort>,
     pub(super) assignments: Marks<ClusterId>,
     pub(super) statuses: Marks<ObjectKey>,

@@ -7,9 +7,10 @@ use super::cluster_targets::ClusterTargets;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
+use super::login_secrets::LoginSecrets;
 use crate::model::{
     Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters,
-    Target, WeightedTarget,
+    ObjectName, Target, WeightedTarget,
 };
 
 /// All emitted resources.
@@ -20,12 +21,15 @@ pub(super) struct Emissions {
     digest: u64,
     /// The backends that the resources refer to.
     backends: Backends,
+    /// The AccessPolicies whose secrets they refer to.
+    logins: LoginSecrets,
 }
 
 /// The record of an emitted resource.
 struct Emitted {
     fingerprint: u64,
     uses: Box<[BackendId]>,
+    logins: Box<[ObjectName]>,
 }
 
 impl Emissions {
@@ -44,6 +48,11 @@ impl Emissions {
         &self.backends
     }
 
+    /// The AccessPolicies whose secrets the resources refer to.
+    pub(super) fn logins(&self) -> &LoginSecrets {
+        &self.logins
+    }
+
     /// Emits or removes a resource, if it changed. Marks the backends of which it becomes the first
     /// user or was the last, and the target of its own cluster.
     pub(super) fn emit(&mut self, key: ResourceKey, resource: Option<Resource>, dirty: &mut Dirty) {
@@ -54,19 +63,24 @@ impl Emissions {
         }
         self.add_to_digest(&key, old, hash);
         let used = resource.as_ref().map(backends).unwrap_or_default();
+        let logins = resource.as_ref().map(logins).unwrap_or_default();
         let before = match hash {
             Some(fingerprint) => {
-                let uses = used.iter().cloned().collect();
-                self.emitted
-                    .insert(key.clone(), Emitted { fingerprint, uses })
+                let emitted = Emitted {
+                    fingerprint,
+                    uses: used.iter().cloned().collect(),
+                    logins: logins.iter().cloned().collect(),
+                };
+                self.emitted.insert(key.clone(), emitted)
             }
             None => self.emitted.remove(&key),
         };
-        let before: BTreeSet<BackendId> = before
-            .map(|emitted| emitted.uses)
-            .into_iter()
-            .flatten()
-            .collect();
+        let (before, logins_before): (BTreeSet<BackendId>, BTreeSet<ObjectName>) = before
+            .map(|emitted| {
+                let Emitted { uses, logins, .. } = emitted;
+                (uses.into_iter().collect(), logins.into_iter().collect())
+            })
+            .unwrap_or_default();
         // Only resources of a frontend refer to backends.
         if let Some(fleet) = key.frontend().map(FrontendId::fleet) {
             for id in used.difference(&before) {
@@ -75,6 +89,7 @@ impl Emissions {
             for id in before.difference(&used) {
                 self.backends.release(id, &fleet, dirty);
             }
+            self.logins.replace(&logins_before, &logins, &fleet, dirty);
         }
         match &key {
             ResourceKey::Backend(id) => {
@@ -146,6 +161,7 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
         | Resource::Cluster(_)
         | Resource::Endpoints(_)
         | Resource::Secret(_)
+        | Resource::Generic(_)
         | Resource::Roots(_) => &[],
     };
     let rules = || {
@@ -165,12 +181,29 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
             .map(|mirror| mirror.backend.clone()),
     );
     all.extend(rules().filter_map(|rule| Some(rule.auth.as_deref()?.server.clone())));
+    let policies = rules().flat_map(|rule| &rule.access);
+    all.extend(policies.flat_map(|access| access.servers()).cloned());
     let servers = hosts
         .iter()
         .filter_map(|host| host.filters.as_deref())
         .flat_map(ListenerFilters::servers);
     all.extend(servers.map(|auth| auth.server.clone()));
     all
+}
+
+/// The AccessPolicies whose secrets of logins a resource refers to.
+fn logins(resource: &Resource) -> BTreeSet<ObjectName> {
+    let hosts = match resource {
+        Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
+        Resource::Table(table) => &table.virtual_hosts,
+        _ => &[],
+    };
+    let policies = hosts
+        .iter()
+        .flat_map(|host| &host.routes)
+        .flat_map(|route| &route.rule.access);
+    let with_login = policies.filter(|access| access.login.is_some());
+    with_login.map(|access| access.policy.clone()).collect()
 }
 
 fn shares(shares: &[WeightedTarget], all: &mut BTreeSet<BackendId>) {

@@ -28,6 +28,7 @@ use super::external_names::WantedNames;
 use super::frontends::Frontends;
 use super::gateway_services::GatewayServices;
 use super::issuance::Issuance;
+use super::login_secrets::show_login;
 use super::parents::Parents;
 use super::quotas::Quotas;
 use super::register::Register;
@@ -257,6 +258,9 @@ impl Engine {
         }
         while let Some(id) = dirty.backends.pop_first() {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
+        }
+        while let Some(policy) = dirty.logins.pop_first() {
+            show_login(&policy, &self.attached, &mut self.emissions, &mut dirty);
         }
         while let Some((cluster, port)) = dirty.pop_cluster_targets() {
             self.service_endpoints

@@ -81,6 +81,7 @@ mod limits;
 mod listener_filters;
 mod log_collectors;
 mod log_conditions;
+mod login_secrets;
 mod named_endpoints;
 mod named_service;
 mod offer;

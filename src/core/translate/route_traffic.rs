@@ -70,6 +70,7 @@ pub(super) fn judged(
         }
     };
     JudgedAttachment {
+        credentials: None,
         policy: policy.clone(),
         accepted,
         effect: Effect::Traffic(settings),

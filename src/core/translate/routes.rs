@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::admission::Admission;
-use super::attached_policies::{AccessAt, AttachedPolicies, Place};
+use super::attached_policies::{AccessAt, AttachedPolicies, Place, has_logins};
 use super::backend_policies::BackendPolicies;
 use super::key::{ListenerId, RouteKey};
 use super::precedence::{match_rank, route_rank};
@@ -58,7 +58,7 @@ impl<'a> Routing<'a> {
         for ((own, route), resolved) in routes.into_iter().zip(&resolved) {
             let key = RouteKey::of_route(route);
             for rule in &resolved.rules {
-                let policies = self.attached(listener, &key, rule);
+                let policies = self.attached(at, listener, &key, rule);
                 for (place, m) in rule.matches.iter().enumerate() {
                     ranked.push((
                         match_rank(own, &route.meta, m, (rule.index, place)),
@@ -102,7 +102,13 @@ impl<'a> Routing<'a> {
 
     /// What policies on Gateways, ListenerSets and routes ask of the requests of a rule at a
     /// listener.
-    fn attached(self, listener: &ListenerId, route: &RouteKey, rule: &ResolvedRule) -> Guards {
+    fn attached(
+        self,
+        at: Port,
+        listener: &ListenerId,
+        route: &RouteKey,
+        rule: &ResolvedRule,
+    ) -> Guards {
         let Some(parent) = self.admission.parents.get(&listener.parent) else {
             return Guards {
                 access: AccessAt::Admit(Vec::new()),
@@ -113,12 +119,27 @@ impl<'a> Routing<'a> {
         let place = Place::of(parent, listener, route, rule.section.as_deref());
         let limits = self.attached.rate_limits(place, self.admission.attachments);
         Guards {
-            access: self.attached.access(place),
+            access: self.access(at, place),
             rate_limits: limits.map(|all| RuleLimits {
                 rule: rule.name.clone(),
                 all: all.clone(),
             }),
             bodies: self.attached.bodies(place, self.admission.attachments),
+        }
+    }
+
+    /// The clients that may send requests to a place. Cookies of a login are for TLS alone.
+    fn access(self, at: Port, place: Place<'_>) -> AccessAt {
+        let parents = self.admission.parents;
+        match self.attached.access(place) {
+            AccessAt::Admit(all) if !at.tls && has_logins(&all, 1) => AccessAt::Closed,
+            AccessAt::Admit(all) => {
+                let client = parents.client_of(place.listener);
+                let all = all.into_iter();
+                let all = all.map(|access| self.policies.access_with_client(access, client));
+                AccessAt::Admit(all.collect())
+            }
+            AccessAt::Closed => AccessAt::Closed,
         }
     }
 

@@ -6,6 +6,7 @@ use kube::Client;
 
 use super::body::{Bodies, Body};
 use super::refs::{BodyAction, BodyRefs};
+use crate::watch::scope::AccessSecret;
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
 use gatewright_core::model::ObjectName;
 
@@ -110,14 +111,25 @@ impl References {
         .collect()
     }
 
-    /// Takes in a Secret with users that was added or changed: its resource version.
-    pub(crate) fn users(&mut self, name: ObjectName, version: String) -> Vec<BodyRequest> {
-        requests(Kind::Secret, self.secrets.refs.users(name, version)).collect()
+    /// Takes in a Secret for AccessPolicies that was added or changed: its resource version.
+    pub(crate) fn access_secret(
+        &mut self,
+        kind: AccessSecret,
+        name: ObjectName,
+        version: String,
+    ) -> Vec<BodyRequest> {
+        let refs = &mut self.secrets.refs;
+        requests(Kind::Secret, refs.access_secret(kind, name, version)).collect()
     }
 
-    /// Takes in the deletion of a Secret with users.
-    pub(crate) fn users_gone(&mut self, name: &ObjectName) -> Vec<BodyRequest> {
-        requests(Kind::Secret, self.secrets.refs.users_gone(name)).collect()
+    /// Takes in the deletion of a Secret for AccessPolicies.
+    pub(crate) fn access_secret_gone(
+        &mut self,
+        kind: AccessSecret,
+        name: &ObjectName,
+    ) -> Vec<BodyRequest> {
+        let refs = &mut self.secrets.refs;
+        requests(Kind::Secret, refs.access_secret_gone(kind, name)).collect()
     }
 
     /// Takes in the deletion of a Secret or ConfigMap.

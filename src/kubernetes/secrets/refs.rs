@@ -8,6 +8,8 @@ use gatewright_core::inputs::{Kind, Listener, LocalRef, Object, ObjectKey, Refer
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::secret_of;
 
+use crate::watch::scope::AccessSecret;
+
 /// The references to objects of one kind (Secret or ConfigMap), the existing objects, and the
 /// bodies that were requested.
 #[derive(Debug)]
@@ -35,9 +37,9 @@ pub struct BodyRefs {
 struct There {
     /// Its resource version.
     version: String,
-    /// True for a Secret of the type with users. Secrets of the two types have different watches,
-    /// so that of a Secret that was made again with the other type the deletion may come last.
-    has_users: bool,
+    /// The type of a Secret for AccessPolicies. Secrets of each type have watches of their own, so
+    /// that of a Secret that was made again with another type the deletion may come last.
+    access: Option<AccessSecret>,
 }
 
 /// An action for a Secret or ConfigMap.
@@ -181,36 +183,45 @@ impl BodyRefs {
     /// Takes in a Secret that was added or changed, and whether we wrote its key.
     pub fn there(&mut self, name: ObjectName, version: String, ours: bool) -> Vec<BodyAction> {
         self.key(&name, ours);
-        let has_users = false;
-        self.there
-            .insert(name.clone(), There { version, has_users });
-        self.settle(&name).into_iter().collect()
+        self.add(None, name, version)
     }
 
     /// Takes in the deletion of a Secret.
     pub fn gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
         self.key(name, false);
-        self.remove(name, false)
+        self.remove(name, None)
     }
 
-    /// Takes in a Secret with users that was added or changed.
-    pub fn users(&mut self, name: ObjectName, version: String) -> Vec<BodyAction> {
-        let has_users = true;
-        self.there
-            .insert(name.clone(), There { version, has_users });
+    /// Takes in a Secret for AccessPolicies that was added or changed.
+    pub fn access_secret(
+        &mut self,
+        kind: AccessSecret,
+        name: ObjectName,
+        version: String,
+    ) -> Vec<BodyAction> {
+        self.add(Some(kind), name, version)
+    }
+
+    /// Takes in the deletion of a Secret for AccessPolicies.
+    pub fn access_secret_gone(&mut self, kind: AccessSecret, name: &ObjectName) -> Vec<BodyAction> {
+        self.remove(name, Some(kind))
+    }
+
+    fn add(
+        &mut self,
+        access: Option<AccessSecret>,
+        name: ObjectName,
+        version: String,
+    ) -> Vec<BodyAction> {
+        self.there.insert(name.clone(), There { version, access });
         self.settle(&name).into_iter().collect()
     }
 
-    /// Takes in the deletion of a Secret with users.
-    pub fn users_gone(&mut self, name: &ObjectName) -> Vec<BodyAction> {
-        self.remove(name, true)
-    }
-
-    fn remove(&mut self, name: &ObjectName, has_users: bool) -> Vec<BodyAction> {
+    fn remove(&mut self, name: &ObjectName, access: Option<AccessSecret>) -> Vec<BodyAction> {
         let is_it = self
             .there
             .get(name)
-            .is_some_and(|there| there.has_users == has_users);
+            .is_some_and(|there| there.access == access);
         if is_it {
             self.there.remove(name);
         }
@@ -390,6 +401,8 @@ mod tests {
         assert_eq!(secrets.delete(&grant("one", None).key()), []);
     }
 
+    const USERS: AccessSecret = AccessSecret::Users;
+
     fn asking_for_users(namespace: &str) -> Object {
         let target =
             json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"});
@@ -407,11 +420,11 @@ mod tests {
         let mut secrets = BodyRefs::new(Kind::Secret);
         let own = name("users");
         let other = ObjectName::new("b", "users");
-        assert_eq!(secrets.users(own.clone(), "1".into()), []);
-        assert_eq!(secrets.users(other.clone(), "1".into()), []);
+        assert_eq!(secrets.access_secret(USERS, own.clone(), "1".into()), []);
+        assert_eq!(secrets.access_secret(USERS, other.clone(), "1".into()), []);
         let asked = secrets.put(&asking_for_users("a"));
         assert_eq!(asked, [BodyAction::Fetch(own.clone())]);
-        let changed = secrets.users(own.clone(), "2".into());
+        let changed = secrets.access_secret(USERS, own.clone(), "2".into());
         assert_eq!(changed, [BodyAction::Fetch(own.clone())]);
         let moved = secrets.put(&asking_for_users("b"));
         assert_eq!(moved, [BodyAction::Forget(own)], "there is no grant");
@@ -423,7 +436,10 @@ mod tests {
         )
         .expect("a grant");
         assert_eq!(secrets.put(&grant), [BodyAction::Fetch(other.clone())]);
-        assert_eq!(secrets.users_gone(&other), [BodyAction::Forget(other)]);
+        assert_eq!(
+            secrets.access_secret_gone(USERS, &other),
+            [BodyAction::Forget(other)]
+        );
     }
 
     #[test]
@@ -433,11 +449,13 @@ mod tests {
         secrets.put(&asking_for_users("a"));
         let as_certificate = secrets.there(users.clone(), "1".into(), false);
         assert_eq!(as_certificate, [BodyAction::Fetch(users.clone())]);
-        let as_users = secrets.users(users.clone(), "3".into());
+        let as_users = secrets.access_secret(USERS, users.clone(), "3".into());
         assert_eq!(as_users, [BodyAction::Fetch(users.clone())]);
         assert_eq!(secrets.gone(&users), [], "it was of the other type");
+        let of_clients = secrets.access_secret_gone(AccessSecret::Client, &users);
+        assert_eq!(of_clients, [], "it is not of this type");
         assert_eq!(
-            secrets.users_gone(&users),
+            secrets.access_secret_gone(USERS, &users),
             [BodyAction::Forget(users.clone())],
             "now it is deleted"
         );

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use super::last_heard::LastHeard;
 use super::sync::Trouble;
 use super::{ObjectUpdate, WatchEvent};
-use gatewright_core::inputs::{HTPASSWD_TYPE, Kind};
+use gatewright_core::inputs::{HTPASSWD_TYPE, Kind, OIDC_CLIENT_TYPE};
 use gatewright_core::namespaces::Namespaces;
 
 /// The objects that one watch covers.
@@ -25,10 +25,30 @@ pub(crate) enum Scope {
     Cluster,
     /// The objects of one namespace; for the kind Namespace, the object of this name.
     Namespace(Arc<str>),
-    /// The Secrets of the cluster that have users. A field selector cannot ask for several types.
-    UsersOfCluster,
-    /// The Secrets of one namespace that have users.
-    UsersOfNamespace(Arc<str>),
+    /// The Secrets of the cluster with this type. A field selector cannot ask for several types.
+    TypeOfCluster(AccessSecret),
+    /// The Secrets of one namespace with this type.
+    TypeOfNamespace(AccessSecret, Arc<str>),
+}
+
+/// The types of Secrets that AccessPolicies refer to. Each has watches of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AccessSecret {
+    /// Users with passwords.
+    Users,
+    /// The secret of a client of OpenID Connect.
+    Client,
+}
+
+impl AccessSecret {
+    const ALL: [Self; 2] = [Self::Users, Self::Client];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Users => HTPASSWD_TYPE,
+            Self::Client => OIDC_CLIENT_TYPE,
+        }
+    }
 }
 
 impl Scope {
@@ -38,27 +58,30 @@ impl Scope {
             Namespaces::Listed(names) if kind == Kind::Secret => names
                 .iter()
                 .flat_map(|name| {
-                    [
-                        Self::Namespace(name.clone()),
-                        Self::UsersOfNamespace(name.clone()),
-                    ]
+                    let own = AccessSecret::ALL.into_iter();
+                    let own = own.map(|kind| Self::TypeOfNamespace(kind, name.clone()));
+                    std::iter::once(Self::Namespace(name.clone())).chain(own)
                 })
                 .collect(),
             Namespaces::Listed(names) if kind.namespaced() || kind == Kind::Namespace => {
                 names.iter().cloned().map(Self::Namespace).collect()
             }
-            _ if kind == Kind::Secret => vec![Self::Cluster, Self::UsersOfCluster],
+            _ if kind == Kind::Secret => {
+                let own = AccessSecret::ALL.into_iter().map(Self::TypeOfCluster);
+                std::iter::once(Self::Cluster).chain(own).collect()
+            }
             _ => vec![Self::Cluster],
         }
     }
 
-    /// What the watch of this scope says: of Secrets with users something else than of others.
+    /// What the watch of this scope says: of Secrets for AccessPolicies something else than of others.
     pub(super) fn told(&self, updates: Vec<ObjectUpdate>) -> Vec<ObjectUpdate> {
         match self {
             Self::Cluster | Self::Namespace(_) => updates,
-            Self::UsersOfCluster | Self::UsersOfNamespace(_) => {
-                updates.into_iter().map(of_users).collect()
-            }
+            Self::TypeOfCluster(kind) | Self::TypeOfNamespace(kind, _) => updates
+                .into_iter()
+                .map(|update| typed(*kind, update))
+                .collect(),
         }
     }
 
@@ -68,7 +91,9 @@ impl Scope {
         K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     {
         match self {
-            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) if kind.namespaced() => {
+            Self::Namespace(namespace) | Self::TypeOfNamespace(_, namespace)
+                if kind.namespaced() =>
+            {
                 Api::namespaced_with(client, namespace, resource)
             }
             _ => Api::all_with(client, resource),
@@ -82,8 +107,8 @@ impl Scope {
             Self::Namespace(name) if kind == Kind::Namespace => {
                 config.fields(&format!("metadata.name={name}"))
             }
-            Self::UsersOfCluster | Self::UsersOfNamespace(_) => {
-                config.fields(&format!("type={HTPASSWD_TYPE}"))
+            Self::TypeOfCluster(of) | Self::TypeOfNamespace(of, _) => {
+                config.fields(&format!("type={}", of.as_str()))
             }
             _ => config,
         }
@@ -92,7 +117,9 @@ impl Scope {
     /// Returns the namespace of the objects; `None` for the whole cluster.
     pub(super) fn namespace(&self, kind: Kind) -> Option<&str> {
         match self {
-            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) if kind.namespaced() => {
+            Self::Namespace(namespace) | Self::TypeOfNamespace(_, namespace)
+                if kind.namespaced() =>
+            {
                 Some(namespace)
             }
             _ => None,
@@ -103,19 +130,19 @@ impl Scope {
 impl Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cluster | Self::UsersOfCluster => f.write_str("the cluster"),
-            Self::Namespace(namespace) | Self::UsersOfNamespace(namespace) => {
+            Self::Cluster | Self::TypeOfCluster(_) => f.write_str("the cluster"),
+            Self::Namespace(namespace) | Self::TypeOfNamespace(_, namespace) => {
                 write!(f, "namespace {namespace}")
             }
         }
     }
 }
 
-/// An update of a Secret that has users.
-fn of_users(update: ObjectUpdate) -> ObjectUpdate {
+/// An update of a Secret of a type for AccessPolicies.
+fn typed(kind: AccessSecret, update: ObjectUpdate) -> ObjectUpdate {
     match update {
-        ObjectUpdate::Secret(name, version, _) => ObjectUpdate::Users(name, version),
-        ObjectUpdate::Delete(key) => ObjectUpdate::UsersGone(key.name),
+        ObjectUpdate::Secret(name, version, _) => ObjectUpdate::AccessSecret(kind, name, version),
+        ObjectUpdate::Delete(key) => ObjectUpdate::AccessSecretGone(kind, key.name),
         other => other,
     }
 }
@@ -277,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_with_certificates_and_those_with_users_are_asked_for_apart() {
+    fn secrets_are_asked_for_by_each_of_their_types_apart() {
         fn selectors(namespaces: &Namespaces) -> Vec<Option<String>> {
             let scopes = Scope::all(Kind::Secret, namespaces).into_iter();
             scopes
@@ -287,10 +314,14 @@ mod tests {
                 })
                 .collect()
         }
-        let both = ["type=kubernetes.io/tls", "type=gatewright.io/htpasswd"];
-        let both: Vec<Option<String>> = both.map(|text| Some(text.to_owned())).into();
-        assert_eq!(selectors(&Namespaces::All), both, "in the cluster");
-        let each = [both.clone(), both].concat();
+        let all = [
+            "type=kubernetes.io/tls",
+            "type=gatewright.io/htpasswd",
+            "type=gatewright.io/oidc-client",
+        ];
+        let all: Vec<Option<String>> = all.map(|text| Some(text.to_owned())).into();
+        assert_eq!(selectors(&Namespaces::All), all, "in the cluster");
+        let each = [all.clone(), all].concat();
         assert_eq!(selectors(&listed()), each, "in each namespace");
     }
 

@@ -169,6 +169,9 @@ impl Engine {
             }
             Kind::Service => {
                 dirty
+                    .attached
+                    .extend(self.store.attached_by_content(name).cloned());
+                dirty
                     .routes
                     .extend(self.store.indexes().routes_by_service(name).cloned());
                 dirty

@@ -231,6 +231,9 @@ impl Engine {
             ResourceKey::Secret(SecretName::Roots(name)) if self.parents.are_roots_needed(name) => {
                 self.fleet_of(&name.gateway).into()
             }
+            ResourceKey::Secret(
+                SecretName::ClientSecret(policy) | SecretName::CookieKey(policy),
+            ) => self.emissions.logins().fleets(policy),
             ResourceKey::SniCluster(..)
             | ResourceKey::UdpCluster(_)
             | ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))

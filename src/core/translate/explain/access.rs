@@ -9,7 +9,7 @@ use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{
-    Access, AddressList, BasicAuth, ClaimType, Hostname, RequiredClaim, Route, TokenAuth,
+    Access, AddressList, BasicAuth, ClaimType, Hostname, Login, RequiredClaim, Route, TokenAuth,
 };
 use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
@@ -26,7 +26,10 @@ impl Explainer<'_> {
         explanation: &mut Explanation,
     ) {
         if &*route.name == ACCESS_CLOSED {
-            let causes = self.closing(hostname, listener);
+            let mut causes = self.closing(hostname, listener);
+            if causes.is_empty() {
+                causes = self.logins(hostname, listener);
+            }
             explanation.fail_by(
                 "access",
                 with_causes("answered 500: nobody may send requests".to_owned(), causes),
@@ -67,6 +70,27 @@ impl Explainer<'_> {
         causes.sort();
         causes.dedup();
         causes
+    }
+
+    /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on plain
+    /// HTTP, and where another one has a login as well.
+    fn logins(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
+        let policies = self
+            .attached_to(hostname, listener)
+            .into_iter()
+            .flat_map(|object| self.routing.attached.on(&object));
+        let named = policies.filter_map(|judged| match &judged.effect {
+            Effect::Admit(access) if access.login.is_some() => Some(judged.policy.key()),
+            _ => None,
+        });
+        let mut named: Vec<String> = named
+            .map(|key| {
+                format!("{key}: oidc needs HTTPS, and no other policy with oidc at the same rule")
+            })
+            .collect();
+        named.sort();
+        named.dedup();
+        named
     }
 
     /// What policies that concern a hostname at a listener are attached to.
@@ -117,6 +141,7 @@ fn words(access: &Access) -> String {
         policy,
         addresses,
         users,
+        login,
         tokens,
     } = access;
     let mut parts = Vec::new();
@@ -132,6 +157,15 @@ fn words(access: &Access) -> String {
         let count = users.count();
         parts.push(format!(
             "only users of Secret {secret} ({count}), by name and password, others are answered 401"
+        ));
+    }
+    if let Some(login) = login {
+        let Login {
+            issuer, client_id, ..
+        } = login;
+        parts.push(format!(
+            "only clients that have logged in at {issuer} (client {client_id}), browsers are sent there, others \
+             are answered 401"
         ));
     }
     if let Some(TokenAuth {

@@ -1,0 +1,232 @@
+//! `spec.oidc` of an AccessPolicy: clients that have logged in at a provider of OpenID Connect.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::{WrittenSecret, target};
+use crate::inputs::{Kind, LocalRef, text};
+
+/// The most bytes of a URL, of the name of a client, and of a scope.
+const TEXT: usize = 512;
+/// The most scopes.
+const SCOPES: usize = 16;
+/// The scope without which a provider makes no login of it.
+const OPENID: &str = "openid";
+
+/// Clients that have logged in at a provider.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoginRules {
+    /// The issuer.
+    pub issuer: Arc<str>,
+    /// The URL that browsers are sent to.
+    pub authorization_endpoint: Arc<str>,
+    /// The URL at which codes become tokens.
+    pub token_endpoint: Arc<str>,
+    /// The URL that browsers are sent to after a logout.
+    pub end_session_endpoint: Option<Arc<str>>,
+    /// The Service of the token endpoint.
+    pub server: LocalRef,
+    /// The port of the Service.
+    pub port: u16,
+    /// The client.
+    pub client_id: Arc<str>,
+    /// The Secret with the secret of the client.
+    pub secret: LocalRef,
+    /// The host to which the provider sends browsers back; that of the request if `None`.
+    pub redirect_host: Option<Arc<str>>,
+    /// The path there.
+    pub redirect_path: Arc<str>,
+    /// The path of a logout.
+    pub logout_path: Arc<str>,
+    /// The scopes, with `openid`, sorted.
+    pub scopes: Arc<[Arc<str>]>,
+    /// The domain of cookies.
+    pub cookie_domain: Option<Arc<str>>,
+    /// True if backends get the access token.
+    pub forwards_access_token: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct WrittenLogin {
+    provider: WrittenProvider,
+    #[serde(rename = "clientID")]
+    client_id: String,
+    client_secret: WrittenSecret,
+    #[serde(rename = "redirectURL")]
+    redirect_url: Option<String>,
+    #[serde(default = "default_logout")]
+    logout_path: String,
+    #[serde(default)]
+    scopes: Vec<String>,
+    cookie_domain: Option<String>,
+    #[serde(default)]
+    forward_access_token: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenProvider {
+    issuer: String,
+    authorization_endpoint: String,
+    token_endpoint: String,
+    end_session_endpoint: Option<String>,
+    backend_ref: WrittenBackend,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenBackend {
+    name: String,
+    namespace: Option<String>,
+    port: u16,
+}
+
+fn default_logout() -> String {
+    "/logout".to_owned()
+}
+
+/// Reads the rules of a policy of `namespace`.
+pub(super) fn login(namespace: &Arc<str>, written: WrittenLogin) -> Result<LoginRules, String> {
+    let WrittenLogin {
+        provider,
+        client_id,
+        client_secret,
+        redirect_url,
+        logout_path,
+        scopes,
+        cookie_domain,
+        forward_access_token,
+    } = written;
+    let WrittenProvider {
+        issuer,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        backend_ref: backend,
+    } = provider;
+    if backend.port == 0 {
+        return Err("oidc.provider.backendRef.port: expected 1 to 65535, found 0".to_owned());
+    }
+    let server = target(namespace, Kind::Service, backend.namespace, backend.name)
+        .map_err(|why| format!("oidc.provider.backendRef.name: {why}"))?;
+    let secret = target(
+        namespace,
+        Kind::Secret,
+        client_secret.namespace,
+        client_secret.name,
+    )
+    .map_err(|why| format!("oidc.clientSecret.name: {why}"))?;
+    let (redirect_host, redirect_path) = match redirect_url {
+        None => (None, "/oauth2/callback".into()),
+        Some(url) => redirect(&url)?,
+    };
+    let logout_path = path("oidc.logoutPath", &logout_path)?;
+    if logout_path == redirect_path {
+        return Err("oidc.logoutPath: expected another path than that of redirectURL".to_owned());
+    }
+    Ok(LoginRules {
+        issuer: url("oidc.provider.issuer", &issuer)?,
+        authorization_endpoint: url(
+            "oidc.provider.authorizationEndpoint",
+            &authorization_endpoint,
+        )?,
+        token_endpoint: url("oidc.provider.tokenEndpoint", &token_endpoint)?,
+        end_session_endpoint: end_session_endpoint
+            .map(|written| url("oidc.provider.endSessionEndpoint", &written))
+            .transpose()?,
+        server,
+        port: backend.port,
+        client_id: visible("oidc.clientID", &client_id)?,
+        secret,
+        redirect_host,
+        redirect_path,
+        logout_path,
+        scopes: all_scopes(&scopes)?,
+        cookie_domain: cookie_domain
+            .map(|domain| hostname("oidc.cookieDomain", &domain))
+            .transpose()?,
+        forwards_access_token: forward_access_token,
+    })
+}
+
+fn all_scopes(written: &[String]) -> Result<Arc<[Arc<str>]>, String> {
+    if written.len() > SCOPES {
+        return Err(format!(
+            "oidc.scopes: expected at most {SCOPES}, found {}",
+            written.len()
+        ));
+    }
+    let read = written
+        .iter()
+        .enumerate()
+        .map(|(index, scope)| visible(&format!("oidc.scopes[{index}]"), scope));
+    let mut all: BTreeSet<Arc<str>> = read.collect::<Result<_, _>>()?;
+    all.insert(OPENID.into());
+    Ok(all.into_iter().collect())
+}
+
+/// Host and path of the URL to which the provider sends browsers back.
+fn redirect(written: &str) -> Result<(Option<Arc<str>>, Arc<str>), String> {
+    let field = "oidc.redirectURL";
+    let checked = url(field, written)?;
+    let rest = checked.strip_prefix("https://").unwrap_or_default();
+    let at = rest
+        .find('/')
+        .ok_or_else(|| format!("{field}: expected a path behind the host"))?;
+    let (host, found) = rest.split_at(at);
+    Ok((Some(host.into()), path(field, found)?))
+}
+
+/// A path without a query, which Envoy compares as a whole.
+fn path(field: &str, written: &str) -> Result<Arc<str>, String> {
+    text::path(field, written).map_err(|text::Refused(why)| why)?;
+    if written.len() > TEXT || written == "/" || written.contains('%') {
+        return Err(format!(
+            "{field}: expected a path other than /, of at most {TEXT} bytes and without %"
+        ));
+    }
+    Ok(written.into())
+}
+
+/// A URL with HTTPS, a host, and neither a fragment nor a name of a user.
+fn url(field: &str, written: &str) -> Result<Arc<str>, String> {
+    let refused = || {
+        format!(
+            "{field}: expected https://HOST/PATH of at most {TEXT} visible characters of ASCII, without a fragment"
+        )
+    };
+    let rest = written.strip_prefix("https://").ok_or_else(refused)?;
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_url = written.len() <= TEXT
+        && rest.bytes().all(|b| {
+            b.is_ascii_graphic() && !matches!(b, b'#' | b'"' | b'\\' | b'<' | b'>' | b'@')
+        });
+    if !is_url || !is_port {
+        return Err(refused());
+    }
+    hostname(field, host)?;
+    Ok(written.into())
+}
+
+fn hostname(field: &str, written: &str) -> Result<Arc<str>, String> {
+    text::precise_hostname(field, written).map_err(|text::Refused(why)| why)?;
+    Ok(written.into())
+}
+
+fn visible(field: &str, written: &str) -> Result<Arc<str>, String> {
+    let is_visible = written
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
+    if (1..=TEXT).contains(&written.len()) && is_visible {
+        Ok(written.into())
+    } else {
+        Err(format!(
+            "{field}: expected 1 to {TEXT} visible characters of ASCII, without quotes and backslashes"
+        ))
+    }
+}

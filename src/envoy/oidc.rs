@@ -1,0 +1,168 @@
+//! Envoy's filter of OAuth 2.0 for AccessPolicies: browsers log in at a provider of OpenID Connect.
+//!
+//! Sessions are in cookies, encrypted and signed with a key that all Envoys have. The filter closes
+//! with 503 while it has no key. It verifies no signature of tokens: they come from the token
+//! endpoint itself (OpenID Connect Core, 3.1.3.7). Without `cookieDomain` names have the prefix
+//! `__Host-` (RFC 6265bis, 4.1.3.2), so that no host of another tenant sets or gets such a cookie.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    HttpUri, TypedExtensionConfig, http_uri::HttpUpstreamType,
+};
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
+use envoy_types::pb::envoy::extensions::filters::http::oauth2::v3::{
+    CookieConfig, CookieConfigs, OAuth2, OAuth2Config, OAuth2Credentials,
+    cookie_config::SameSite,
+    o_auth2_config::AuthType,
+    o_auth2_credentials::{CookieNames, TokenFormation},
+};
+use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::SdsSecretConfig;
+use envoy_types::pb::envoy::r#type::matcher::v3::{
+    PathMatcher, StringMatcher, path_matcher, string_matcher::MatchPattern,
+};
+
+use super::limits::AUTH_SECONDS;
+use super::proto::{ads, extension, seconds};
+use super::request_match::exact;
+use gatewright_core::model::{Login, ObjectName, SecretName};
+
+/// The name of the filter.
+pub(super) const FILTER: &str = "envoy.filters.http.oauth2";
+
+/// The seconds that an access token is valid whose provider says nothing.
+const EXPIRES_SECONDS: u64 = 3600;
+
+/// Admits clients that have logged in at the provider of a policy.
+pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
+    let Login {
+        issuer: _,
+        authorization_endpoint,
+        token_endpoint,
+        end_session_endpoint,
+        server,
+        client_id,
+        secret: _,
+        redirect_host,
+        redirect_path,
+        logout_path,
+        scopes,
+        cookie_domain,
+        forwards_access_token,
+    } = login;
+    let host = redirect_host.as_deref().unwrap_or("%REQ(:authority)%");
+    let credentials = OAuth2Credentials {
+        client_id: client_id.to_string(),
+        token_secret: Some(sds(&SecretName::ClientSecret(policy.clone()))),
+        token_formation: Some(TokenFormation::HmacSecret(sds(&SecretName::CookieKey(
+            policy.clone(),
+        )))),
+        cookie_names: Some(cookie_names(policy, cookie_domain.is_none())),
+        cookie_domain: cookie_domain.as_deref().unwrap_or_default().to_owned(),
+    };
+    let config = OAuth2Config {
+        token_endpoint: Some(HttpUri {
+            uri: token_endpoint.to_string(),
+            timeout: seconds(AUTH_SECONDS),
+            http_upstream_type: Some(HttpUpstreamType::Cluster(server.to_string())),
+        }),
+        authorization_endpoint: authorization_endpoint.to_string(),
+        end_session_endpoint: end_session_endpoint
+            .as_deref()
+            .unwrap_or_default()
+            .to_owned(),
+        credentials: Some(credentials),
+        redirect_uri: format!("https://{host}{redirect_path}"),
+        redirect_path_matcher: Some(path(redirect_path)),
+        signout_path: Some(path(logout_path)),
+        forward_bearer_token: *forwards_access_token,
+        auth_scopes: scopes.iter().map(ToString::to_string).collect(),
+        // The default of a client (OpenID Connect Dynamic Client Registration, 2).
+        auth_type: AuthType::BasicAuth.into(),
+        default_expires_in: seconds(EXPIRES_SECONDS),
+        deny_redirect_matcher: vec![
+            not(":method", MatchPattern::Exact("GET".to_owned())),
+            not("accept", MatchPattern::Contains("text/html".to_owned())),
+        ],
+        // Envoy gives it to the provider at a logout, and to nobody else.
+        disable_id_token_set_cookie: end_session_endpoint.is_none(),
+        cookie_configs: Some(cookie_configs()),
+        ..Default::default()
+    };
+    extension(
+        FILTER,
+        &OAuth2 {
+            config: Some(config),
+        },
+    )
+}
+
+/// The names of cookies, which no other policy has.
+fn cookie_names(policy: &ObjectName, of_host: bool) -> CookieNames {
+    let prefix = if of_host { "__Host-" } else { "" };
+    let ObjectName { namespace, name } = policy;
+    let [
+        bearer_token,
+        oauth_hmac,
+        oauth_expires,
+        id_token,
+        refresh_token,
+        oauth_nonce,
+        code_verifier,
+    ] = [
+        "access", "hmac", "expires", "id", "refresh", "nonce", "verifier",
+    ]
+    .map(|part| format!("{prefix}gw-{part}.{namespace}.{name}"));
+    CookieNames {
+        bearer_token,
+        oauth_hmac,
+        oauth_expires,
+        id_token,
+        refresh_token,
+        oauth_nonce,
+        code_verifier,
+    }
+}
+
+/// Cookies go with requests that follow a link, and with no other request of another site.
+fn cookie_configs() -> CookieConfigs {
+    let lax = Some(CookieConfig {
+        same_site: SameSite::Lax.into(),
+        ..Default::default()
+    });
+    CookieConfigs {
+        bearer_token_cookie_config: lax.clone(),
+        oauth_hmac_cookie_config: lax.clone(),
+        oauth_expires_cookie_config: lax.clone(),
+        id_token_cookie_config: lax.clone(),
+        refresh_token_cookie_config: lax.clone(),
+        oauth_nonce_cookie_config: lax.clone(),
+        code_verifier_cookie_config: lax,
+    }
+}
+
+fn sds(name: &SecretName) -> SdsSecretConfig {
+    SdsSecretConfig {
+        name: name.to_string(),
+        sds_config: ads(),
+    }
+}
+
+fn path(whole: &str) -> PathMatcher {
+    PathMatcher {
+        rule: Some(path_matcher::Rule::Path(exact(whole))),
+    }
+}
+
+/// A header that is something else, or is missing: a request that no browser makes for a page.
+fn not(name: &str, pattern: MatchPattern) -> HeaderMatcher {
+    HeaderMatcher {
+        name: name.to_owned(),
+        invert_match: true,
+        treat_missing_header_as_empty: true,
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {
+            match_pattern: Some(pattern),
+            ..Default::default()
+        })),
+    }
+}
