@@ -28,6 +28,7 @@ pub mod haproxy;
 pub mod held;
 pub mod helm;
 pub mod issuer;
+pub mod key_server;
 pub mod kubeconform;
 pub mod kubelet;
 pub mod link;

@@ -113,7 +113,7 @@ fn of(identifier: principal::Identifier) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{ClaimType, Jwks, RequiredClaim, Users};
+    use gatewright_core::model::{ClaimType, IssuerKeys, Jwks, RequiredClaim, Users};
     use gatewright_core::request_outcome::CLAIMS;
     use prost::Message;
 
@@ -195,7 +195,7 @@ mod tests {
         let tokens = TokenAuth {
             issuer: "id".into(),
             audiences: Arc::default(),
-            jwks: Jwks::new("{}".to_owned(), 1),
+            keys: IssuerKeys::Given(Jwks::new("{}".to_owned(), 1)),
             required_claims: Arc::default(),
             claims: Arc::default(),
             forward_payload: None,

@@ -4,19 +4,23 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, TypedExtensionConfig, data_source::Specifier,
+    DataSource, HttpUri, TypedExtensionConfig, data_source::Specifier, http_uri::HttpUpstreamType,
 };
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
-    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RequirementRule,
+    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RemoteJwks,
+    RequirementRule,
     jwt_provider::{JwksSourceSpecifier, NormalizePayload},
     jwt_requirement::RequiresType,
     requirement_rule::RequirementType,
 };
 
-use super::proto::extension;
+use super::limits::AUTH_SECONDS;
+use super::proto::{extension, seconds};
 use super::request_match::regex_matcher;
-use gatewright_core::model::{ObjectName, RequiredClaim, SCOPE, TokenAuth};
+use gatewright_core::model::{
+    FetchedKeys, IssuerKeys, ObjectName, RequiredClaim, SCOPE, TokenAuth,
+};
 
 /// The name of the filter, and the namespace of its metadata.
 pub(super) const JWT: &str = "envoy.filters.http.jwt_authn";
@@ -33,7 +37,7 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
     let TokenAuth {
         issuer,
         audiences,
-        jwks,
+        keys,
         required_claims,
         claims,
         forward_payload,
@@ -71,10 +75,7 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
             .then(|| NormalizePayload {
                 space_delimited_claims: vec![SCOPE.to_owned()],
             }),
-        jwks_source_specifier: Some(JwksSourceSpecifier::LocalJwks(DataSource {
-            specifier: Some(Specifier::InlineString(jwks.text().to_owned())),
-            ..Default::default()
-        })),
+        jwks_source_specifier: Some(source(keys)),
         ..Default::default()
     };
     let requirement = JwtRequirement {
@@ -93,4 +94,28 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
         ..Default::default()
     };
     extension(JWT, &filter)
+}
+
+/// Keys that are fetched have a deadline as an authorization server's answer has, and its largest
+/// size. Without them a token is answered 401.
+fn source(keys: &IssuerKeys) -> JwksSourceSpecifier {
+    match keys {
+        IssuerKeys::Given(jwks) => JwksSourceSpecifier::LocalJwks(DataSource {
+            specifier: Some(Specifier::InlineString(jwks.text().to_owned())),
+            ..Default::default()
+        }),
+        IssuerKeys::Fetched(FetchedKeys {
+            url,
+            server,
+            cache_seconds,
+        }) => JwksSourceSpecifier::RemoteJwks(RemoteJwks {
+            http_uri: Some(HttpUri {
+                uri: url.to_string(),
+                timeout: seconds(AUTH_SECONDS),
+                http_upstream_type: Some(HttpUpstreamType::Cluster(server.to_string())),
+            }),
+            cache_duration: seconds(u64::from(*cache_seconds)),
+            ..Default::default()
+        }),
+    }
 }

@@ -37,8 +37,9 @@ pub(super) const CONNECT_SECONDS: u64 = 5;
 pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
 /// Timeout of a request to an authorization server.
 pub const AUTH_SECONDS: u64 = 5;
-/// The largest response of an authorization server; Envoy's default is 32 MiB for each request.
-pub(super) const AUTH_ANSWER_BYTES: u32 = 1024 * 1024;
+/// The largest response of an authorization server, of the keys of an issuer, and of a token
+/// endpoint; Envoy's default is 32 MiB for each request.
+pub(super) const AUTH_ANSWER_BYTES: u32 = 64 * 1024;
 /// Timeout of a batch that goes to a collector; its lines or spans are lost then.
 pub(super) const EXPORT_SECONDS: u64 = 5;
 /// The most batches on their way to a collector; lines and spans beyond are lost.

@@ -100,7 +100,7 @@ pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig
 /// The names of cookies, which no other policy has.
 fn cookie_names(policy: &ObjectName, of_host: bool) -> CookieNames {
     let prefix = if of_host { "__Host-" } else { "" };
-    let ObjectName { namespace, name } = policy;
+    let (namespace, name) = (&policy.namespace, &policy.name);
     let [
         bearer_token,
         oauth_hmac,

@@ -1,21 +1,27 @@
 //! AccessPolicies with tokens (JSON Web Tokens) on a real Envoy: whose tokens pass, what backends
 //! get of them, and a table of keys that are odd: Envoy loads each set that is accepted.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use e2e::issuer::{ISSUER, Issuer, encoded};
+use e2e::key_server::KeyServer;
 use e2e::probe::Answer;
-use e2e::world::object;
+use e2e::world::{object, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::access::{HOST, OTHER, Site};
 use super::users::told;
 
 const CLIENT: &str = "10.2.0.1";
+/// Time limit of a wait on a busy machine.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A policy on the rule `admin` of the route.
 pub(super) fn policy(mut jwt: Value) -> Change {
@@ -86,6 +92,68 @@ async fn tokens_of_the_issuer_pass_and_backends_get_their_claims() -> Result<()>
     for probe in site.by(CLIENT, HOST, &by_address) {
         ensure!(probe.send().await?.status == 401, "{probe:?}");
     }
+    for probe in site.by(CLIENT, OTHER, "/admin") {
+        ensure!(probe.send().await?.status == 200, "{probe:?}");
+    }
+    Ok(())
+}
+
+/// Waits until a token is answered with this status.
+async fn until(site: &Site, token: &str, status: u16) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let bearer = format!("Bearer {token}");
+    for probe in site.by(CLIENT, HOST, "/admin") {
+        let probe = probe.header("authorization", &bearer);
+        loop {
+            let found = probe.send().await?.status;
+            if found == status {
+                break;
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "{probe:?} is answered {found}, not {status}"
+            );
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn keys_of_a_service_are_fetched_and_fetched_again() -> Result<()> {
+    let (issuer, next) = (Issuer::new()?, Issuer::new()?);
+    let (token, of_next) = (issuer.token(json!({}))?, next.token(json!({}))?);
+    let server = KeyServer::start(&[issuer.jwk()]).await?;
+    let remote = json!({"uri": "https://id.example.org/keys", "cacheDuration": "10s",
+        "backendRef": {"name": "keys", "port": 80}});
+    let changes = service("keys", server.address())
+        .into_iter()
+        .chain([policy(json!({"jwks": {"remote": remote}}))]);
+    let site = Site::start(changes.collect()).await?;
+    ensure!(server.asked().is_empty(), "nobody has sent a token");
+    until(&site, &token, 200).await?;
+    expect(&site, Some(&of_next), 401).await?;
+    expect(&site, None, 401).await?;
+    let asked = server.asked();
+    ensure!(
+        !asked.is_empty() && asked.iter().all(|url| url == "id.example.org/keys"),
+        "{asked:?}"
+    );
+    // The issuer changes its key.
+    server.show(&[next.jwk()]);
+    until(&site, &of_next, 200).await?;
+    until(&site, &token, 401).await?;
+    // More keys than an answer has room for, though the first is good.
+    let many: Vec<Value> = std::iter::repeat_n(next.jwk(), 700).collect();
+    ensure!(json!(many).to_string().len() > 64 << 10, "too few");
+    server.show(&many);
+    until(&site, &of_next, 401).await?;
+    server.show(&[next.jwk()]);
+    until(&site, &of_next, 200).await?;
+    // Nobody answers for the keys.
+    drop(server);
+    until(&site, &of_next, 401).await?;
     for probe in site.by(CLIENT, OTHER, "/admin") {
         ensure!(probe.send().await?.status == 200, "{probe:?}");
     }

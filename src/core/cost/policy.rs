@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
-    CLUSTER_TLS, COMPRESSION, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER, LIMITED_MATCH, LOGIN,
-    MARKED_MATCH, MEDIA_TYPE, NETWORK, PASSIVE_CHECK, RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT,
-    TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    CLUSTER_TLS, COMPRESSION, FETCHED_KEYS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER,
+    LIMITED_MATCH, LOGIN, MARKED_MATCH, MEDIA_TYPE, NETWORK, PASSIVE_CHECK, RATE_LIMIT,
+    RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
-    Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, LimitedBy,
-    Login, RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
+    Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, FetchedKeys,
+    IssuerKeys, LimitedBy, Login, RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -101,7 +101,7 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
     let TokenAuth {
         issuer,
         audiences,
-        jwks,
+        keys,
         required_claims,
         claims,
         forward_payload: _,
@@ -113,8 +113,14 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
         .map(|one| one.claim.len() + one.header.len())
         .sum();
     let required: Bytes = required_claims.iter().map(required_claim).sum();
-    let text = issuer.len() + audiences + claims + jwks.text().len();
-    TOKENS + TOKEN_KEY * jwks.count() as u64 + TEXT * text as u64 + required
+    let text = issuer.len() + audiences + claims;
+    let keys = match keys {
+        IssuerKeys::Given(jwks) => {
+            TOKEN_KEY * jwks.count() as u64 + TEXT * jwks.text().len() as u64
+        }
+        IssuerKeys::Fetched(FetchedKeys { url, .. }) => FETCHED_KEYS + TEXT * url.len() as u64,
+    };
+    TOKENS + keys + TEXT * text as u64 + required
 }
 
 fn required_claim(required: &RequiredClaim) -> Bytes {

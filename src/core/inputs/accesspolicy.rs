@@ -4,6 +4,7 @@
 //! validated.
 
 mod oidc;
+mod provider;
 mod tokens;
 
 use std::sync::Arc;
@@ -60,6 +61,7 @@ impl AccessRules {
         let keys = self.tokens.iter().filter_map(|tokens| match &tokens.jwks {
             JwksSource::Inline(_) => None,
             JwksSource::ConfigMap { map, .. } => Some(map),
+            JwksSource::Fetched { server, .. } => Some(server),
         });
         let login = self.login.iter();
         let login = login.flat_map(|login| [&login.secret, &login.server]);

@@ -41,6 +41,9 @@ pub enum PolicyField {
     /// `jwt` of an AccessPolicy.
     #[serde(rename = "JWT")]
     Jwt,
+    /// `oidc` of an AccessPolicy.
+    #[serde(rename = "OIDC")]
+    Oidc,
     /// `rateLimit` of a TrafficPolicy.
     RateLimit,
     /// `compression` of a TrafficPolicy.
@@ -54,6 +57,7 @@ impl PolicyField {
             Self::ClientAddress => "clientAddress",
             Self::BasicAuth => "basicAuth",
             Self::Jwt => "jwt",
+            Self::Oidc => "oidc",
             Self::RateLimit => "rateLimit",
             Self::Compression => "compression",
         }

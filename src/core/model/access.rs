@@ -25,12 +25,16 @@ pub struct Access {
 impl Access {
     /// The backends that it sends requests to.
     pub fn servers(&self) -> impl Iterator<Item = &BackendId> {
-        self.login.iter().map(|login| &login.server)
+        let login = self.login.iter().map(|login| &login.server);
+        let keys = self.tokens.iter().filter_map(|auth| auth.keys.server());
+        login.chain(keys)
     }
 
     /// The same, to change them.
     pub fn servers_mut(&mut self) -> impl Iterator<Item = &mut BackendId> {
-        self.login.iter_mut().map(|login| &mut login.server)
+        let login = self.login.iter_mut().map(|login| &mut login.server);
+        let tokens = self.tokens.iter_mut();
+        login.chain(tokens.filter_map(|auth| auth.keys.server_mut()))
     }
 }
 

@@ -82,7 +82,9 @@ pub use route::{
 };
 pub use session::{Session, SessionCookie};
 pub use tls::{TlsParams, TlsVersion};
-pub use tokens::{ClaimHeader, ClaimType, Jwks, RequiredClaim, SCOPE, TokenAuth};
+pub use tokens::{
+    ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, RequiredClaim, SCOPE, TokenAuth,
+};
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
 pub use users::Users;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::BackendId;
+
 /// The public keys of an issuer, as a JSON Web Key Set that Envoy loads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Jwks {
@@ -31,6 +33,44 @@ impl Jwks {
     }
 }
 
+/// Where an Envoy has the keys of an issuer from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum IssuerKeys {
+    /// These.
+    Given(Jwks),
+    /// Those that a backend answers with.
+    Fetched(FetchedKeys),
+}
+
+impl IssuerKeys {
+    /// The backend that answers with them.
+    pub fn server(&self) -> Option<&BackendId> {
+        match self {
+            Self::Given(_) => None,
+            Self::Fetched(keys) => Some(&keys.server),
+        }
+    }
+
+    /// The same, to change it.
+    pub fn server_mut(&mut self) -> Option<&mut BackendId> {
+        match self {
+            Self::Given(_) => None,
+            Self::Fetched(keys) => Some(&mut keys.server),
+        }
+    }
+}
+
+/// Keys that each worker of an Envoy fetches when a token comes, and keeps for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FetchedKeys {
+    /// The URL of the JSON Web Key Set.
+    pub url: Arc<str>,
+    /// The backend of the URL.
+    pub server: BackendId,
+    /// The seconds that the keys are kept for.
+    pub cache_seconds: u32,
+}
+
 /// Clients by tokens that one issuer has signed and that have not expired.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenAuth {
@@ -39,7 +79,7 @@ pub struct TokenAuth {
     /// The audiences, of which a token has one in `aud`; empty for any.
     pub audiences: Arc<[Arc<str>]>,
     /// The keys.
-    pub jwks: Jwks,
+    pub keys: IssuerKeys,
     /// Claims that a token has, all of them.
     pub required_claims: Arc<[RequiredClaim]>,
     /// Claims that backends get in headers.

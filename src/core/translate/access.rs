@@ -7,12 +7,12 @@ use super::attached_policies::{Effect, JudgedAttachment};
 use super::backend_reference::Referrer;
 use super::key::Verdict;
 use crate::inputs::{
-    AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LoginRules,
-    OIDC_CLIENT_TYPE, TokenRules, credentials, jwks,
+    AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LocalRef,
+    LoginRules, OIDC_CLIENT_TYPE, TokenRules, credentials, jwks,
 };
 use crate::model::{
-    Access, BackendId, BasicAuth, ClientCredentials, Jwks, Login, ObjectName, Reason, TokenAuth,
-    Transport,
+    Access, BackendId, BasicAuth, ClientCredentials, FetchedKeys, IssuerKeys, Jwks, Login,
+    ObjectName, Reason, TokenAuth, Transport,
 };
 use crate::store::Store;
 
@@ -124,20 +124,14 @@ fn logged_in(
         cookie_domain,
         forwards_access_token,
     } = rules;
-    let referrer = Referrer {
-        store,
-        kind: Kind::AccessPolicy,
-        name: policy,
-        transport: Transport::Tcp,
-    };
-    let field = "oidc.provider.backendRef";
-    let (at, spoken) = referrer.look_up(server, Some(*port), field)?;
+    let at = (server, *port, "oidc.provider.backendRef");
+    let server = backend(policy, at, store)?;
     Ok(Login {
         issuer: issuer.clone(),
         authorization_endpoint: authorization_endpoint.clone(),
         token_endpoint: token_endpoint.clone(),
         end_session_endpoint: end_session_endpoint.clone(),
-        server: BackendId::new(at, spoken),
+        server,
         client_id: client_id.clone(),
         secret: secret.name.clone(),
         redirect_host: redirect_host.clone(),
@@ -147,6 +141,22 @@ fn logged_in(
         cookie_domain: cookie_domain.clone(),
         forwards_access_token: *forwards_access_token,
     })
+}
+
+/// The Service that a policy sends requests to.
+fn backend(
+    policy: &ObjectName,
+    (server, port, field): (&LocalRef, u16, &str),
+    store: &Store,
+) -> Result<BackendId, (Reason, String)> {
+    let referrer = Referrer {
+        store,
+        kind: Kind::AccessPolicy,
+        name: policy,
+        transport: Transport::Tcp,
+    };
+    let (at, spoken) = referrer.look_up(server, Some(port), field)?;
+    Ok(BackendId::new(at, spoken))
 }
 
 /// The credentials of the client of a policy.
@@ -186,19 +196,33 @@ fn token_auth(
         forward_payload,
         forwards_credentials,
     } = rules;
-    let jwks = match jwks {
-        JwksSource::Inline(jwks) => jwks.clone(),
+    let keys = match jwks {
+        JwksSource::Inline(jwks) => IssuerKeys::Given(jwks.clone()),
         JwksSource::ConfigMap { map, key } => {
             let field = "jwt.jwks.configMapRef";
             permitted(policy, Kind::ConfigMap, (&map.name, field), store)?;
-            keys(&map.name, key, store)
-                .map_err(|why| (Reason::Invalid, format!("{field}: {why}")))?
+            let keys = keys(&map.name, key, store)
+                .map_err(|why| (Reason::Invalid, format!("{field}: {why}")))?;
+            IssuerKeys::Given(keys)
+        }
+        JwksSource::Fetched {
+            url,
+            server,
+            port,
+            cache_seconds,
+        } => {
+            let at = (server, *port, "jwt.jwks.remote.backendRef");
+            IssuerKeys::Fetched(FetchedKeys {
+                url: url.clone(),
+                server: backend(policy, at, store)?,
+                cache_seconds: *cache_seconds,
+            })
         }
     };
     Ok(TokenAuth {
         issuer: issuer.clone(),
         audiences: audiences.clone(),
-        jwks,
+        keys,
         required_claims: required_claims.clone(),
         claims: claims.clone(),
         forward_payload: forward_payload.clone(),

@@ -38,6 +38,7 @@ impl PolicyAllowance {
             policy: _,
             addresses,
             users,
+            login,
             tokens,
         } = access;
         let ClassPolicyLimits {
@@ -52,6 +53,9 @@ impl PolicyAllowance {
         if let Some(auth) = users {
             self.may_have(PolicyField::BasicAuth)?;
             self.within(("basicAuth", auth.users.count()), ("users", most_users))?;
+        }
+        if login.is_some() {
+            self.may_have(PolicyField::Oidc)?;
         }
         if tokens.is_some() {
             self.may_have(PolicyField::Jwt)?;

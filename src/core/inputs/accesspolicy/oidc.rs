@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::provider::{WrittenBackend, backend, hostname, url};
 use super::{WrittenSecret, target};
 use crate::inputs::{Kind, LocalRef, text};
 
-/// The most bytes of a URL, of the name of a client, and of a scope.
+/// The most bytes of a path, of the name of a client, and of a scope.
 const TEXT: usize = 512;
 /// The most scopes.
 const SCOPES: usize = 16;
@@ -76,14 +77,6 @@ struct WrittenProvider {
     backend_ref: WrittenBackend,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenBackend {
-    name: String,
-    namespace: Option<String>,
-    port: u16,
-}
-
 fn default_logout() -> String {
     "/logout".to_owned()
 }
@@ -105,13 +98,9 @@ pub(super) fn login(namespace: &Arc<str>, written: WrittenLogin) -> Result<Login
         authorization_endpoint,
         token_endpoint,
         end_session_endpoint,
-        backend_ref: backend,
+        backend_ref,
     } = provider;
-    if backend.port == 0 {
-        return Err("oidc.provider.backendRef.port: expected 1 to 65535, found 0".to_owned());
-    }
-    let server = target(namespace, Kind::Service, backend.namespace, backend.name)
-        .map_err(|why| format!("oidc.provider.backendRef.name: {why}"))?;
+    let (server, port) = backend("oidc.provider.backendRef", namespace, backend_ref)?;
     let secret = target(
         namespace,
         Kind::Secret,
@@ -138,7 +127,7 @@ pub(super) fn login(namespace: &Arc<str>, written: WrittenLogin) -> Result<Login
             .map(|written| url("oidc.provider.endSessionEndpoint", &written))
             .transpose()?,
         server,
-        port: backend.port,
+        port,
         client_id: visible("oidc.clientID", &client_id)?,
         secret,
         redirect_host,
@@ -188,33 +177,6 @@ fn path(field: &str, written: &str) -> Result<Arc<str>, String> {
             "{field}: expected a path other than /, of at most {TEXT} bytes and without %"
         ));
     }
-    Ok(written.into())
-}
-
-/// A URL with HTTPS, a host, and neither a fragment nor a name of a user.
-fn url(field: &str, written: &str) -> Result<Arc<str>, String> {
-    let refused = || {
-        format!(
-            "{field}: expected https://HOST/PATH of at most {TEXT} visible characters of ASCII, without a fragment"
-        )
-    };
-    let rest = written.strip_prefix("https://").ok_or_else(refused)?;
-    let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
-    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-    let is_url = written.len() <= TEXT
-        && rest.bytes().all(|b| {
-            b.is_ascii_graphic() && !matches!(b, b'#' | b'"' | b'\\' | b'<' | b'>' | b'@')
-        });
-    if !is_url || !is_port {
-        return Err(refused());
-    }
-    hostname(field, host)?;
-    Ok(written.into())
-}
-
-fn hostname(field: &str, written: &str) -> Result<Arc<str>, String> {
-    text::precise_hostname(field, written).map_err(|text::Refused(why)| why)?;
     Ok(written.into())
 }
 

@@ -5,13 +5,17 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::provider::{WrittenBackend, backend, url};
 use super::{Credentials, target, told_header};
 use crate::inputs::key_set::jwks;
+use crate::inputs::trafficpolicy_value::time_or;
 use crate::inputs::{Kind, LocalRef};
 use crate::model::{ClaimHeader, ClaimType, Jwks, RequiredClaim};
 
 /// The most bytes of an issuer, of an audience, and of the name of a claim.
 const TEXT: usize = 256;
+/// The time that an Envoy keeps fetched keys for.
+const CACHE: &str = "10m";
 /// The most audiences.
 const AUDIENCES: usize = 8;
 /// The most claims that go to backends.
@@ -51,6 +55,17 @@ pub enum JwksSource {
         /// The key.
         key: String,
     },
+    /// At a URL, which a Service answers for.
+    Fetched {
+        /// The URL.
+        url: Arc<str>,
+        /// The Service.
+        server: LocalRef,
+        /// The port of the Service.
+        port: u16,
+        /// The seconds that an Envoy keeps them for.
+        cache_seconds: u32,
+    },
 }
 
 #[derive(Deserialize)]
@@ -74,6 +89,15 @@ pub(super) struct WrittenJwt {
 struct WrittenJwks {
     inline: Option<String>,
     config_map_ref: Option<WrittenKey>,
+    remote: Option<WrittenRemote>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenRemote {
+    uri: String,
+    backend_ref: WrittenBackend,
+    cache_duration: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -148,8 +172,13 @@ fn text(field: &str, written: &str) -> Result<Arc<str>, String> {
 }
 
 fn source(namespace: &Arc<str>, written: WrittenJwks) -> Result<JwksSource, String> {
-    match (written.inline, written.config_map_ref) {
-        (Some(text), None) => jwks(text.as_bytes())
+    let WrittenJwks {
+        inline,
+        config_map_ref,
+        remote,
+    } = written;
+    match (inline, config_map_ref, remote) {
+        (Some(text), None, None) => jwks(text.as_bytes())
             .map(JwksSource::Inline)
             .map_err(|why| format!("jwt.jwks.inline: {why}")),
         (
@@ -159,13 +188,32 @@ fn source(namespace: &Arc<str>, written: WrittenJwks) -> Result<JwksSource, Stri
                 namespace: other,
                 key,
             }),
+            None,
         ) => Ok(JwksSource::ConfigMap {
             map: target(namespace, Kind::ConfigMap, other, name)
                 .map_err(|why| format!("jwt.jwks.configMapRef.name: {why}"))?,
             key,
         }),
-        _ => Err("jwt.jwks: one of inline and configMapRef is needed".to_owned()),
+        (None, None, Some(remote)) => fetched(namespace, remote),
+        _ => Err("jwt.jwks: one of inline, configMapRef and remote is needed".to_owned()),
     }
+}
+
+fn fetched(namespace: &Arc<str>, written: WrittenRemote) -> Result<JwksSource, String> {
+    let WrittenRemote {
+        uri,
+        backend_ref,
+        cache_duration,
+    } = written;
+    let (server, port) = backend("jwt.jwks.remote.backendRef", namespace, backend_ref)?;
+    let field = "jwt.jwks.remote.cacheDuration";
+    let cache = time_or(field, cache_duration, CACHE, ("10s", "24h"))?;
+    Ok(JwksSource::Fetched {
+        url: url("jwt.jwks.remote.uri", &uri)?,
+        server,
+        port,
+        cache_seconds: u32::try_from(cache.as_secs()).expect("it is at most a day"),
+    })
 }
 
 fn at_most(field: &str, most: usize, found: usize) -> Result<(), String> {

@@ -9,7 +9,8 @@ use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{
-    Access, AddressList, BasicAuth, ClaimType, Hostname, Login, RequiredClaim, Route, TokenAuth,
+    Access, AddressList, BasicAuth, ClaimType, FetchedKeys, Hostname, IssuerKeys, Login,
+    RequiredClaim, Route, TokenAuth,
 };
 use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
@@ -171,7 +172,7 @@ fn words(access: &Access) -> String {
     if let Some(TokenAuth {
         issuer,
         audiences,
-        jwks,
+        keys,
         required_claims,
         ..
     }) = tokens
@@ -181,9 +182,12 @@ fn words(access: &Access) -> String {
         } else {
             format!(" for {}", audiences.join(" or "))
         };
-        let count = jwks.count();
+        let keys = match keys {
+            IssuerKeys::Given(jwks) => format!("one of its keys ({})", jwks.count()),
+            IssuerKeys::Fetched(FetchedKeys { url, .. }) => format!("one of the keys at {url}"),
+        };
         parts.push(format!(
-            "only tokens of {issuer}{named}, signed by one of its keys ({count}), others are answered 401"
+            "only tokens of {issuer}{named}, signed by {keys}, others are answered 401"
         ));
         if !required_claims.is_empty() {
             let all: Vec<String> = required_claims.iter().map(required).collect();

@@ -1,0 +1,67 @@
+//! The servers of an AccessPolicy's provider or issuer: a URL, and the Service that answers for it.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::target;
+use crate::inputs::{Kind, LocalRef, text};
+
+/// The most bytes of a URL.
+const URL: usize = 512;
+
+/// `backendRef`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WrittenBackend {
+    name: String,
+    namespace: Option<String>,
+    port: u16,
+}
+
+/// The Service of a policy of `namespace`, with its port.
+pub(super) fn backend(
+    field: &str,
+    namespace: &Arc<str>,
+    written: WrittenBackend,
+) -> Result<(LocalRef, u16), String> {
+    let WrittenBackend {
+        name,
+        namespace: other,
+        port,
+    } = written;
+    if port == 0 {
+        return Err(format!("{field}.port: 1 to 65535 is expected, found 0"));
+    }
+    let server = target(namespace, Kind::Service, other, name)
+        .map_err(|why| format!("{field}.name: {why}"))?;
+    Ok((server, port))
+}
+
+/// A URL with HTTPS, a host, and neither a fragment nor a name of a user.
+pub(super) fn url(field: &str, written: &str) -> Result<Arc<str>, String> {
+    let refused = || {
+        format!(
+            "{field}: expected https://HOST/PATH of at most {URL} visible characters of ASCII, without a fragment"
+        )
+    };
+    let rest = written.strip_prefix("https://").ok_or_else(refused)?;
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    let is_url = written.len() <= URL
+        && rest.bytes().all(|b| {
+            b.is_ascii_graphic() && !matches!(b, b'#' | b'"' | b'\\' | b'<' | b'>' | b'@')
+        });
+    if !is_url || !is_port {
+        return Err(refused());
+    }
+    hostname(field, host)?;
+    Ok(written.into())
+}
+
+/// A hostname without a wildcard.
+pub(super) fn hostname(field: &str, written: &str) -> Result<Arc<str>, String> {
+    text::precise_hostname(field, written).map_err(|text::Refused(why)| why)?;
+    Ok(written.into())
+}
