@@ -228,7 +228,7 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
         if page.extension().is_some_and(|extension| extension == "md") {
             let is_experimental = page
                 .file_stem()
-                .is_some_and(|name| name == "experimental" || name == "tracing");
+                .is_some_and(|name| name == "experimental");
             pages.entry(is_experimental).or_default().push(page);
         }
     }
