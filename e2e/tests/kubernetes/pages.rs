@@ -226,9 +226,7 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         let page = entry?.path();
         if page.extension().is_some_and(|extension| extension == "md") {
-            let is_experimental = page
-                .file_stem()
-                .is_some_and(|name| name == "experimental");
+            let is_experimental = page.file_stem().is_some_and(|name| name == "experimental");
             pages.entry(is_experimental).or_default().push(page);
         }
     }
