@@ -39,13 +39,7 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "the_chart_is_installed_and_tested_as_its_page_says",
     ),
     (
-        "envoy-credentials.md",
-        "",
-        "kubernetes/pages.rs",
-        "the_chart_is_installed_and_tested_as_its_page_says",
-    ),
-    (
-        "permissions.md",
+        "security.md",
         "",
         "kubernetes/pages.rs",
         "the_chart_is_installed_and_tested_as_its_page_says",
@@ -209,10 +203,6 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     (
         "kubectl get gatewayclass",
         "it reads one object, for an example of its output",
-    ),
-    (
-        "kubectl -n shop get gateway,service",
-        "it reads objects of the reader, for an example of their output",
     ),
     (
         "kubectl get crd -o custom-columns",
