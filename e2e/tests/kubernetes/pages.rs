@@ -381,7 +381,7 @@ async fn the_chart_is_installed_and_tested_as_its_page_says() -> Result<()> {
     server.install_gateway_api().await?;
     server.start_controllers_of_pods()?;
     let _kubelet = Kubelet::start(&server, &programs()?).await?;
-    for page in ["chart.md", "permissions.md", "envoy-credentials.md"] {
+    for page in ["chart.md", "security.md"] {
         followed(&server, page, "", place(&root()?)).await?;
     }
     Ok(())
