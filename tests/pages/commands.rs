@@ -69,8 +69,8 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "gateways_with_envoys_of_their_own_are_served_apart",
     ),
     (
-        "kind.md",
-        "",
+        "quickstart.md",
+        "kind",
         "kind/pages.rs",
         "the_quick_start_is_as_its_page_says",
     ),
@@ -93,14 +93,14 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "objects_of_a_cluster_are_linted_as_the_pages_say",
     ),
     (
-        "quickstart-cilium.md",
-        "",
+        "quickstart.md",
+        "cilium",
         "kubernetes/quickstart.rs",
         "beside_cilium_is_as_its_page_says",
     ),
     (
-        "quickstart-standalone.md",
-        "",
+        "quickstart.md",
+        "standalone",
         "envoy/quickstart.rs",
         "standalone_is_as_its_page_says",
     ),
@@ -158,7 +158,7 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ),
     (
         "kubectl -n gatewright-system exec",
-        "it needs a kubelet; kind.md does the same",
+        "it needs a kubelet; quickstart.md does the same on kind",
     ),
     (
         "kubectl apply --server-side -f https://",
@@ -222,7 +222,7 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ),
     (
         "gatewright status --not-ok | grep",
-        "the objects are the reader's; quickstart-standalone.md runs `gatewright status`",
+        "the objects are the reader's; quickstart.md runs `gatewright status`",
     ),
     (
         "gatewright history",
