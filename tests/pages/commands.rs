@@ -9,13 +9,13 @@ pub(super) const RUN: &[(&str, &str, &str, &str)] = &[
         "commands_are_those_of_the_readme",
     ),
     (
-        "airgap.md",
-        "",
+        "quickstart.md",
+        "images",
         "kubernetes/release.rs",
         "a_release_is_whole_and_the_same_twice",
     ),
     (
-        "airgap.md",
+        "quickstart.md",
         "install",
         "kind/installs.rs",
         "the_archive_installs_without_the_internet",
