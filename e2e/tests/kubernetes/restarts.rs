@@ -4,7 +4,7 @@
 //!
 //! The full namespaces stay, so that the last restart is under all attacks at once. The short form
 //! has an eighth of the quotas, and with `COST_SWEEP=1` the default ones are filled, which makes
-//! a table of docs/capacity.md; with another text only by the attacks whose names contain it.
+//! a table of benches/README.md; with another text only by the attacks whose names contain it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
