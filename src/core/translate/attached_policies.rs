@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::gateway_exposure::PolicyAllowance;
 use super::key::{ListenerId, RouteKey, Verdict};
 use super::parent::Parent;
-use super::policy_allowance::PolicyAllowance;
 use super::route_traffic::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
 use crate::model::{Access, ClientCredentials, ObjectName};
@@ -251,8 +251,8 @@ impl AttachedPolicies {
     }
 }
 
-/// True if so many of the policies ask for a login. One alone can: the paths of the way back from the
-/// provider and of the logout belong to it.
+/// True if so many of the policies ask for a login. One alone can: the paths of the way back from
+/// the provider and of the logout belong to it.
 pub(super) fn has_logins(all: &[Arc<Access>], count: usize) -> bool {
     let logins = all.iter().filter(|access| access.login.is_some());
     logins.count() >= count

@@ -42,7 +42,8 @@ impl Report<'_> {
         })
     }
 
-    /// The Gateways of ours whose hosts a target has, and whether it is there and the policy allowed.
+    /// The Gateways of ours whose hosts a target has, and whether it is there and the policy
+    /// allowed.
     fn ancestors(
         self,
         judged: &JudgedAttachment,

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use super::access_logs::{access_log, default_log};
 use super::dirty::Dirty;
-use super::gateway_exposure::{Fleet, GatewayExposure, SHARED, is_shared};
+use super::gateway_exposure::{Fleet, GatewayExposure, PolicyAllowance, SHARED, is_shared};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use super::parents::Parents;
-use super::policy_allowance::PolicyAllowance;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,

@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::policy_allowance::PolicyAllowance;
 use crate::inputs::{
-    AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PlainHttp,
-    PortProtocol, RouteHostnames, ServiceParameters,
+    AllowedHostnames, ClassPolicies, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters,
+    PlainHttp, PortProtocol, RouteHostnames, ServiceParameters,
 };
 use crate::model::{AccessLog, IdentityHeaders, ObjectName};
 
@@ -31,6 +30,15 @@ impl Fleet {
             Fleet::Dedicated | Fleet::Isolated => true,
         }
     }
+}
+
+/// What policies may ask of the Gateways of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyAllowance {
+    /// The parameters of the class.
+    pub parameters: ObjectName,
+    /// What they say.
+    pub policies: ClassPolicies,
 }
 
 /// The owner of the frontends that all Gateways of the shared fleet have in common. No Gateway has

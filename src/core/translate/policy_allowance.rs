@@ -5,19 +5,11 @@
 //! operator's, whose policies are not judged.
 
 use super::attached_policies::{Effect, JudgedAttachment};
+use super::gateway_exposure::PolicyAllowance;
 use super::key::Verdict;
 use super::route_traffic::TrafficSettings;
-use crate::inputs::{ClassPolicies, ClassPolicyLimits, PolicyField};
-use crate::model::{Access, Bodies, LimitedBy, ObjectName, Reason};
-
-/// What policies may ask of the Gateways of a class.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyAllowance {
-    /// The parameters of the class.
-    pub parameters: ObjectName,
-    /// What they say.
-    pub policies: ClassPolicies,
-}
+use crate::inputs::{ClassPolicyLimits, PolicyField};
+use crate::model::{Access, Bodies, LimitedBy, Reason};
 
 impl PolicyAllowance {
     /// Ok if a policy has effect at the Gateways of the class.

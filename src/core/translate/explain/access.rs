@@ -51,8 +51,8 @@ impl Explainer<'_> {
         }
     }
 
-    /// The AccessPolicies that cannot be carried out, or are not allowed, and concern a hostname at a
-    /// listener.
+    /// The AccessPolicies that cannot be carried out, or are not allowed, and concern a hostname at
+    /// a listener.
     fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
         let parent = self.admission().parents.get(&listener.parent);
         let policies = self
