@@ -44,6 +44,7 @@ mod parameters;
 mod policy;
 mod re2;
 mod reference;
+mod response_override;
 mod route;
 mod route_key;
 mod route_traffic;
@@ -108,6 +109,7 @@ pub use parameters::{
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
+pub use response_override::OverrideRules;
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
 pub use route_traffic::RouteTraffic;

@@ -246,6 +246,25 @@ fn the_compression_of_a_rule_is_told_with_its_policy() {
 }
 
 #[test]
+fn the_answers_in_place_of_errors_are_told_with_their_policy() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let statuses = json!([{"value": 404}, {"type": "Range", "range": {"start": 500, "end": 599}}]);
+    let page = json!({"contentType": "text/html", "statusCode": 503, "body": {"inline": "sorry"}});
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "TrafficPolicy",
+        "pages",
+        json!({"spec": {"targetRefs": [target],
+            "responseOverride": [{"match": {"statusCodes": statuses}, "response": page}]}}),
+    );
+    let told = held(vec![policy], "response override").expect("a link");
+    assert_eq!(
+        told,
+        "TrafficPolicy a/pages: 404, 500-599 as 503 with 5 bytes of text/html"
+    );
+}
+
+#[test]
 fn users_are_told_by_their_number_alone() {
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
     let spec = json!({"targetRefs": [target], "basicAuth": {"users": {"name": "users"}}});
