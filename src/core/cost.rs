@@ -110,8 +110,8 @@ const AUTH: Bytes = Bytes::of(10_000, 1_500);
 const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
-/// A TrafficPolicy with rate limits before a rule, a match of a rule with shared filters, a limit, and a client that
-/// is counted by itself, by its address or by a header.
+/// A TrafficPolicy with rate limits before a rule, a match of a rule with rate limits or overrides,
+/// a limit, and a client that is counted by itself, by its address or by a header.
 const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
 const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);

@@ -1,5 +1,5 @@
-//! Answers in place of errors by TrafficPolicies on a real Envoy: which errors they replace, what of
-//! a response is left, and what stays as it is.
+//! Answers in place of errors by TrafficPolicies on a real Envoy: which errors they replace, what
+//! of a response is left, and what stays as it is.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
