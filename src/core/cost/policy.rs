@@ -119,9 +119,9 @@ pub(crate) fn rate_limits(all: &RateLimits, matches: u64) -> Bytes {
     RATE_LIMITS + LIMITED_MATCH * matches + each.sum()
 }
 
-/// The changes to bodies of a rule with so many matches and backends. Each match has the filters of
-/// a compression, and all matches share those of overrides; each backend may have all of them again,
-/// for a session.
+/// The changes to bodies of a rule with so many matches and backends. Each match has the filters
+/// of a compression, and all matches share those of overrides. Each backend may have them again, for
+/// a session.
 pub(crate) fn bodies(bodies: &Bodies, matches: u64, backends: u64) -> Bytes {
     let Bodies {
         compression: of,
