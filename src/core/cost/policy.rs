@@ -120,8 +120,8 @@ pub(crate) fn rate_limits(all: &RateLimits, matches: u64) -> Bytes {
 }
 
 /// The changes to bodies of a rule with so many matches and backends. Each match has the filters
-/// of a compression, and all matches share those of overrides. Each backend may have them again, for
-/// a session.
+/// of a compression, and all matches share those of overrides. Each backend may have them again,
+/// for a session.
 pub(crate) fn bodies(bodies: &Bodies, matches: u64, backends: u64) -> Bytes {
     let Bodies {
         compression: of,
