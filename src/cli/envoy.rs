@@ -11,7 +11,7 @@ use super::State;
 #[command(after_help = "\
 Asks Envoy over its admin socket: in standalone that of the private directory, in a cluster that of the pod, from the
 container drain. Keys, passwords and credentials in headers are left out. Whoever may run it sees the hostnames, routes and
-addresses of all tenants that the Envoy serves (docs/permissions.md).
+addresses of all tenants that the Envoy serves (docs/security.md).
 
 Examples:
   gatewright envoy stats 'downstream_rq_5xx|no_healthy_upstream'

@@ -10,7 +10,7 @@ use super::State;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Prints the access log of the Envoy that standalone starts: the time, status, method, host and path of each request, and
-why no backend answered it. Which requests have a line is a matter of spec.accessLog of GatewayParameters: docs/access-logs.md.
+why no backend answered it. Which requests have a line is a matter of spec.accessLog of GatewayParameters: docs/logging.md.
 In a cluster, Envoy's container has these lines in its output: kubectl logs.
 
 Examples:

@@ -39,7 +39,7 @@ pub struct Envoys {
     #[garde(range(min = 15, max = 86_400))]
     pub certificate_seconds: u64,
     /// Duration of each step of a rotation of the xDS CA, in seconds; it must be long enough for
-    /// every Envoy to get the CA certificates of the step before (docs/envoy-credentials.md)
+    /// every Envoy to get the CA certificates of the step before (docs/security.md)
     #[garde(range(min = 5, max = 604_800))]
     pub ca_overlap_seconds: u64,
     /// Maximum number of xDS streams at this replica. An Envoy has one

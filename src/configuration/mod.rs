@@ -54,7 +54,7 @@ pub struct Configuration {
     /// The Gateway API: which fields are served, and for whom
     pub gateway_api: GatewayApi,
     /// Namespaces that a controller watches, beside its own. Objects of other namespaces are
-    /// ignored, and Roles in the listed ones are sufficient (docs/permissions.md). Empty: all
+    /// ignored, and Roles in the listed ones are sufficient (docs/security.md). Empty: all
     #[serde(deserialize_with = "namespaces")]
     pub namespaces: Vec<String>,
     /// The Envoys, and how they connect

@@ -423,7 +423,7 @@ mod tests {
     /// The page has a row for each outcome.
     #[test]
     fn the_documentation_has_the_table() {
-        let page = include_str!("../../docs/access-logs.md");
+        let page = include_str!("../../docs/logging.md");
         for outcome in OUTCOMES {
             let RequestOutcome {
                 reason,
@@ -433,10 +433,7 @@ mod tests {
             } = outcome;
             let statuses = if statuses.is_empty() { "any" } else { statuses };
             let row = format!("| `{reason}` | {statuses} | {words} |");
-            assert!(
-                page.contains(&row),
-                "docs/access-logs.md lacks the row {row}"
-            );
+            assert!(page.contains(&row), "docs/logging.md lacks the row {row}");
         }
     }
 }

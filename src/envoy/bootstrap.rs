@@ -208,16 +208,18 @@ fn upstream(admin: &Admin) -> Value {
     }
 }
 
-/// The gRPC client for the xDS server. A server on the same machine is away only while it is
-/// replaced or has failed, and returns soon, so its back-off is short; Envoy's default grows to
-/// half a minute.
+/// The gRPC client for the xDS server. Envoy's default back-off grows to half a minute, which a new
+/// host would wait after the server is back. A server on the same machine is away only while it is
+/// replaced or has failed; that of a cluster has many clients, which return within five seconds.
 fn ads_client(server: &AdsServer) -> Value {
-    let mut client = json!({ "cluster_name": ADS_CLUSTER });
-    if matches!(server, AdsServer::Pipe(_)) {
-        client["retry_policy"] =
-            json!({ "retry_back_off": { "base_interval": "0.1s", "max_interval": "2s" } });
-    }
-    client
+    let (base, most) = match server {
+        AdsServer::Pipe(_) => ("0.1s", "2s"),
+        AdsServer::Tcp { .. } => ("0.5s", "5s"),
+    };
+    json!({
+        "cluster_name": ADS_CLUSTER,
+        "retry_policy": { "retry_back_off": { "base_interval": base, "max_interval": most } },
+    })
 }
 
 fn ads_cluster(server: &AdsServer) -> Value {

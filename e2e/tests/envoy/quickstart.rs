@@ -36,7 +36,7 @@ fn followed(page: &str, part: &str, tool: &str) -> Result<()> {
 #[test]
 #[ignore = "needs Envoy, curl, and root or user namespaces: e2e/tools install envoy"]
 fn standalone_is_as_its_page_says() -> Result<()> {
-    followed("quickstart-standalone.md", "", "envoy")
+    followed("quickstart.md", "standalone", "envoy")
 }
 
 #[test]

@@ -165,7 +165,7 @@ async fn statistics_do_not_grow_with_hosts_and_are_few_a_second() -> Result<()> 
     let many = told(at).await?;
     let took = world.envoy.main_thread_cpu()? - before;
     let all = world.envoy.admin(PATH).await?;
-    #[allow(clippy::print_stdout, reason = "the figures of docs/capacity.md")]
+    #[allow(clippy::print_stdout, reason = "the figures of benches/README.md")]
     {
         println!(
             "64 hosts: {} series, {} bytes; 1000 hosts: {} series, {} bytes, {took:?} of the main thread; \

@@ -350,7 +350,7 @@ async fn series_do_not_grow_with_hosts() -> Result<()> {
     let many = site.told().await?;
     let used = site.world.envoy.main_thread_cpu()? - before;
     let all = site.world.envoy.admin(PATH).await?;
-    #[allow(clippy::print_stdout, reason = "the figures of docs/capacity.md")]
+    #[allow(clippy::print_stdout, reason = "the figures of benches/README.md")]
     {
         println!(
             "{count} hosts, {} MB: {} series, {} bytes; {took:?} of the main thread, {waited:?} until the answer; after a \

@@ -3,7 +3,7 @@
 //! Then a neighbour adds hosts while parts of the full namespace are removed and added again.
 //!
 //! The short form fills some dimensions to a quarter of their quotas. With `COST_SWEEP=1` all are
-//! filled until objects are refused, which makes the table of docs/capacity.md; with another text
+//! filled until objects are refused, which makes the table of benches/README.md; with another text
 //! only those whose name contains it.
 
 use std::net::{Ipv4Addr, SocketAddr};

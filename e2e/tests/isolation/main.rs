@@ -7,6 +7,7 @@ mod access;
 mod certificate_ends;
 mod chains;
 mod checked_endpoints;
+mod class_policies;
 mod client_address;
 mod compression;
 mod cost;

@@ -281,7 +281,7 @@ async fn the_archive_installs_without_the_internet() -> Result<()> {
     let kept = dist.path().join("kept.json");
     std::fs::write(&kept, values)?;
     // Each step is for a place of its own: a checkout, every node, and whoever has kubectl.
-    let (page, part) = ("airgap.md", "install");
+    let (page, part) = ("quickstart.md", "install");
     let mut all = steps(&std::fs::read_to_string(root().join("docs").join(page))?)?;
     all.retain(|step| step.part == part);
     let [made, imported, installed, published, asked]: [Step; 5] = all

@@ -1,12 +1,12 @@
 //! Pages of `docs/` as somebody follows them in a checkout, with a cluster of kind.
 
 use anyhow::{Result, ensure};
-use e2e::walkthrough::{Place, follow};
+use e2e::walkthrough::{Place, follow_part};
 
 use super::cluster::{kubectl, policies_in_force, root, run, shop, until_served};
 use super::installs::left;
 
-fn followed(page: &str) -> Result<()> {
+fn followed(page: &str, part: &str) -> Result<()> {
     let dir = root().canonicalize()?;
     let page = dir.join("docs").join(page);
     // kubectl and Helm, as those who follow it have them.
@@ -17,8 +17,9 @@ fn followed(page: &str) -> Result<()> {
             .display()
             .to_string(),
     )];
-    follow(
+    follow_part(
         &page,
+        part,
         &Place {
             dir,
             path,
@@ -31,7 +32,7 @@ fn followed(page: &str) -> Result<()> {
 #[test]
 #[ignore = "needs a kind cluster: make kind-e2e"]
 fn the_quick_start_is_as_its_page_says() -> Result<()> {
-    followed("kind.md")
+    followed("quickstart.md", "kind")
 }
 
 /// An upgrade, and an uninstall of which nothing is left; then the cluster is as before.
@@ -39,7 +40,7 @@ fn the_quick_start_is_as_its_page_says() -> Result<()> {
 #[ignore = "needs a kind cluster and jq: make kind-e2e"]
 async fn an_upgrade_and_an_uninstall_are_as_their_page_says() -> Result<()> {
     until_served(&shop()?).await?;
-    followed("upgrade.md")?;
+    followed("upgrade.md", "")?;
     let left = left()?;
     ensure!(left.is_empty(), "{left:?}");
     let made = kubectl(&[

@@ -226,9 +226,7 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         let page = entry?.path();
         if page.extension().is_some_and(|extension| extension == "md") {
-            let is_experimental = page
-                .file_stem()
-                .is_some_and(|name| name == "experimental" || name == "tracing");
+            let is_experimental = page.file_stem().is_some_and(|name| name == "experimental");
             pages.entry(is_experimental).or_default().push(page);
         }
     }
@@ -383,7 +381,7 @@ async fn the_chart_is_installed_and_tested_as_its_page_says() -> Result<()> {
     server.install_gateway_api().await?;
     server.start_controllers_of_pods()?;
     let _kubelet = Kubelet::start(&server, &programs()?).await?;
-    for page in ["chart.md", "permissions.md", "envoy-credentials.md"] {
+    for page in ["chart.md", "security.md"] {
         followed(&server, page, "", place(&root()?)).await?;
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! `docs/quickstart-cilium.md`, run as by a reader whose cluster has Cilium: with the real Helm and
-//! kubectl, Cilium's own Gateway API controllers, and pods that run our program.
+//! The part of `docs/quickstart.md` for a cluster with Cilium, run as by a reader: with the real
+//! Helm and kubectl, Cilium's own Gateway API controllers, and pods that run our program.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::ApiServer;
 use e2e::cilium::Cilium;
 use e2e::kubelet::Kubelet;
-use e2e::walkthrough::{Place, follow};
+use e2e::walkthrough::{Place, follow_part};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Helm and Cilium's controllers, and root for the network of pods: e2e/tools install"]
@@ -38,14 +38,15 @@ async fn beside_cilium_is_as_its_page_says() -> Result<()> {
         .map(|name| (name, home.path().display().to_string()))
         .into();
     environment.push(("KUBECONFIG", kubeconfig));
-    let page = root.join("docs/quickstart-cilium.md");
+    let (page, part) = ("quickstart.md", "cilium");
+    let page = root.join("docs").join(page);
     let place = Place {
         dir: root,
         path: vec![tools],
         environment,
         ..Place::default()
     };
-    let followed = tokio::task::spawn_blocking(move || follow(&page, &place));
+    let followed = tokio::task::spawn_blocking(move || follow_part(&page, part, &place));
     // As LB IPAM does.
     let addressed = cilium
         .give_address(&server, "tenant-alice", "cozystack")

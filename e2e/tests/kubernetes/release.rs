@@ -110,7 +110,7 @@ async fn as_the_page_says(release: &Path) -> Result<()> {
         replaced: vec![("gatewright-VERSION", format!("gatewright-{VERSION}"))],
         ..Place::default()
     };
-    followed(&server, "airgap.md", "", place).await?;
+    followed(&server, "quickstart.md", "images", place).await?;
     let controller = server
         .api("apps/v1", "Deployment", "gatewright-system")
         .await?

@@ -4,7 +4,7 @@
 //!
 //! The full namespaces stay, so that the last restart is under all attacks at once. The short form
 //! has an eighth of the quotas, and with `COST_SWEEP=1` the default ones are filled, which makes
-//! a table of docs/capacity.md; with another text only by the attacks whose names contain it.
+//! a table of benches/README.md; with another text only by the attacks whose names contain it.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -40,7 +40,7 @@ const SMALL: &[&str] = &[
 ];
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time within which a neighbour's new host must be served after a restart: debug builds on a
-/// busy machine, after a Lease of three seconds has ended, and Envoy connects again after up to 30.
+/// busy machine, after a Lease of three seconds has ended, and Envoy connects again after up to five.
 const SOON: Duration = Duration::from_secs(60);
 /// The writes to the API server at a time.
 const AT_ONCE: usize = 8;

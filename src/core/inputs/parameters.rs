@@ -9,7 +9,10 @@ use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
-use super::{AccessLogParameters, ClientAddresses, IsolatedParameters, Meta, ParseError, Selector};
+use super::{
+    AccessLogParameters, ClassPolicies, ClientAddresses, IsolatedParameters, Meta, ParseError,
+    Selector,
+};
 use crate::model::{Hostname, IdentityHeaders, ObjectName, Transport, TransportPort};
 
 /// The custom resource definition.
@@ -56,6 +59,9 @@ pub struct Parameters {
     pub named_services: Option<NamedServices>,
     /// In a class's parameters: whether Gateways may be default Gateways.
     pub default_gateways: Option<DefaultGateways>,
+    /// In a class's parameters: what policies of other namespaces than that of the parameters may
+    /// ask of its Gateways. Without it they may ask for everything.
+    pub policies: Option<ClassPolicies>,
     /// The Service of each Gateway of fleet Dedicated or Isolated.
     #[serde(default)]
     pub service: ServiceParameters,
@@ -437,6 +443,7 @@ mod tests {
                 "isolated",
                 "namedServices",
                 "plainHttp",
+                "policies",
                 "ports",
                 "routeHostnames",
                 "service"
@@ -522,6 +529,16 @@ mod tests {
                 "{wrong}"
             );
         }
+        let policies = &schema["policies"]["properties"];
+        let limits = policies["limits"]["properties"].as_object();
+        let limits: Value = limits
+            .expect("limits")
+            .keys()
+            .map(|limit| (limit.clone(), json!(0)))
+            .collect();
+        let policies = json!({"allow": policies["allow"]["items"]["enum"], "limits": limits});
+        Object::parse(parse(json!({"policies": policies})))
+            .expect("what the definition lists is understood");
         let port = &schema["ports"]["items"]["properties"];
         assert_eq!(
             port.as_object().expect("fields").keys().collect::<Vec<_>>(),

@@ -3,7 +3,7 @@
 //!
 //! In: [`Change`]s. Out: a [`Delta`] of desired objects and statuses. Nothing here does I/O or
 //! reads the clock. Rules and names are those of the Cozystack gateway page;
-//! `docs/compatibility.md` lists our differences, and the reasons.
+//! `docs/migrate.md` lists our differences.
 
 mod admit;
 mod arrange;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::key::{ListenerId, RouteKey, Verdict};
 use super::parent::Parent;
+use super::policy_allowance::PolicyAllowance;
 use super::route_traffic::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
 use crate::model::{Access, ObjectName};
@@ -49,6 +50,8 @@ pub(super) struct JudgedAttachment {
 /// A rule of a route at a listener.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
+    /// What policies may ask of the Gateway.
+    pub(super) allowance: Option<&'a PolicyAllowance>,
     /// The Gateway of the listener.
     pub(super) gateway: &'a ObjectName,
     /// The listener.
@@ -65,18 +68,33 @@ pub(super) fn places<'a>(
     listener: &'a ListenerId,
     (key, route): (&'a RouteKey, &'a Route),
 ) -> impl Iterator<Item = (&'a RouteRule, Place<'a>)> {
-    route.rules.iter().map(move |rule| {
-        let place = Place {
-            gateway: &parent.placement.gateway,
-            listener,
-            route: key,
-            rule: rule.name.as_deref(),
-        };
-        (rule, place)
-    })
+    let rules = route.rules.iter();
+    rules.map(move |rule| (rule, Place::of(parent, listener, key, rule.name.as_deref())))
 }
 
-impl Place<'_> {
+impl<'a> Place<'a> {
+    /// A rule of this name of a route at a listener of a parent.
+    pub(super) fn of(
+        parent: &'a Parent,
+        listener: &'a ListenerId,
+        route: &'a RouteKey,
+        rule: Option<&'a str>,
+    ) -> Self {
+        Self {
+            allowance: parent.placement.exposure.policies.as_deref(),
+            gateway: &parent.placement.gateway,
+            listener,
+            route,
+            rule,
+        }
+    }
+
+    /// True if a policy has effect at the Gateway.
+    pub(super) fn allows(self, judged: &JudgedAttachment) -> bool {
+        self.allowance
+            .is_none_or(|allowance| allowance.verdict(judged).is_ok())
+    }
+
     /// What policies at the place are attached to, from the outermost to the innermost.
     pub(super) fn levels(self) -> [Option<AttachmentTarget>; 6] {
         let Place {
@@ -84,6 +102,7 @@ impl Place<'_> {
             listener,
             route,
             rule,
+            allowance: _,
         } = self;
         let gateway = ObjectKey::new(Kind::Gateway, gateway.clone());
         let parent = listener.parent.object();
@@ -114,7 +133,7 @@ fn target(object: ObjectKey, section: Option<&str>) -> AttachmentTarget {
 pub(super) enum AccessAt {
     /// Whom all of these admit, the outermost first; everybody where there are none.
     Admit(Vec<Arc<Access>>),
-    /// Nobody: an AccessPolicy cannot be carried out.
+    /// Nobody: an AccessPolicy cannot be carried out, or is not allowed.
     Closed,
 }
 
@@ -218,8 +237,8 @@ impl AttachedPolicies {
         let mut all = Vec::new();
         for judged in self.at(Kind::AccessPolicy, place) {
             match &judged.effect {
-                Effect::Admit(access) => all.push(access.clone()),
-                Effect::Close => return AccessAt::Closed,
+                Effect::Admit(access) if place.allows(judged) => all.push(access.clone()),
+                Effect::Admit(_) | Effect::Close => return AccessAt::Closed,
                 Effect::Traffic(_) => {}
             }
         }

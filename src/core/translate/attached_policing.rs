@@ -113,13 +113,7 @@ impl AttachedPolicing<'_> {
         let Some(parent) = parents.get(key) else {
             return;
         };
-        for listener in &parent.listeners {
-            let id = parent.id(listener);
-            for name in attachments.names_of(&id) {
-                let routes = attachments.contributors(name, &id).map(|(route, _)| route);
-                dirty.charged.extend(routes.cloned());
-            }
-        }
+        dirty.charged.extend(attachments.routes_at(parent));
     }
 }
 

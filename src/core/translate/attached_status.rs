@@ -20,7 +20,7 @@ impl Report<'_> {
         let mut ancestors: BTreeMap<ObjectKey, Verdict> = BTreeMap::new();
         for target in &judged.policy.targets {
             let effect = route_traffic::takes_effect(self.attached, judged, target);
-            for (ancestor, verdict) in self.ancestors(target) {
+            for (ancestor, verdict) in self.ancestors(judged, target) {
                 let verdict = verdict.and(effect.clone());
                 let known = ancestors.entry(ancestor).or_insert(Ok(()));
                 *known = std::mem::replace(known, Ok(())).and(verdict);
@@ -42,8 +42,12 @@ impl Report<'_> {
         })
     }
 
-    /// The Gateways of ours whose hosts a target has, and whether it is there.
-    fn ancestors(self, target: &AttachmentTarget) -> Vec<(ObjectKey, Verdict)> {
+    /// The Gateways of ours whose hosts a target has, and whether it is there and the policy allowed.
+    fn ancestors(
+        self,
+        judged: &JudgedAttachment,
+        target: &AttachmentTarget,
+    ) -> Vec<(ObjectKey, Verdict)> {
         let AttachmentTarget { object, section } = target;
         let section = section.as_deref();
         if let Some(route) = RouteKey::of(object) {
@@ -58,7 +62,12 @@ impl Report<'_> {
                 .filter(|(.., attachment)| attachment.accepted.is_ok());
             let parents = accepted.filter_map(|(_, parent, _)| self.parents.get(parent));
             return parents
-                .map(|parent| (gateway(parent), verdict.clone()))
+                .map(|parent| {
+                    (
+                        gateway(parent),
+                        verdict.clone().and(allowed(parent, judged)),
+                    )
+                })
                 .collect();
         }
         let Some(key) = ParentKey::of(object) else {
@@ -69,11 +78,22 @@ impl Report<'_> {
             ParentKey::ListenerSet(set) => self.store.listener_set(set).is_some(),
         };
         match self.parents.get(&key) {
-            Some(parent) => vec![(gateway(parent), at_listener(parent, object, section))],
+            Some(parent) => {
+                let verdict = at_listener(parent, object, section);
+                vec![(gateway(parent), verdict.and(allowed(parent, judged)))]
+            }
             // It belongs to another controller.
             None if is_there => Vec::new(),
             None => vec![missing(object)],
         }
+    }
+}
+
+/// Ok if the class of a Gateway allows a policy.
+pub(super) fn allowed(parent: &Parent, judged: &JudgedAttachment) -> Verdict {
+    match &parent.placement.exposure.policies {
+        Some(allowance) => allowance.verdict(judged),
+        None => Ok(()),
     }
 }
 

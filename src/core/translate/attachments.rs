@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::by_record::ByRecord;
 use super::dirty::Dirty;
 use super::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use super::parent::Parent;
 use crate::model::{FrontendId, Hostname};
 use crate::multimap::MultiMap;
 
@@ -112,6 +113,18 @@ impl Attachments {
         listener: &ListenerId,
     ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
         self.contributions.of(&(listener.clone(), hostname.clone()))
+    }
+
+    /// The routes with a hostname at a parent.
+    pub(super) fn routes_at(&self, parent: &Parent) -> BTreeSet<RouteKey> {
+        let mut all = BTreeSet::new();
+        for listener in &parent.listeners {
+            let id = parent.id(listener);
+            for name in self.names_of(&id) {
+                all.extend(self.contributors(name, &id).map(|(route, _)| route.clone()));
+            }
+        }
+        all
     }
 
     /// The number of routes that a listener counts (Gateway API, `ListenerStatus.attachedRoutes`).

@@ -275,10 +275,11 @@ fn parameters(fleet: &str) -> Object {
             "clients": [{"ports": [80, 443], "forwardedFor": {"hops": 2}}]}),
         "Dedicated, named" => {
             json!({"fleet": "Dedicated", "namedServices": "Allow", "defaultGateways": "Allow",
+                "policies": {"limits": {"networks": 1, "rateLimitClients": 50}},
                 "clients": [{"ports": [80, 443], "forwardedFor": {"hops": 3}}]})
         }
         "Shared" => json!({"fleet": "Shared", "defaultGateways": "Allow",
-            "accessLog": {"mode": "Off"}}),
+            "policies": {"allow": ["ClientAddress", "JWT", "Compression"]}, "accessLog": {"mode": "Off"}}),
         fleet => json!({"fleet": fleet}),
     };
     object(

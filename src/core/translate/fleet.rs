@@ -2,6 +2,7 @@
 //! or by a Service.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::access_logs::{access_log, default_log};
 use super::dirty::Dirty;
@@ -9,6 +10,7 @@ use super::gateway_exposure::{Fleet, GatewayExposure, SHARED, is_shared};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use super::parents::Parents;
+use super::policy_allowance::PolicyAllowance;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
@@ -55,6 +57,10 @@ pub(super) fn gateway_exposure(
             own.as_ref()
                 .is_some_and(|own| own.default_gateways.is_some()),
         ),
+        (
+            "policies",
+            own.as_ref().is_some_and(|own| own.policies.is_some()),
+        ),
     ];
     if let Some((field, _)) = of_classes.iter().find(|(_, said)| *said) {
         let path = "spec.infrastructure.parametersRef";
@@ -66,6 +72,13 @@ pub(super) fn gateway_exposure(
         .as_ref()
         .and_then(|wide| wide.allowed_hostnames.clone());
     let ports = wide.as_ref().and_then(|wide| wide.ports.clone());
+    let policies = wide.as_ref().and_then(|wide| {
+        let parameters = class?.parameters.as_ref()?.target()?;
+        Some(Arc::new(PolicyAllowance {
+            parameters,
+            policies: wide.policies.clone()?,
+        }))
+    });
     let named = wide
         .as_ref()
         .and_then(|wide| wide.named_services)
@@ -139,6 +152,7 @@ pub(super) fn gateway_exposure(
         plain_http,
         route_hostnames,
         allowed_hostnames,
+        policies,
         ports,
         clients,
         isolated,

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
+use super::policy_allowance::PolicyAllowance;
 use crate::inputs::{
     AllowedHostnames, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, PlainHttp,
     PortProtocol, RouteHostnames, ServiceParameters,
@@ -60,6 +61,8 @@ pub struct GatewayExposure {
     pub route_hostnames: Option<RouteHostnames>,
     /// The hostnames that each namespace may have; if `None`, every namespace may have any.
     pub allowed_hostnames: Option<Arc<[AllowedHostnames]>>,
+    /// What policies may ask of it; if `None`, everything.
+    pub policies: Option<Arc<PolicyAllowance>>,
     /// The protocols of ports of the shared fleet.
     pub ports: Option<Arc<[PortProtocol]>>,
     /// Whose word is taken for the address of a client, at ports that are its own.

@@ -1,5 +1,6 @@
 //! Settings of a Gateway that all of its hosts have.
 
+use super::attached_policing::touch_statuses;
 use super::attachments::Attachments;
 use super::certificate_condition::touch_routes_at;
 use super::dirty::Dirty;
@@ -25,6 +26,9 @@ pub(super) fn touch_hosts(
     {
         return;
     }
+    if old.placement.exposure.policies != new.placement.exposure.policies {
+        touch_policies(attachments, new, store, dirty);
+    }
     if old.placement.exposure.plain_http != new.placement.exposure.plain_http {
         touch_routes_at(new, store, dirty);
     }
@@ -42,10 +46,24 @@ pub(super) fn touch_hosts(
     }
 }
 
+/// Marks what depends on the policies that a Gateway allows, beside its units: their statuses, and
+/// what routes take.
+fn touch_policies(attachments: &Attachments, parent: &Parent, store: &Store, dirty: &mut Dirty) {
+    touch_statuses(&parent.key.object(), store, dirty);
+    if parent.is_default() {
+        dirty.attachments.extend(store.defaulted_routes().cloned());
+    }
+    for route in attachments.routes_at(parent) {
+        touch_statuses(&route.object(), store, dirty);
+        dirty.charged.insert(route);
+    }
+}
+
 fn of_hosts(exposure: &GatewayExposure) -> impl PartialEq + use<> {
     (
         exposure.escaped_slashes,
         exposure.identity_headers,
         exposure.plain_http,
+        exposure.policies.clone(),
     )
 }

@@ -91,6 +91,7 @@ mod parents;
 mod plain_http;
 mod policing;
 mod policy;
+mod policy_allowance;
 mod policy_status;
 mod port_protocols;
 mod precedence;

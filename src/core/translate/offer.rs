@@ -62,6 +62,7 @@ pub(super) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         plain_http: None,
         route_hostnames: None,
         allowed_hostnames: None,
+        policies: None,
         ports: None,
         clients: ClientAddresses::default(),
         isolated: IsolatedParameters::default(),

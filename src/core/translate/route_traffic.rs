@@ -249,8 +249,8 @@ impl AttachedPolicies {
         }
         let near = place.levels().into_iter().rev().flatten();
         let (_, found) = near
-            .map(|target| self.first(&target, setting))
-            .find_map(|found| found)?;
+            .filter_map(|target| self.first(&target, setting))
+            .find(|(judged, _)| place.allows(judged))?;
         let Place {
             listener, route, ..
         } = place;
@@ -276,8 +276,8 @@ impl AttachedPolicies {
             if !has(settings) {
                 return None;
             }
-            let (key, _) = self.first(target, |other| Some(other).filter(|other| has(other)))?;
-            Some((field, key)).filter(|(_, key)| *key != own)
+            let (first, _) = self.first(target, |other| Some(other).filter(|other| has(other)))?;
+            Some((field, first.policy.key())).filter(|(_, key)| *key != own)
         });
         fields.collect()
     }
@@ -287,12 +287,12 @@ impl AttachedPolicies {
         &'a self,
         target: &AttachmentTarget,
         setting: impl Fn(&'a TrafficSettings) -> Option<&'a T>,
-    ) -> Option<(ObjectKey, &'a T)> {
+    ) -> Option<(&'a JudgedAttachment, &'a T)> {
         self.at_level(target).find_map(|judged| {
             let Effect::Traffic(settings) = &judged.effect else {
                 return None;
             };
-            Some((judged.policy.key(), setting(settings)?))
+            Some((judged, setting(settings)?))
         })
     }
 }

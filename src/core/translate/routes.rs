@@ -110,12 +110,7 @@ impl<'a> Routing<'a> {
                 bodies: Bodies::default(),
             };
         };
-        let place = Place {
-            gateway: &parent.placement.gateway,
-            listener,
-            route,
-            rule: rule.section.as_deref(),
-        };
+        let place = Place::of(parent, listener, route, rule.section.as_deref());
         let limits = self.attached.rate_limits(place, self.admission.attachments);
         Guards {
             access: self.attached.access(place),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::attached_policies::Effect;
+use super::super::attached_status::allowed;
 use super::super::key::ListenerId;
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
@@ -46,16 +47,19 @@ impl Explainer<'_> {
         }
     }
 
-    /// The AccessPolicies that cannot be carried out and concern a hostname at a listener.
+    /// The AccessPolicies that cannot be carried out, or are not allowed, and concern a hostname at a
+    /// listener.
     fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
+        let parent = self.admission().parents.get(&listener.parent);
         let policies = self
             .attached_to(hostname, listener)
             .into_iter()
             .flat_map(|object| self.routing.attached.on(&object))
-            .filter(|judged| judged.effect == Effect::Close);
+            .filter(|judged| matches!(judged.effect, Effect::Admit(_) | Effect::Close));
         let mut causes: Vec<String> = policies
             .filter_map(|judged| {
-                let (reason, text) = judged.accepted.as_ref().err()?;
+                let allowed = parent.map_or(Ok(()), |parent| allowed(parent, judged));
+                let (reason, text) = judged.accepted.clone().and(allowed).err()?;
                 let key = judged.policy.key();
                 Some(format!("{key}: {}: {text}", reason.as_str()))
             })

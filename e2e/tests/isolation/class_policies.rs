@@ -1,0 +1,90 @@
+//! What a class lets policies of tenants ask for: where it takes something back, an Envoy does it no
+//! more, AccessPolicies close, and alice's host, whose policies the class allows, stays as it is.
+
+use std::fs;
+
+use anyhow::{Result, ensure};
+
+use crate::access::{POLICY, answered, listeners, target};
+use crate::site::{FORWARD, Site, route};
+
+const HOST: &str = "mallory.example.org";
+const GUARDED: &str = "guarded.example.org";
+
+/// The class with parameters that say this of policies.
+fn say(site: &Site, policies: &str) -> Result<()> {
+    site.save(
+        "parameters.yaml",
+        &format!(
+            "apiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
+             metadata: {{name: ours, namespace: infra}}\nspec: {{policies: {policies}}}\n"
+        ),
+    )
+}
+
+/// An AccessPolicy on the route of its name.
+fn guard(namespace: &str, name: &str, list: &str) -> String {
+    format!(
+        "{POLICY}metadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec: {{targetRefs: [{}], clientAddress: {list}}}\n---\n",
+        target("HTTPRoute", name)
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    say(&site, "{}")?;
+    let base = fs::read_to_string(site.manifests.path().join("base.yaml"))?;
+    let controller = "controllerName: gatewright.io/gateway-controller";
+    let refers = "parametersRef: {group: gatewright.io, kind: GatewayParameters, name: ours, namespace: infra}";
+    site.save(
+        "base.yaml",
+        &base.replace(controller, &format!("{controller}, {refers}")),
+    )?;
+    // Mallory closes one of her hosts to a network, and limits the other; so does alice.
+    let networks = "{deny: [192.0.2.0/24, 198.51.100.0/24]}";
+    site.save(
+        "mallory.yaml",
+        &[
+            route("mallory", "own", HOST, FORWARD),
+            route("mallory", "guarded", GUARDED, FORWARD),
+            guard("mallory", "guarded", networks),
+            format!(
+                "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
+                 metadata: {{name: own, namespace: mallory}}\n\
+                 spec:\n  targetRefs: [{}]\n  rateLimit:\n  \
+                 - {{limit: {{requests: 1, per: Hour}}, by: {{type: Everyone}}}}\n",
+                target("HTTPRoute", "own")
+            ),
+        ]
+        .concat(),
+    )?;
+    site.save(
+        "alice-guard.yaml",
+        &guard("alice", "web", "{deny: [192.0.2.0/24]}"),
+    )?;
+    site.answered_with(&site.plain(HOST), 429).await?;
+    site.served_by(GUARDED, "mallory").await?;
+    let before = listeners(&site).await?;
+
+    say(&site, "{allow: [ClientAddress], limits: {networks: 1}}")?;
+    answered(&site, GUARDED, 500).await?;
+    site.served_by(HOST, "mallory").await?;
+    site.served_by("alice.example.org", "alice").await?;
+    let (_, told) = site.ask(&["explain", &format!("http://{GUARDED}:{}/", site.http)])?;
+    ensure!(
+        told.contains("the Gateway's class allows 1 (spec.policies.limits.networks"),
+        "{told}"
+    );
+
+    say(&site, "{allow: [ClientAddress, RateLimit]}")?;
+    site.answered_with(&site.plain(HOST), 429).await?;
+    site.served_by(GUARDED, "mallory").await?;
+    ensure!(
+        listeners(&site).await? == before,
+        "a listener changed with the policies"
+    );
+    site.alice_is_unharmed(1).await
+}

@@ -1,0 +1,120 @@
+//! What a class lets the policies of namespaces ask of its Gateways. Pure.
+//!
+//! A policy is judged as a whole, at each Gateway: one that asks for too much has no effect there,
+//! and an AccessPolicy closes what it is attached to. The namespace of the class's parameters is the
+//! operator's, whose policies are not judged.
+
+use super::attached_policies::{Effect, JudgedAttachment};
+use super::key::Verdict;
+use super::route_traffic::TrafficSettings;
+use crate::inputs::{ClassPolicies, ClassPolicyLimits, PolicyField};
+use crate::model::{Access, Bodies, LimitedBy, ObjectName, Reason};
+
+/// What policies may ask of the Gateways of a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyAllowance {
+    /// The parameters of the class.
+    pub parameters: ObjectName,
+    /// What they say.
+    pub policies: ClassPolicies,
+}
+
+impl PolicyAllowance {
+    /// Ok if a policy has effect at the Gateways of the class.
+    pub(super) fn verdict(&self, judged: &JudgedAttachment) -> Verdict {
+        if judged.policy.meta.name.namespace == self.parameters.namespace {
+            return Ok(());
+        }
+        let (verdict, comes_of_it) = match &judged.effect {
+            Effect::Admit(access) => (self.access(access), "requests there are answered 500"),
+            Effect::Traffic(settings) => (self.traffic(settings), "the policy has no effect there"),
+            Effect::Close => return Ok(()),
+        };
+        verdict.map_err(|text| (Reason::NotAllowed, format!("{text}; {comes_of_it}")))
+    }
+
+    fn access(&self, access: &Access) -> Result<(), String> {
+        let Access {
+            policy: _,
+            addresses,
+            users,
+            tokens,
+        } = access;
+        let ClassPolicyLimits {
+            networks: most_networks,
+            users: most_users,
+            ..
+        } = self.policies.limits;
+        if let Some(list) = addresses {
+            self.may_have(PolicyField::ClientAddress)?;
+            self.within(("clientAddress", list.len()), ("networks", most_networks))?;
+        }
+        if let Some(auth) = users {
+            self.may_have(PolicyField::BasicAuth)?;
+            self.within(("basicAuth", auth.users.count()), ("users", most_users))?;
+        }
+        if tokens.is_some() {
+            self.may_have(PolicyField::Jwt)?;
+        }
+        Ok(())
+    }
+
+    fn traffic(&self, settings: &TrafficSettings) -> Result<(), String> {
+        let TrafficSettings {
+            rate_limits,
+            bodies: Bodies {
+                compression,
+                overrides,
+            },
+        } = settings;
+        let ClassPolicyLimits {
+            rate_limits: most_limits,
+            rate_limit_clients: most_clients,
+            ..
+        } = self.policies.limits;
+        if let Some(all) = rate_limits {
+            self.may_have(PolicyField::RateLimit)?;
+            let asked = ("rateLimit", all.limits.len());
+            self.within(asked, ("rateLimits", most_limits))?;
+            let told_apart = all
+                .limits
+                .iter()
+                .filter(|limit| limit.by != LimitedBy::Everyone);
+            let clients = told_apart.map(|limit| limit.by.buckets()).max();
+            let asked = ("rateLimit[].by.maxClients", clients.unwrap_or(0) as usize);
+            self.within(asked, ("rateLimitClients", most_clients))?;
+        }
+        if compression.is_some() {
+            self.may_have(PolicyField::Compression)?;
+        }
+        if overrides.is_some() {
+            self.may_have(PolicyField::ResponseOverride)?;
+        }
+        Ok(())
+    }
+
+    fn may_have(&self, field: PolicyField) -> Result<(), String> {
+        if self.policies.may_have(field) {
+            return Ok(());
+        }
+        Err(format!(
+            "{field}: the Gateway's class does not allow it (spec.policies.allow of GatewayParameters {})",
+            self.parameters
+        ))
+    }
+
+    /// Ok if so much of a field is within a limit of this name.
+    fn within(
+        &self,
+        (field, asked): (&str, usize),
+        (limit, most): (&str, Option<u32>),
+    ) -> Result<(), String> {
+        match most {
+            Some(most) if asked > most as usize => Err(format!(
+                "{field}: {asked}, the Gateway's class allows {most} (spec.policies.limits.{limit} of GatewayParameters {})",
+                self.parameters
+            )),
+            _ => Ok(()),
+        }
+    }
+}
