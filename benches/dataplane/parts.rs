@@ -60,7 +60,7 @@ const MANAGER: [Part<Manager>; 4] = [
 type Policy = (&'static str, &'static str, fn() -> Value);
 
 /// Policies on all hosts, which no request exceeds.
-const POLICIES: [Policy; 4] = [
+const POLICIES: [Policy; 5] = [
     (
         "AccessPolicy",
         "clientAddress",
@@ -72,6 +72,11 @@ const POLICIES: [Policy; 4] = [
     ("TrafficPolicy", "rateLimit", || {
         let header = json!({"type": "Header", "header": {"name": "User-Agent"}});
         json!([limit(json!({"type": "Everyone"})), limit(header)])
+    }),
+    // No response is an error.
+    ("TrafficPolicy", "responseOverride", || {
+        let page = json!({"body": {"inline": "sorry"}});
+        json!([{"match": {"statusCodes": [{"value": 503}]}, "response": page}])
     }),
     // The client accepts no encoding.
     ("TrafficPolicy", "compression", || json!({})),

@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 38] = [
+pub static DIMENSIONS: [Dimension; 39] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -233,6 +233,7 @@ pub static DIMENSIONS: [Dimension; 38] = [
     .at_most(12),
     dimension("rate limits", |batch| batch.limited()).similar(),
     dimension("compression", |batch| batch.compressed()).similar(),
+    dimension("response overrides", |batch| batch.overridden()).similar(),
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),

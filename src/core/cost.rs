@@ -110,8 +110,8 @@ const AUTH: Bytes = Bytes::of(10_000, 1_500);
 const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
-/// A TrafficPolicy with rate limits before a rule, a match of the rule, a limit, and a client that
-/// is counted by itself, by its address or by a header.
+/// A TrafficPolicy with rate limits before a rule, a match of a rule with rate limits or overrides,
+/// a limit, and a client that is counted by itself, by its address or by a header.
 const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
 const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
@@ -120,6 +120,9 @@ const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
 /// An algorithm of a compression before a match, beside the names of media types, and one of these.
 const COMPRESSION: Bytes = Bytes::of(9_000, 300);
 const MEDIA_TYPE: Bytes = Bytes::of(300, 30);
+/// Answers in place of errors before a rule, and one of them beside its texts.
+const OVERRIDES: Bytes = Bytes::of(3_000, 200);
+const OVERRIDE: Bytes = Bytes::of(9_000, 300);
 /// The authentication of users, a user, and a byte of their names and hashes.
 const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
 const USER: Bytes = Bytes::of(200, 0);

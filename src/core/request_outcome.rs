@@ -51,6 +51,10 @@ pub const UNAUTHENTICATED: [&str; 5] = [
     "jwt_authn_access_denied",
 ];
 
+/// The code details of Envoy for an answer of a TrafficPolicy in place of an error, whose cause is
+/// not known then.
+pub const OVERRIDDEN: &str = "response_overridden";
+
 /// The code details of Envoy for a backend without an endpoint.
 pub const NO_ENDPOINTS: &str = "no_healthy_upstream";
 

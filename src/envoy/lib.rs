@@ -56,6 +56,7 @@ mod render;
 mod request_hash;
 mod request_match;
 mod required_claims;
+mod response_override;
 mod retry;
 mod route;
 mod route_filters;

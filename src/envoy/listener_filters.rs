@@ -6,7 +6,7 @@
 //! run for the second. A route behind listener filters therefore marks the request, and the filter
 //! after that makes the route's own filters by the mark ([`MARKED`]). On plain HTTP, where a request
 //! may have no route at first, that holds for all virtual hosts ([`late`]); and on TLS for those with
-//! rate limits, so that the matches of a rule have one filter ([`shared`]).
+//! rate limits or overrides of responses, so that the matches of a rule have one filter ([`shared`]).
 
 use std::collections::HashMap;
 
@@ -140,7 +140,7 @@ pub(super) fn guarded(
 }
 
 /// A virtual host in which routes share filters: the matches of a rule count for its rate limits
-/// together.
+/// together, and have the bodies of its overrides once.
 pub(super) fn shared(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHost {
     let mut marked = MarkedFilters::default();
     let own = routes(&host.routes)

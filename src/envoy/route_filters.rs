@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{access, compression, external_auth, oidc, rate_limit, session};
+use super::{access, compression, external_auth, oidc, rate_limit, response_override, session};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -39,15 +39,18 @@ pub(super) fn filters_of_share(
 
 /// In their order: who may not pass gets no session and is not counted, and no server is asked
 /// about a client whose address is not admitted, or which has sent too many requests. Responses
-/// pass them in the opposite order.
+/// pass them in the opposite order, so that errors of all of them can be overridden.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
+    let overrides = rule.bodies.overrides.as_deref();
+    let overrides = overrides.map(response_override::filter);
     let access = access::filters(&rule.access);
     let limits = rule.rate_limits.as_ref().map(rate_limit::filter);
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
     let compression = rule.bodies.compression.as_deref();
-    let filters: Vec<_> = access
+    let filters: Vec<_> = overrides
         .into_iter()
+        .chain(access)
         .chain(limits)
         .chain(auth)
         .chain(session)

@@ -83,11 +83,7 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
     let (made, first) = begun(host, first.cloned());
     let made = match &host.filters {
         Some(filters) => guarded(host, filters, &first, made),
-        None if host
-            .routes
-            .iter()
-            .any(|route| route.rule.rate_limits.is_some()) =>
-        {
+        None if host.routes.iter().any(|route| shares_filters(&route.rule)) => {
             shared(host, &first, made)
         }
         None => VirtualHost {
@@ -103,6 +99,12 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
             any(&identity_headers::keep()),
         ),
     }
+}
+
+/// True for a rule whose matches have their filters together: they count for rate limits together,
+/// and Envoy would have the bodies of overrides, and warn of the filter's status, for each match.
+fn shares_filters(rule: &model::Rule) -> bool {
+    rule.rate_limits.is_some() || rule.bodies.overrides.is_some()
 }
 
 /// The virtual host of one hostname before it has routes, and the routes that come before its own:

@@ -77,6 +77,22 @@ impl Batch<'_> {
         self.shaped("compression", json!({"types": types}))
     }
 
+    /// A route, and a policy with as many answers as there may be, as long as they may be.
+    pub(super) fn overridden(&self) -> Vec<Value> {
+        let pages: Vec<Value> = (0..8)
+            .map(|number| {
+                let statuses =
+                    json!([{"type": "Range", "range": {"start": 400 + number, "end": 599}}]);
+                // Each policy has texts of its own.
+                let page = format!("{}-{number}-{}", self.name, "p".repeat(4096));
+                let body = json!({"type": "Inline", "inline": page[..4096]});
+                json!({"match": {"statusCodes": statuses},
+                    "response": {"contentType": "text/html; charset=utf-8", "body": body}})
+            })
+            .collect();
+        self.shaped("responseOverride", json!(pages))
+    }
+
     /// A route with matches, and a TrafficPolicy with a field for it.
     fn shaped(&self, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(16, json!({"backendRefs": [web()]}));

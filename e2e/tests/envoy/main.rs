@@ -34,6 +34,7 @@ mod rate_limits;
 mod recipes;
 mod redirects;
 mod required_claims;
+mod response_overrides;
 mod standalone;
 mod statistics;
 mod tenancy;

@@ -45,6 +45,7 @@ async fn does_its_job(site: &Site, recipe: &str) -> Result<()> {
         "client-certificates" => ports::client_certificates(site).await,
         "compression" => guards::compression(site).await,
         "cors" => guards::cors(site).await,
+        "error-pages" => routing::error_pages(site).await,
         "external-name" => endpoints::external_name(site).await,
         "failing-endpoints" => endpoints::failing_endpoints(site).await,
         "grpc" => routing::grpc(site).await,

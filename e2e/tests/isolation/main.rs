@@ -29,6 +29,7 @@ mod protocols;
 mod rate_limits;
 mod refusals;
 mod regex;
+mod response_overrides;
 mod route_names;
 mod secret;
 mod secret_names;

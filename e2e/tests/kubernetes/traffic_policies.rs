@@ -283,7 +283,10 @@ fn refused() -> Vec<(Value, &'static str)> {
             json!({"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "TLSRoute", "name": "app"}]}),
             "Unsupported value",
         ),
-        (json!({"targetRefs": [route()]}), "need one of rateLimit"),
+        (
+            json!({"targetRefs": [route()]}),
+            "need one of rateLimit, compression and responseOverride",
+        ),
         (
             json!({"targetRefs": [&twice, route()]}),
             "a policy is about Services, or about",
@@ -292,7 +295,10 @@ fn refused() -> Vec<(Value, &'static str)> {
             json!({"targetRefs": [{"group": "", "kind": "HTTPRoute", "name": "app"}]}),
             "the group of Services is empty",
         ),
-        (limited("Everyone", json!({})), "belong to Gateways"),
+        (
+            limited("Everyone", json!({})),
+            "rateLimit, compression and responseOverride belong to Gateways",
+        ),
         (
             on_route(json!({"loadBalancer": {"type": "Random"}})),
             "belong to Services",
@@ -312,6 +318,65 @@ fn refused() -> Vec<(Value, &'static str)> {
         (
             on_route(json!({"rateLimit": []})),
             "should have at least 1 items",
+        ),
+    ]
+}
+
+/// An answer in place of a status.
+fn page(status: Value) -> Value {
+    answer(status, json!({"body": {"inline": "sorry"}}))
+}
+
+fn answer(status: Value, response: Value) -> Value {
+    json!({"responseOverride": [{"match": {"statusCodes": [status]}, "response": response}]})
+}
+
+/// The same for changes to bodies.
+fn refused_bodies() -> Vec<(Value, &'static str)> {
+    let call = json!({"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "name": "app"});
+    let mut on_call = page(json!({"value": 404}));
+    on_call["targetRefs"] = json!([call]);
+    vec![
+        (
+            on_route(json!({"compression": {"types": ["application/grpc"]}})),
+            "gRPC compresses its messages",
+        ),
+        (
+            page(json!({"value": 404})),
+            "responseOverride belong to Gateways",
+        ),
+        (on_call, "responseOverride does not belong to GRPCRoutes"),
+        (
+            on_route(page(json!({"value": 304}))),
+            "greater than or equal to 400",
+        ),
+        (
+            on_route(page(json!({"value": 401}))),
+            "needs its WWW-Authenticate",
+        ),
+        (
+            on_route(page(json!({"type": "Range", "value": 404}))),
+            "type Range needs range",
+        ),
+        (
+            on_route(page(
+                json!({"type": "Range", "range": {"start": 500, "end": 404}}),
+            )),
+            "start comes after end",
+        ),
+        (
+            on_route(answer(
+                json!({"value": 404}),
+                json!({"statusCode": 204, "body": {"inline": "none"}}),
+            )),
+            "200 or 400 to 599 without 401",
+        ),
+        (
+            on_route(answer(
+                json!({"value": 404}),
+                json!({"body": {"type": "ValueRef", "inline": "none"}}),
+            )),
+            "type ValueRef needs valueRef",
         ),
     ]
 }
@@ -341,7 +406,7 @@ async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["app.example.org"],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    for (spec, expected) in refused() {
+    for (spec, expected) in [refused(), refused_bodies()].concat() {
         let text = match server.dry_run(backend_policy("wrong", spec.clone())).await {
             Ok(_) => String::new(),
             Err(error) => format!("{error:#}"),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
     CLUSTER_TLS, COMPRESSION, FETCHED_KEYS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER,
-    LIMITED_MATCH, LOGIN, MARKED_MATCH, MEDIA_TYPE, NETWORK, PASSIVE_CHECK, RATE_LIMIT,
-    RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    LIMITED_MATCH, LOGIN, MARKED_MATCH, MEDIA_TYPE, NETWORK, OVERRIDE, OVERRIDES, PASSIVE_CHECK,
+    RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
 };
 use crate::model::{
     Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, FetchedKeys,
-    IssuerKeys, LimitedBy, Login, RateLimits, RequiredClaim, TokenAuth, TrustedRoots,
+    IssuerKeys, LimitedBy, Login, RateLimits, RequiredClaim, ResponseOverrides, TokenAuth,
+    TrustedRoots,
 };
 
 /// TLS of each cluster that verifies backends like this.
@@ -157,12 +158,31 @@ pub(crate) fn rate_limits(all: &RateLimits, matches: u64) -> Bytes {
     RATE_LIMITS + LIMITED_MATCH * matches + each.sum()
 }
 
-/// The changes to bodies of a rule with so many matches and backends: each match has the filters,
-/// and so may each backend, for a session.
+/// The changes to bodies of a rule with so many matches and backends. Each match has the filters
+/// of a compression, and all matches share those of overrides. Each backend may have them again,
+/// for a session.
 pub(crate) fn bodies(bodies: &Bodies, matches: u64, backends: u64) -> Bytes {
-    let Bodies { compression: of } = bodies;
-    let filters = of.as_deref().map_or(Bytes::default(), compression);
-    filters * matches * backends.max(1)
+    let Bodies {
+        compression: of,
+        overrides: pages,
+    } = bodies;
+    let compressed = of.as_deref().map_or(Bytes::default(), compression);
+    let overridden = pages.as_deref().map_or(Bytes::default(), |pages| {
+        LIMITED_MATCH * matches + overrides(pages)
+    });
+    (compressed * matches + overridden) * backends.max(1)
+}
+
+fn overrides(overrides: &ResponseOverrides) -> Bytes {
+    let ResponseOverrides {
+        policy: _,
+        overrides,
+    } = overrides;
+    let each = overrides.iter().map(|one| {
+        let media = one.content_type.as_deref().unwrap_or_default();
+        OVERRIDE + text(media) + TEXT * one.body.len() as u64
+    });
+    OVERRIDES + each.sum()
 }
 
 fn compression(compression: &Compression) -> Bytes {

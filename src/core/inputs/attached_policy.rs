@@ -138,11 +138,12 @@ impl AttachedPolicy {
 
     /// The objects that it refers to, beside its targets.
     pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
-        let access = match &self.rules {
-            AttachedRules::Access(rules) => rules.as_ref().ok(),
-            AttachedRules::Traffic(_) => None,
+        let (access, traffic) = match &self.rules {
+            AttachedRules::Access(rules) => (rules.as_ref().ok(), None),
+            AttachedRules::Traffic(rules) => (None, rules.as_ref().ok()),
         };
-        access.into_iter().flat_map(AccessRules::references)
+        let access = access.into_iter().flat_map(AccessRules::references);
+        access.chain(traffic.into_iter().flat_map(RouteTraffic::references))
     }
 
     /// Kind and name.

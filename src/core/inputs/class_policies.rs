@@ -48,6 +48,8 @@ pub enum PolicyField {
     RateLimit,
     /// `compression` of a TrafficPolicy.
     Compression,
+    /// `responseOverride` of a TrafficPolicy.
+    ResponseOverride,
 }
 
 impl PolicyField {
@@ -60,6 +62,7 @@ impl PolicyField {
             Self::Oidc => "oidc",
             Self::RateLimit => "rateLimit",
             Self::Compression => "compression",
+            Self::ResponseOverride => "responseOverride",
         }
     }
 }

@@ -19,7 +19,7 @@ pub const DIRECT_RESPONSE_CRD: &str =
     include_str!("../../../deploy/crds/gatewright.io_directresponses.yaml");
 
 /// The most bytes of a body in the object itself.
-const INLINE_BYTES: usize = 4096;
+pub(super) const INLINE_BYTES: usize = 4096;
 /// The most headers.
 const HEADERS: usize = 16;
 /// The most bytes of a media type with its parameters.
@@ -171,7 +171,7 @@ fn answer(namespace: &Arc<str>, spec: DirectResponseSpec) -> Result<WrittenAnswe
         if body == WrittenBody::Empty {
             return Err("spec.contentType: it belongs to a body".to_owned());
         }
-        media_type(media)?;
+        media_type("spec.contentType", media)?;
     }
     Ok(WrittenAnswer {
         status,
@@ -187,8 +187,7 @@ fn checked_header(name: &str, value: &str) -> Result<(), Refused> {
 }
 
 /// Checks a media type with parameters (RFC 9110, 8.3.1) as far as a header needs it.
-fn media_type(media: &str) -> Result<(), String> {
-    let field = "spec.contentType";
+pub(super) fn media_type(field: &str, media: &str) -> Result<(), String> {
     text::header_value(field, media).map_err(|Refused(text)| text)?;
     let (kind, rest) = media.split_once('/').unwrap_or_default();
     let subtype = rest.split(';').next().unwrap_or_default().trim_end();

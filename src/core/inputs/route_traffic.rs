@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::LocalRef;
 use super::compression::{self, CompressionRules, WrittenCompression};
+use super::response_override::{self, OverrideRules, WrittenOverride};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, number_or};
 use crate::model::{LimitUnit, LimitedBy, RateLimit};
@@ -29,12 +31,24 @@ pub struct RouteTraffic {
     pub rate_limit: Option<Arc<[RateLimit]>>,
     /// The compression of responses.
     pub compression: Option<CompressionRules>,
+    /// Answers in place of errors; empty without the field.
+    pub response_override: Vec<OverrideRules>,
+}
+
+impl RouteTraffic {
+    /// The objects that it refers to.
+    pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
+        self.response_override
+            .iter()
+            .filter_map(OverrideRules::config_map)
+    }
 }
 
 /// The fields of `spec` that are about routes.
 pub(super) struct WrittenRouteTraffic {
     pub(super) rate_limit: Option<Vec<WrittenRateLimit>>,
     pub(super) compression: Option<WrittenCompression>,
+    pub(super) response_override: Option<Vec<WrittenOverride>>,
 }
 
 impl WrittenRouteTraffic {
@@ -43,10 +57,12 @@ impl WrittenRouteTraffic {
         let Self {
             rate_limit,
             compression,
+            response_override,
         } = self;
         let fields = [
             ("rateLimit", rate_limit.is_some()),
             ("compression", compression.is_some()),
+            ("responseOverride", response_override.is_some()),
         ];
         let first = fields.into_iter().find(|(_, is_there)| *is_there);
         first.map(|(field, _)| field)
@@ -97,21 +113,31 @@ struct WrittenHeader {
     name: String,
 }
 
-/// The settings as written.
+/// The settings as written, of a policy of this namespace.
 ///
 /// # Errors
 /// The field that cannot be carried out, and why.
-pub(super) fn read(written: WrittenRouteTraffic) -> Result<RouteTraffic, String> {
+pub(super) fn read(
+    namespace: &Arc<str>,
+    written: WrittenRouteTraffic,
+) -> Result<RouteTraffic, String> {
     if written.first_field().is_none() {
-        return Err("spec: one of rateLimit and compression is needed".to_owned());
+        return Err(
+            "spec: one of rateLimit, compression and responseOverride is needed".to_owned(),
+        );
     }
     let WrittenRouteTraffic {
         rate_limit,
         compression,
+        response_override,
     } = written;
     Ok(RouteTraffic {
         rate_limit: rate_limit.map(limits).transpose()?,
         compression: compression.map(compression::read).transpose()?,
+        response_override: match response_override {
+            Some(written) => response_override::read(namespace, written)?,
+            None => Vec::new(),
+        },
     })
 }
 

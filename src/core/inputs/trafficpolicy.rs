@@ -14,6 +14,7 @@ use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
 use super::compression::WrittenCompression;
 use super::document::text as text_of;
+use super::response_override::WrittenOverride;
 use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
@@ -40,6 +41,7 @@ pub(super) struct TrafficPolicySpec {
     proxy_protocol: Option<WrittenProxyProtocol>,
     rate_limit: Option<Vec<WrittenRateLimit>>,
     compression: Option<WrittenCompression>,
+    response_override: Option<Vec<WrittenOverride>>,
 }
 
 #[derive(Deserialize)]
@@ -142,10 +144,12 @@ impl TrafficPolicySpec {
             proxy_protocol,
             rate_limit,
             compression,
+            response_override,
         } = self;
         let of_routes = WrittenRouteTraffic {
             rate_limit,
             compression,
+            response_override,
         };
         let is_mixed = target_refs
             .iter()
@@ -180,6 +184,7 @@ impl TrafficPolicySpec {
             proxy_protocol,
             rate_limit,
             compression,
+            response_override,
         } = self;
         let of_services = [
             ("loadBalancer", load_balancer.is_some()),
@@ -188,15 +193,26 @@ impl TrafficPolicySpec {
             ("healthCheck", health_check.is_some()),
             ("proxyProtocol", proxy_protocol.is_some()),
         ];
+        let has_calls = target_refs
+            .iter()
+            .any(|one| one.kind == Kind::GRPCRoute.as_str());
         let rules = match of_services.into_iter().find(|(_, is_there)| *is_there) {
             Some((field, _)) => Err(format!(
                 "{field}: it belongs to Services, and targetRefs has a {}",
                 target_refs[0].kind
             )),
-            None => route_traffic::read(WrittenRouteTraffic {
-                rate_limit,
-                compression,
-            }),
+            None if has_calls && response_override.is_some() => Err(
+                "responseOverride: errors of gRPC are no pages, and targetRefs has a GRPCRoute"
+                    .to_owned(),
+            ),
+            None => {
+                let written = WrittenRouteTraffic {
+                    rate_limit,
+                    compression,
+                    response_override,
+                };
+                route_traffic::read(&meta.name.namespace, written)
+            }
         };
         AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
             .map(TrafficPolicy::OfRoutes)

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Compression;
+use super::{Compression, ResponseOverrides};
 
 /// What TrafficPolicies ask of the bodies of a rule's requests and responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bodies {
     /// The compression of responses.
     pub compression: Option<Arc<Compression>>,
+    /// Answers in place of errors.
+    pub overrides: Option<Arc<ResponseOverrides>>,
 }
 
 impl Bodies {

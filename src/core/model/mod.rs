@@ -29,6 +29,7 @@ mod login;
 mod name;
 mod origin;
 mod rate_limit;
+mod response_override;
 mod retry_budget;
 mod route;
 mod session;
@@ -73,6 +74,7 @@ pub use login::{ClientCredentials, GenericSecret, Login, SecretText};
 pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits, RuleLimits};
+pub use response_override::{ResponseOverride, ResponseOverrides, StatusRange};
 pub use retry_budget::RetryBudget;
 pub use route::{
     Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, IdentityHeaders, Match,

@@ -35,7 +35,11 @@ pub(super) fn answer(name: &ObjectName, store: &Store) -> Result<Answer, String>
     })
 }
 
-fn bytes(body: &WrittenBody, store: &Store) -> Result<Arc<[u8]>, String> {
+/// The bytes of a body.
+///
+/// # Errors
+/// Why the ConfigMap has none.
+pub(super) fn bytes(body: &WrittenBody, store: &Store) -> Result<Arc<[u8]>, String> {
     let (map, key) = match body {
         WrittenBody::Empty => return Ok(Arc::default()),
         WrittenBody::Inline(text) => return Ok(text.clone()),

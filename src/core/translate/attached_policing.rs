@@ -56,7 +56,8 @@ impl AttachedPolicing<'_> {
         match &policy.rules {
             AttachedRules::Access(rules) => access::judged(policy, rules, beyond, self.store),
             AttachedRules::Traffic(rules) => {
-                route_traffic::judged(policy, rules, beyond, self.quotas.of_objects())
+                let limits = self.quotas.of_objects();
+                route_traffic::judged(policy, rules, beyond, limits, self.store)
             }
         }
     }

@@ -58,7 +58,10 @@ impl PolicyAllowance {
     fn traffic(&self, settings: &TrafficSettings) -> Result<(), String> {
         let TrafficSettings {
             rate_limits,
-            bodies: Bodies { compression },
+            bodies: Bodies {
+                compression,
+                overrides,
+            },
         } = settings;
         let ClassPolicyLimits {
             rate_limits: most_limits,
@@ -79,6 +82,9 @@ impl PolicyAllowance {
         }
         if compression.is_some() {
             self.may_have(PolicyField::Compression)?;
+        }
+        if overrides.is_some() {
+            self.may_have(PolicyField::ResponseOverride)?;
         }
         Ok(())
     }

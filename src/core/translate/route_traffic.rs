@@ -1,16 +1,23 @@
 //! The effect of a TrafficPolicy on Gateways, ListenerSets and routes. One that cannot be carried
-//! out has none: it guards nothing.
+//! out has none: it guards nothing. Where only a body of its answers is missing, the other fields
+//! have theirs.
 
 use std::sync::Arc;
 
+use super::answers;
 use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment, Place};
 use super::attachments::{Attachments, Way};
 use super::key::Verdict;
 use crate::inputs::{
-    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, RouteTraffic,
+    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, OverrideRules, RouteKind,
+    RouteTraffic,
 };
 use crate::limits::ObjectLimits;
-use crate::model::{Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason};
+use crate::model::{
+    Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason, ResponseOverride,
+    ResponseOverrides,
+};
+use crate::store::Store;
 
 /// The settings of a TrafficPolicy, each of which the nearest policy decides.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,10 +32,13 @@ pub(super) struct TrafficSettings {
 type Field = (&'static str, fn(&TrafficSettings) -> bool);
 
 /// The fields of a TrafficPolicy that policies at the same target decide apart.
-const FIELDS: [Field; 2] = [
+const FIELDS: [Field; 3] = [
     ("rateLimit", |settings| settings.rate_limits.is_some()),
     ("compression", |settings| {
         settings.bodies.compression.is_some()
+    }),
+    ("responseOverride", |settings| {
+        settings.bodies.overrides.is_some()
     }),
 ];
 
@@ -50,20 +60,27 @@ impl Setting for Compression {
     }
 }
 
+impl Setting for ResponseOverrides {
+    fn policy(&self) -> &ObjectName {
+        &self.policy
+    }
+}
+
 /// A TrafficPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(super) fn judged(
     policy: &Arc<AttachedPolicy>,
     rules: &Result<RouteTraffic, String>,
     beyond: Option<(Reason, String)>,
     limits: &ObjectLimits,
+    store: &Store,
 ) -> JudgedAttachment {
     let settings = match (beyond, rules) {
         (Some(beyond), _) => Err(beyond),
         (None, Err(text)) => Err((Reason::Invalid, text.clone())),
-        (None, Ok(rules)) => within(rules, limits).map(|()| settings(policy, rules)),
+        (None, Ok(rules)) => within(rules, limits).map(|()| settings(policy, rules, store)),
     };
     let (accepted, settings) = match settings {
-        Ok(settings) => (Ok(()), settings),
+        Ok(found) => found,
         Err((reason, text)) => {
             let told = format!("{text}; the policy has no effect");
             (Err((reason, told)), TrafficSettings::default())
@@ -77,10 +94,16 @@ pub(super) fn judged(
     }
 }
 
-fn settings(policy: &AttachedPolicy, rules: &RouteTraffic) -> TrafficSettings {
+/// The settings of a policy, and whether they are all that it asks for.
+fn settings(
+    policy: &AttachedPolicy,
+    rules: &RouteTraffic,
+    store: &Store,
+) -> (Verdict, TrafficSettings) {
     let RouteTraffic {
         rate_limit,
         compression,
+        response_override,
     } = rules;
     let policy = &policy.meta.name;
     let rate_limits = rate_limit.as_ref().map(|limits| {
@@ -102,10 +125,53 @@ fn settings(policy: &AttachedPolicy, rules: &RouteTraffic) -> TrafficSettings {
             algorithms,
         })
     });
-    TrafficSettings {
+    let (accepted, overrides) = match overrides(policy, response_override, store) {
+        Ok(overrides) => (Ok(()), overrides),
+        Err(text) => {
+            let told = format!("{text}; responseOverride has no effect");
+            (Err((Reason::Invalid, told)), None)
+        }
+    };
+    let settings = TrafficSettings {
         rate_limits,
-        bodies: Bodies { compression },
+        bodies: Bodies {
+            compression,
+            overrides,
+        },
+    };
+    (accepted, settings)
+}
+
+/// The answers in place of errors, with their bodies.
+fn overrides(
+    policy: &ObjectName,
+    rules: &[OverrideRules],
+    store: &Store,
+) -> Result<Option<Arc<ResponseOverrides>>, String> {
+    if rules.is_empty() {
+        return Ok(None);
     }
+    let all = rules.iter().enumerate().map(|(index, rules)| {
+        let OverrideRules {
+            statuses,
+            status,
+            content_type,
+            body,
+        } = rules;
+        let body = answers::bytes(body, store)
+            .map_err(|why| format!("responseOverride[{index}].response.body: {why}"))?;
+        Ok(ResponseOverride {
+            statuses: statuses.clone(),
+            status: *status,
+            content_type: content_type.clone(),
+            body,
+        })
+    });
+    let overrides = all.collect::<Result<Vec<_>, String>>()?;
+    Ok(Some(Arc::new(ResponseOverrides {
+        policy: policy.clone(),
+        overrides,
+    })))
 }
 
 /// Ok if no limit asks for more clients than an object may have.
@@ -157,8 +223,16 @@ impl AttachedPolicies {
         let compression = self.nearest(place, attachments, |settings| {
             settings.bodies.compression.as_ref()
         });
+        // A call has its status in trailers.
+        let overrides = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
+        let overrides = overrides.and_then(|place| {
+            self.nearest(place, attachments, |settings| {
+                settings.bodies.overrides.as_ref()
+            })
+        });
         Bodies {
             compression: compression.cloned(),
+            overrides: overrides.cloned(),
         }
     }
 

@@ -157,6 +157,20 @@ pub(super) async fn maintenance(site: &Site) -> Result<()> {
     Ok(())
 }
 
+pub(super) async fn error_pages(site: &Site) -> Result<()> {
+    let probe = site.https("polite.example.org");
+    answered_by(&probe, "web").await?;
+    for (status, page) in [
+        (404, "<h1>There is nothing here</h1>"),
+        (503, "<h1>Sorry, we are working on it</h1>"),
+    ] {
+        let probe = probe.clone().path(&format!("/status/{status}"));
+        let answer = probe.answered(status).await?;
+        ensure!(answer.body == page, "{answer:?}");
+    }
+    Ok(())
+}
+
 pub(super) async fn static_files(site: &Site) -> Result<()> {
     let probe = site.https("files.example.org");
     for (path, text) in [

@@ -71,7 +71,10 @@ fn a_value_that_cannot_be_carried_out_is_kept_with_its_field() {
     let everyone = json!({"type": "Everyone"});
     let one = json!({"limit": limit, "by": everyone});
     for (spec, told) in [
-        (json!({}), "one of rateLimit and compression is needed"),
+        (
+            json!({}),
+            "one of rateLimit, compression and responseOverride is needed",
+        ),
         (json!({"rateLimit": []}), "rateLimit: 1 to 8 limits"),
         (
             json!({"rateLimit": vec![one; 9]}),

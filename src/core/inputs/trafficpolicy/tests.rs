@@ -256,6 +256,7 @@ fn the_definition_and_the_type_agree() {
                 "loadBalancer",
                 "proxyProtocol",
                 "rateLimit",
+                "responseOverride",
                 "targetRefs",
                 "timeout",
             ],

@@ -9,8 +9,8 @@ use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, or keys of a ConfigMap, that
-/// may not be there; and TrafficPolicies with rate limits or compression, which have the names of
-/// those on Services.
+/// may not be there; and TrafficPolicies with rate limits, compression, or a page of a ConfigMap,
+/// which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -42,6 +42,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "ClientAddress",
             "Nobody",
             "Gzip",
+            "Page",
         ]),
     );
     policy.prop_map(|(namespace, name, created, targets, asked)| {
@@ -71,6 +72,13 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "Gzip" => {
                 let compression = json!({"minBytes": 63 + created, "algorithms": [asked]});
                 ("TrafficPolicy", "compression", compression)
+            }
+            // Namespace a alone has the ConfigMap, and GRPCRoutes have no pages.
+            "Page" => {
+                let map = json!({"kind": "ConfigMap", "name": "users", "key": "jwks"});
+                let page = json!([{"match": {"statusCodes": [{"value": 500 + created}]},
+                    "response": {"body": {"type": "ValueRef", "valueRef": map}}}]);
+                ("TrafficPolicy", "responseOverride", page)
             }
             "jwt" => {
                 let keys =

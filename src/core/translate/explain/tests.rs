@@ -229,23 +229,6 @@ fn the_rate_limits_of_a_rule_are_told_with_their_policy() {
 }
 
 #[test]
-fn the_compression_of_a_rule_is_told_with_its_policy() {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
-    let compression = json!({"types": ["text/html", "text/css"], "algorithms": ["Gzip", "Brotli"]});
-    let policy = object(
-        "gatewright.io/v1alpha1",
-        "TrafficPolicy",
-        "small",
-        json!({"spec": {"targetRefs": [target], "compression": compression}}),
-    );
-    let told = held(vec![policy], "compression").expect("a link");
-    assert_eq!(
-        told,
-        "TrafficPolicy a/small: Gzip or Brotli from 1024 bytes on, for text/html, text/css"
-    );
-}
-
-#[test]
 fn users_are_told_by_their_number_alone() {
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
     let spec = json!({"targetRefs": [target], "basicAuth": {"users": {"name": "users"}}});
@@ -646,4 +629,5 @@ fn a_certificate_that_no_client_accepts_fails_and_one_that_ends_soon_is_a_note()
     assert!(!quiet.contains("NOTE"), "{quiet}");
 }
 
+mod bodies;
 mod requests;
