@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 38] = [
+pub static DIMENSIONS: [Dimension; 39] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -237,6 +237,7 @@ pub static DIMENSIONS: [Dimension; 38] = [
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),
     dimension("access by claim", |batch| batch.claims()).similar(),
+    dimension("access by login", |batch| batch.logins()).similar(),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),

@@ -34,6 +34,7 @@ pub mod link;
 pub mod load;
 pub mod loopback;
 pub mod moto;
+pub mod oidc;
 pub mod pebble;
 pub mod port;
 pub mod probe;

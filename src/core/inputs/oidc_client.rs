@@ -9,8 +9,8 @@ pub const OIDC_CLIENT_TYPE: &str = "gatewright.io/oidc-client";
 /// The key of such a Secret.
 pub(super) const CLIENT_SECRET_KEY: &str = "client-secret";
 
-/// The fewest and the most bytes of the secret. Keys of cookies are derived from it, and whoever has
-/// a cookie can test guesses.
+/// The fewest and the most bytes of the secret. Keys of cookies are derived from it, and whoever
+/// has a cookie can test guesses.
 const LENGTHS: std::ops::RangeInclusive<usize> = 16..=1024;
 
 /// Why a Secret has no secret of a client. No message contains anything of it.
@@ -42,8 +42,8 @@ pub(super) fn client_secret(text: &[u8]) -> Result<SecretText, ClientSecretError
         .ok_or(ClientSecretError::Text)
 }
 
-/// The credentials of a policy. The key of its cookies is derived from the secret, so that all Envoys
-/// have the same one, and each policy another: a cookie of one is none of another.
+/// The credentials of a policy. The key of its cookies is derived from the secret, so that all
+/// Envoys have the same one, and each policy another: a cookie of one is none of another.
 pub(crate) fn credentials(secret: &SecretText, policy: &ObjectName) -> ClientCredentials {
     let mut hash = Sha256::new();
     for part in [

@@ -232,8 +232,8 @@ impl AttachedPolicies {
     }
 }
 
-/// True if so many of the policies ask for a login. One alone can: the paths of the way back from the
-/// provider and of the logout belong to it.
+/// True if so many of the policies ask for a login. One alone can: the paths of the way back from
+/// the provider and of the logout belong to it.
 pub(super) fn has_logins(all: &[Arc<Access>], count: usize) -> bool {
     let logins = all.iter().filter(|access| access.login.is_some());
     logins.count() >= count
