@@ -238,6 +238,7 @@ pub static DIMENSIONS: [Dimension; 39] = [
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),
     dimension("access by claim", |batch| batch.claims()).similar(),
+    dimension("access by login", |batch| batch.logins()).similar(),
     dimension("hostnames passed through", |batch| {
         batch.routes("TLSRoute", 8, short)
     }),

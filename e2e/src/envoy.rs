@@ -91,6 +91,8 @@ impl Envoy {
             "--use-dynamic-base-id",
             "--log-level",
             "info",
+            "--component-log-level",
+            "oauth2:off",
             "--file-flush-interval-msec",
             "1000",
             "--drain-time-s",

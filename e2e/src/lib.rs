@@ -35,6 +35,7 @@ pub mod link;
 pub mod load;
 pub mod loopback;
 pub mod moto;
+pub mod oidc;
 pub mod pebble;
 pub mod port;
 pub mod probe;

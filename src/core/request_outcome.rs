@@ -43,12 +43,22 @@ pub const CLAIMS: &str = "claims";
 pub const RATE_LIMITED: &str = "local_rate_limited";
 
 /// The code details of Envoy for a request without credentials of a user, or with wrong ones.
-pub const UNAUTHENTICATED: [&str; 5] = [
+pub const UNAUTHENTICATED: [&str; 14] = [
     "no_credential_for_basic_auth",
     "invalid_credential_for_basic_auth",
     "invalid_format_for_basic_auth",
     "invalid_scheme_for_basic_auth",
     "jwt_authn_access_denied",
+    // Of a login, Envoy says more behind a colon.
+    "Unauthorized,_and_redirecting_to_OAuth_server_is_not_allowed",
+    "Failed_to_refresh_the_access_token,_and_redirecting_to_OAuth_server_is_not_allowed",
+    "CSRF_token_validation_failed",
+    "OAuth_server_returned_an_error",
+    "Code_or_state_query_param_does_not_exist",
+    "State_query_param_is_not_a_valid_JSON",
+    "State_query_param_does_not_contain_url_or_CSRF_token",
+    "Code_verifier_cookie_is_missing_in_the_request",
+    "OAuth_flow_failed.",
 ];
 
 /// The code details of Envoy for an answer of a TrafficPolicy in place of an error, whose cause is
@@ -123,7 +133,7 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
         ROUTE_NOT_FOUND if has_host => NO_ROUTE,
         ROUTE_NOT_FOUND => NO_HOST,
         RESET_BEFORE_RESPONSE => rest.split(['|', '}']).next()?,
-        main => main,
+        main => main.split(':').next()?,
     };
     by_cause(cause)
 }
@@ -406,6 +416,13 @@ mod tests {
                 "httproute/a/b/0",
                 true,
                 Some("CutOff"),
+            ),
+            (
+                401,
+                "Unauthorized,_and_redirecting_to_OAuth_server_is_not_allowed:_/a{b}",
+                "httproute/a/b/0",
+                true,
+                Some("Unauthenticated"),
             ),
             (503, "via_upstream", "httproute/a/b/0", true, None),
         ] {

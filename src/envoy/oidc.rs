@@ -84,7 +84,9 @@ pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig
             not(":method", MatchPattern::Exact("GET".to_owned())),
             not("accept", MatchPattern::Contains("text/html".to_owned())),
         ],
-        // Envoy gives it to the provider at a logout, and to nobody else.
+        // Backends get cookies as they are before encryption: no token that nobody asked for.
+        disable_access_token_set_cookie: !*forwards_access_token,
+        // The provider gets it at a logout.
         disable_id_token_set_cookie: end_session_endpoint.is_none(),
         cookie_configs: Some(cookie_configs()),
         ..Default::default()

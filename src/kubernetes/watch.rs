@@ -50,8 +50,8 @@ use sync::Trouble;
 
 /// The maximum number of objects of one event.
 const BATCH: usize = 1024;
-/// The field selector of Secrets with certificates. Those for AccessPolicies have watches of their own
-/// ([`scope::Scope`]); Secrets of other types are not even listed.
+/// The field selector of Secrets with certificates. Those for AccessPolicies have watches of their
+/// own ([`scope::Scope`]); Secrets of other types are not even listed.
 const SECRETS: &str = "type=kubernetes.io/tls";
 /// The page size of a relist.
 const PAGE: u32 = 500;
@@ -88,8 +88,8 @@ pub enum ObjectUpdate {
     /// A Secret was added or changed: its resource version, and whether we wrote its key. Its body
     /// was not fetched.
     Secret(ObjectName, String, bool),
-    /// A Secret of a type for AccessPolicies was added or changed: its resource version. Its body was
-    /// not fetched.
+    /// A Secret of a type for AccessPolicies was added or changed: its resource version. Its body
+    /// was not fetched.
     AccessSecret(AccessSecret, ObjectName, String),
     /// A Secret of a type for AccessPolicies was deleted. One of another type may have its name by
     /// now.

@@ -93,7 +93,7 @@ spec:
   containers:
   - name: envoy
     {{- include "gatewright.image" (list $root $envoy.image "") | nindent 4 }}
-    {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--file-flush-interval-msec" "1000" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
+    {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--component-log-level" "oauth2:off" "--file-flush-interval-msec" "1000" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
     args: {{ concat $arguments $envoy.extraArgs | toJson }}
     {{- if or $envoy.ports $statistics.enabled }}
     ports:

@@ -175,7 +175,7 @@ authorization:
 
 {{/* Rules about what is in namespaces: of a ClusterRole, or of a Role in each of controller.namespaces. */}}
 {{- define "gatewright.rules" -}}
-# Reads. The controller watches the metadata of Secrets of the types kubernetes.io/tls and gatewright.io/htpasswd, and gets the
+# Reads. The controller watches the metadata of Secrets of the types kubernetes.io/tls, gatewright.io/htpasswd and gatewright.io/oidc-client, and gets the
 # data of those that a Gateway, listener or AccessPolicy refers to; of ConfigMaps it watches the metadata, and gets those that a policy refers to. RBAC
 # cannot be narrower. Of pods it keeps the addresses, to check endpoints.
 - apiGroups: [""]

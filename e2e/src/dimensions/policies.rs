@@ -154,6 +154,25 @@ impl Batch<'_> {
         self.guarded(8, "jwt", jwt)
     }
 
+    /// A route with a login, whose texts are as long as they may be, and the Secret of the client.
+    pub(super) fn logins(&self) -> Vec<Value> {
+        let url = |path: &str| format!("https://id.example.org/{path}{}", "p".repeat(480));
+        let scopes: Vec<String> = (0..16)
+            .map(|number| format!("{number:02}{}", "s".repeat(500)))
+            .collect();
+        let provider = json!({"issuer": "https://id.example.org",
+            "authorizationEndpoint": url("a"), "tokenEndpoint": url("t"),
+            "endSessionEndpoint": url("e"), "backendRef": web()});
+        let client = json!({"type": "gatewright.io/oidc-client",
+            "stringData": {"client-secret": "s".repeat(1024)}});
+        let secret = self.place.object("v1", "Secret", &self.name, &client);
+        let oidc = json!({"provider": provider, "clientID": "c".repeat(512),
+            "clientSecret": {"name": self.name}, "scopes": scopes});
+        let mut all = self.guarded(8, "oidc", oidc);
+        all.push(secret);
+        all
+    }
+
     /// A route with so many matches, and an AccessPolicy with a field for it.
     fn guarded(&self, matches: usize, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(matches, json!({"backendRefs": [web()]}));

@@ -24,8 +24,8 @@ const WRITTEN: Duration = Duration::from_secs(30);
 /// A site on a port for HTTP and one for HTTPS behind one proxy, whose word counts for the client.
 pub(super) struct Site {
     pub(super) world: World,
-    http: u16,
-    https: u16,
+    pub(super) http: u16,
+    pub(super) https: u16,
     _web: Echo,
 }
 

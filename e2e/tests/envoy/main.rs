@@ -22,6 +22,7 @@ mod last_good;
 mod layout;
 mod listener_filters;
 mod live;
+mod logins;
 mod once;
 mod otlp_logs;
 mod pages;

@@ -24,6 +24,7 @@ mod internal_ca;
 mod issuers;
 mod large_chains;
 mod limits;
+mod logins;
 mod ownership;
 mod protocols;
 mod rate_limits;

@@ -74,7 +74,8 @@ impl Scope {
         }
     }
 
-    /// What the watch of this scope says: of Secrets for AccessPolicies something else than of others.
+    /// What the watch of this scope says: of Secrets for AccessPolicies something else than of
+    /// others.
     pub(super) fn told(&self, updates: Vec<ObjectUpdate>) -> Vec<ObjectUpdate> {
         match self {
             Self::Cluster | Self::Namespace(_) => updates,

@@ -69,7 +69,7 @@ impl Launch {
     /// Returns its command line, without the program. `patience` is the time that connections of
     /// the Envoy before it have to end.
     pub(super) fn arguments(&self, dir: &Path, patience: u32) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = Vec::with_capacity(16);
+        let mut arguments: Vec<OsString> = Vec::with_capacity(18);
         let mut say = |flag: &str, value: &OsStr| arguments.extend([flag.into(), value.to_owned()]);
         // The first three identify the process, also to another version of this program: they must
         // not change.
@@ -78,6 +78,8 @@ impl Launch {
         say("--socket-path", socket_prefix(dir).as_ref());
         say("--socket-mode", "600".as_ref());
         say("--log-level", "info".as_ref());
+        // Its filter of logins logs each request that it refuses, with the query.
+        say("--component-log-level", "oauth2:off".as_ref());
         say(
             "--drain-time-s",
             LISTENER_DRAIN_SECONDS.to_string().as_ref(),

@@ -45,7 +45,7 @@ fn networks_are_read() {
 fn a_value_that_cannot_be_carried_out_is_kept_with_its_reason() {
     let many: Vec<String> = (0..65).map(|n| format!("10.0.{n}.0/24")).collect();
     for (spec, told) in [
-        (json!({}), "clientAddress, basicAuth or jwt is needed"),
+        (json!({}), "clientAddress, basicAuth, jwt or oidc is needed"),
         (json!({"clientAddress": {}}), "allow or deny is needed"),
         (
             json!({"clientAddress": {"allow": ["10.0.0.1/8"]}}),
@@ -271,4 +271,83 @@ fn a_policy_with_an_unknown_field_keeps_its_targets() {
     assert_eq!(policy.targets.len(), 1, "the Gateway");
     let error = access(policy.rules).expect_err("nobody is admitted");
     assert!(error.contains("cannot be read"), "{error}");
+}
+
+#[test]
+fn a_login_is_for_routes_and_its_urls_and_paths_are_checked() {
+    fn login(edit: impl FnOnce(&mut Value)) -> Value {
+        let at = "https://id.example.org/a";
+        let provider = json!({"issuer": at, "authorizationEndpoint": at, "tokenEndpoint": at,
+            "backendRef": {"name": "id", "port": 443}});
+        let mut oidc = json!({"provider": provider, "clientID": "shop",
+            "clientSecret": {"name": "login"}});
+        edit(&mut oidc);
+        json!({"oidc": oidc})
+    }
+    let rules = rules_of(login(|_| ())).expect("it is valid");
+    let rules = rules.login.expect("a login");
+    assert_eq!(*rules.redirect_path, *"/oauth2/callback");
+    assert_eq!(rules.redirect_host, None, "that of the request");
+    assert_eq!(*rules.logout_path, *"/logout");
+    assert_eq!(*rules.scopes, ["openid".into()]);
+    let rules = login(|oidc| {
+        oidc["redirectURL"] = json!("https://shop.example.org:8443/back");
+        oidc["scopes"] = json!(["profile", "openid", "email"]);
+    });
+    let rules = rules_of(rules)
+        .expect("it is valid")
+        .login
+        .expect("a login");
+    assert_eq!(
+        rules.redirect_host.as_deref(),
+        Some("shop.example.org:8443")
+    );
+    assert_eq!(*rules.redirect_path, *"/back");
+    assert_eq!(rules.scopes.len(), 3, "openid once: {:?}", rules.scopes);
+    for (field, value, told) in [
+        (
+            "redirectURL",
+            json!("http://shop.example.org/back"),
+            "expected https://",
+        ),
+        (
+            "redirectURL",
+            json!("https://shop.example.org"),
+            "a path behind the host",
+        ),
+        (
+            "redirectURL",
+            json!("https://shop.example.org/%41"),
+            "without %",
+        ),
+        (
+            "redirectURL",
+            json!("https://shop.example.org/logout"),
+            "another path",
+        ),
+        ("logoutPath", json!("/"), "a path other than /"),
+        ("clientID", json!("a b"), "visible characters"),
+        ("cookieDomain", json!("*.example.org"), "oidc.cookieDomain"),
+    ] {
+        let spec = login(|oidc| oidc[field] = value.clone());
+        let error = rules_of(spec).expect_err("it is refused");
+        assert!(error.contains(told), "{field} {value}: {error}");
+    }
+    for url in [
+        "https://a@id.example.org/",
+        "https://id.example.org/#a",
+        "https://id.example.org:0/",
+    ] {
+        let spec = login(|oidc| oidc["provider"]["tokenEndpoint"] = json!(url));
+        let error = rules_of(spec).expect_err("it is refused");
+        assert!(
+            error.contains("oidc.provider.tokenEndpoint"),
+            "{url}: {error}"
+        );
+    }
+    let mut of_gateway = login(|_| ());
+    of_gateway["targetRefs"] =
+        json!([{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]);
+    let error = rules_of(of_gateway).expect_err("it is refused");
+    assert!(error.contains("oidc is for HTTPRoutes"), "{error}");
 }

@@ -8,9 +8,9 @@ use super::{NAMESPACES, object, pick};
 use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
-/// list of networks, a long one or another, or with users of a Secret, or keys of a ConfigMap, that
-/// may not be there; and TrafficPolicies with rate limits, compression, or a page of a ConfigMap,
-/// which have the names of those on Services.
+/// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
+/// login at a Service, that may not be there; and TrafficPolicies with rate limits, compression, or
+/// a page of a ConfigMap, which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -38,6 +38,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "a",
             "b",
             "jwt",
+            "login",
             "Everyone",
             "ClientAddress",
             "Nobody",
@@ -85,6 +86,16 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                     json!({"configMapRef": {"name": "users", "namespace": "a", "key": "jwks"}});
                 ("AccessPolicy", "jwt", json!({"issuer": "id", "jwks": keys}))
             }
+            "login" => {
+                let at = "https://id.example.org/a";
+                let namespace = if created == 1 { "b" } else { "a" };
+                let server = json!({"name": "web", "namespace": namespace, "port": 80});
+                let provider = json!({"issuer": at, "authorizationEndpoint": at,
+                    "tokenEndpoint": at, "backendRef": server});
+                let secret = json!({"name": "users", "namespace": "a"});
+                let oidc = json!({"provider": provider, "clientID": "c", "clientSecret": secret});
+                ("AccessPolicy", "oidc", oidc)
+            }
             "a" | "b" => {
                 let users = json!({"users": {"name": "users", "namespace": asked}});
                 ("AccessPolicy", "basicAuth", users)
@@ -108,18 +119,22 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     })
 }
 
-/// Secrets with users, with the type and a line that may be wrong, ConfigMaps with keys, and grants
-/// to refer to them.
+/// Secrets with users or of a client, with the type and a line that may be wrong, ConfigMaps with
+/// keys, and grants to refer to them.
 pub(super) fn users() -> impl Strategy<Value = Object> {
     let secret = (
         pick(NAMESPACES),
-        pick(&["gatewright.io/htpasswd", "Opaque"]),
+        pick(&[
+            "gatewright.io/htpasswd",
+            "gatewright.io/oidc-client",
+            "Opaque",
+        ]),
         pick(&["a:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=", "a:b"]),
     );
     let secret = secret.prop_map(|(namespace, kind, line)| {
         object(json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
             "metadata": {"namespace": namespace, "name": "users"},
-            "stringData": {".htpasswd": line}}))
+            "stringData": {".htpasswd": line, "client-secret": line}}))
     });
     let keys = pick(&["EC", "none"]).prop_map(|kty| {
         let key = json!({"kty": kty, "crv": "P-256",
@@ -132,7 +147,7 @@ pub(super) fn users() -> impl Strategy<Value = Object> {
     let grant = (
         pick(NAMESPACES),
         pick(NAMESPACES),
-        pick(&["Secret", "ConfigMap"]),
+        pick(&["Secret", "ConfigMap", "Service"]),
     );
     let grant = grant.prop_map(|(namespace, from, to)| {
         object(

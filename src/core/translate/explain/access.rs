@@ -73,8 +73,8 @@ impl Explainer<'_> {
         causes
     }
 
-    /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on plain
-    /// HTTP, and where another one has a login as well.
+    /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on
+    /// plain HTTP, and where another one has a login as well.
     fn logins(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
         let policies = self
             .attached_to(hostname, listener)

@@ -1,0 +1,287 @@
+//! A provider of OpenID Connect, and a browser that logs in there: it follows redirects and keeps
+//! cookies.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::port::free_port;
+use crate::probe::{Answer, Probe};
+use crate::process::Process;
+use crate::tls_backend::TestRoot;
+
+/// The host of the provider.
+pub const ISSUER_HOST: &str = "id.example.org";
+/// Its only client.
+pub const CLIENT_ID: &str = "shop";
+/// The secret of the client.
+pub const CLIENT_SECRET: &str = "open-sesame-open-sesame-open-sesame";
+
+/// The form of a user whom the provider knows, without the id of the request.
+const USER: &str = "username=test-user%40id.example.org&password=verysecure";
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// The most redirects that are followed, as browsers have such a bound.
+const REDIRECTS: usize = 10;
+
+/// A running provider; killed on drop. The certified library zitadel/oidc, with TLS.
+#[derive(Debug)]
+pub struct Provider {
+    process: Process,
+    address: SocketAddr,
+    roots: String,
+}
+
+impl Provider {
+    /// Starts it; browsers may be sent back to these URLs.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn start(redirects: &[&str]) -> Result<Self> {
+        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/oidc-provider");
+        ensure!(
+            program.exists(),
+            "no provider at {}; run: e2e/tools install oidc-provider",
+            program.display()
+        );
+        let root = TestRoot::new("provider")?;
+        let pair = root.issue(ISSUER_HOST, None)?;
+        let dir = tempfile::Builder::new().prefix("oidc").tempdir()?;
+        let [certificate, key] = ["tls.crt", "tls.key"].map(|name| dir.path().join(name));
+        std::fs::write(&certificate, pair.certificate.pem())?;
+        std::fs::write(&key, pair.key.serialize_pem())?;
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let own = [
+            address.to_string(),
+            format!("https://{ISSUER_HOST}"),
+            certificate.display().to_string(),
+            key.display().to_string(),
+            CLIENT_SECRET.to_owned(),
+        ];
+        let redirects = redirects.iter().map(|url| (*url).to_owned());
+        let args: Vec<String> = own.into_iter().chain(redirects).collect();
+        let mut process = Process::start(&program, &args, dir)?;
+        process
+            .accepts("the provider", address, START_LIMIT)
+            .await?;
+        Ok(Self {
+            process,
+            address,
+            roots: root.pem(),
+        })
+    }
+
+    /// The address at which it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its output so far.
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// The objects by which Envoys find and verify it, in a namespace: the Service `id`, and a
+    /// BackendTLSPolicy.
+    pub fn objects(&self, namespace: &str) -> Vec<Value> {
+        let meta = |name: &str| json!({"namespace": namespace, "name": name});
+        let slice = json!({"namespace": namespace, "name": "id-1",
+            "labels": {"kubernetes.io/service-name": "id"}});
+        let endpoint = json!({"addresses": [self.address.ip().to_string()]});
+        let validation = json!({"hostname": ISSUER_HOST,
+            "caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "id-roots"}]});
+        let target = json!({"group": "", "kind": "Service", "name": "id"});
+        vec![
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": meta("id"),
+                "spec": {"ports": [{"name": "https", "port": 443}]}}),
+            json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "addressType": "IPv4", "metadata": slice, "endpoints": [endpoint],
+                "ports": [{"name": "https", "port": self.address.port()}]}),
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta("id-roots"),
+                "data": {"ca.crt": self.roots}}),
+            json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "BackendTLSPolicy",
+                "metadata": meta("id"),
+                "spec": {"targetRefs": [target], "validation": validation}}),
+        ]
+    }
+}
+
+/// `spec.oidc` of an AccessPolicy for the provider's Service of these objects, with the Secret
+/// `login`.
+pub fn login() -> Value {
+    let url = |path: &str| format!("https://{ISSUER_HOST}{path}");
+    let provider = json!({"issuer": url(""), "authorizationEndpoint": url("/auth"),
+        "tokenEndpoint": url("/oauth/token"), "endSessionEndpoint": url("/end_session"),
+        "backendRef": {"name": "id", "port": 443}});
+    json!({"provider": provider, "clientID": CLIENT_ID, "clientSecret": {"name": "login"}})
+}
+
+/// A Secret with the secret of a client.
+pub fn client_secret(namespace: &str, name: &str, text: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/oidc-client",
+        "metadata": {"namespace": namespace, "name": name},
+        "stringData": {"client-secret": text}})
+}
+
+/// A browser that speaks HTTPS alone, and finds hosts at these addresses.
+#[derive(Clone, Debug)]
+pub struct Browser {
+    hosts: BTreeMap<String, SocketAddr>,
+    /// Cookies by host and name.
+    cookies: BTreeMap<(String, String), String>,
+}
+
+impl Browser {
+    /// A browser without cookies.
+    pub fn new(hosts: &[(&str, SocketAddr)]) -> Self {
+        let hosts = hosts.iter().map(|(host, at)| ((*host).to_owned(), *at));
+        Self {
+            hosts: hosts.collect(),
+            cookies: BTreeMap::new(),
+        }
+    }
+
+    /// The cookies of a host by name.
+    pub fn cookies(&self, host: &str) -> BTreeMap<String, String> {
+        let own = self.cookies.iter().filter(|((of, _), _)| of == host);
+        own.map(|((_, name), value)| (name.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Sets a cookie of a host.
+    pub fn set_cookie(&mut self, host: &str, name: &str, value: &str) {
+        let key = (host.to_owned(), name.to_owned());
+        self.cookies.insert(key, value.to_owned());
+    }
+
+    /// Asks for a page, without following a redirect.
+    ///
+    /// # Errors
+    /// When the host is unknown, or does not answer.
+    pub async fn open(&mut self, url: &str) -> Result<Answer> {
+        self.ask(url, None).await
+    }
+
+    /// Asks for a page and follows redirects. Returns the URL of the last answer as well.
+    ///
+    /// # Errors
+    /// As [`Browser::open`], and when there are too many redirects.
+    pub async fn follow(&mut self, url: &str) -> Result<(String, Answer)> {
+        let answer = self.open(url).await?;
+        self.follow_on(url.to_owned(), answer).await
+    }
+
+    /// Asks for a page, and logs in at the provider on the way. Returns the URL to which the
+    /// provider sends the browser back.
+    ///
+    /// # Errors
+    /// As [`Browser::follow`], and when the way does not lead to the page of the login.
+    pub async fn log_in(&mut self, url: &str) -> Result<String> {
+        let (page, answer) = self.follow(url).await?;
+        let id = page
+            .strip_prefix(&format!("https://{ISSUER_HOST}/login/username?"))
+            .and_then(|query| {
+                query
+                    .split('&')
+                    .find_map(|p| p.strip_prefix("authRequestID="))
+            })
+            .with_context(|| format!("{page} is no login: {} {:?}", answer.status, answer.body))?;
+        let form = format!("{USER}&id={id}");
+        let posted = format!("https://{ISSUER_HOST}/login/username");
+        let answer = self.ask(&posted, Some(&form)).await?;
+        let next = self.target(&posted, &answer)?;
+        let answer = self.open(&next).await?;
+        self.target(&next, &answer)
+    }
+
+    async fn follow_on(&mut self, mut url: String, mut answer: Answer) -> Result<(String, Answer)> {
+        for _ in 0..REDIRECTS {
+            if !matches!(answer.status, 302 | 303) {
+                return Ok((url, answer));
+            }
+            url = self.target(&url, &answer)?;
+            answer = self.open(&url).await?;
+        }
+        anyhow::bail!("too many redirects: {url}")
+    }
+
+    /// Where an answer sends the browser.
+    fn target(&self, url: &str, answer: &Answer) -> Result<String> {
+        let location = answer.header("location").with_context(|| {
+            format!("{url} is no redirect: {} {:?}", answer.status, answer.body)
+        })?;
+        if location.starts_with('/') {
+            let (host, _) = parts(url)?;
+            return Ok(format!("https://{host}{location}"));
+        }
+        Ok(location.to_owned())
+    }
+
+    async fn ask(&mut self, url: &str, form: Option<&str>) -> Result<Answer> {
+        let (host, path) = parts(url)?;
+        let at = self.hosts.get(host);
+        let at = *at.with_context(|| format!("the host of {url}"))?;
+        let accepted = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8";
+        let mut probe = Probe::https(at, host).path(path).header("accept", accepted);
+        let cookies: Vec<String> = self
+            .cookies(host)
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        if !cookies.is_empty() {
+            probe = probe.header("cookie", &cookies.join("; "));
+        }
+        if let Some(form) = form {
+            let kind = "application/x-www-form-urlencoded";
+            probe = probe
+                .method(Method::POST)
+                .header("content-type", kind)
+                .body(form.to_owned());
+        }
+        let answer = probe.send().await?;
+        for set in answer.headers.get_all("set-cookie") {
+            self.keep(host, set.to_str()?)?;
+        }
+        Ok(answer)
+    }
+
+    /// Keeps a cookie of a host or removes it (RFC 6265bis, 5.7).
+    fn keep(&mut self, host: &str, set: &str) -> Result<()> {
+        let mut fields = set.split(';').map(str::trim);
+        let pair = fields.next().unwrap_or_default();
+        let (name, value) = pair.split_once('=').context("the name of a cookie")?;
+        let attributes: Vec<String> = fields.map(str::to_ascii_lowercase).collect();
+        if name.starts_with("__Host-") {
+            let is_kept = ["secure", "path=/"]
+                .iter()
+                .all(|needed| attributes.iter().any(|found| found == needed))
+                && !attributes.iter().any(|found| found.starts_with("domain"));
+            ensure!(is_kept, "browsers refuse this cookie: {set}");
+        }
+        let key = (host.to_owned(), name.to_owned());
+        let is_over = attributes
+            .iter()
+            .any(|found| found == "max-age=0" || found.starts_with("expires=thu, 01 jan 1970"));
+        if is_over {
+            self.cookies.remove(&key);
+        } else {
+            self.cookies.insert(key, value.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Host, path and query of a URL.
+fn parts(url: &str) -> Result<(&str, &str)> {
+    let rest = url
+        .strip_prefix("https://")
+        .with_context(|| format!("{url} has no TLS"))?;
+    Ok(match rest.find('/') {
+        Some(at) => rest.split_at(at),
+        None => (rest, "/"),
+    })
+}

@@ -1,0 +1,289 @@
+//! AccessPolicies with a login on a real Envoy, at a certified provider of OpenID Connect: the way
+//! of a browser there and back, who is not sent there, what does not open a host, and what becomes
+//! of sessions.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, ensure};
+use e2e::oidc::{Browser, CLIENT_SECRET, ISSUER_HOST, Provider, client_secret, login};
+use e2e::probe::Probe;
+use e2e::world::object;
+use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::model::ObjectName;
+use gatewright_core::translate::Change;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use super::access::{HOST, OTHER, Site};
+use super::users::told;
+
+/// The secret of a client that the provider does not know.
+const WRONG: &str = "another-secret-of-a-client";
+const PAGE: &str = "https://shop.example.org/cart?item=1";
+const OTHER_PAGE: &str = "https://other.example.org/cart";
+
+fn policy(route: &str, oidc: Value) -> Change {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route});
+    object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+        "metadata": {"namespace": "default", "name": route},
+        "spec": {"targetRefs": [target], "oidc": oidc}}),
+    )
+}
+
+fn secret(text: &str) -> Change {
+    object(client_secret("default", "login", text))
+}
+
+struct Shop {
+    site: Site,
+    provider: Provider,
+}
+
+impl Shop {
+    /// Both hosts ask for a login, each by a policy of its own.
+    async fn start() -> Result<Self> {
+        let back = [HOST, OTHER].map(|host| format!("https://{host}/oauth2/callback"));
+        let provider = Provider::start(&back.each_ref().map(String::as_str)).await?;
+        let mut changes: Vec<Change> = provider
+            .objects("default")
+            .into_iter()
+            .map(object)
+            .collect();
+        changes.extend([
+            policy("shop", login()),
+            policy("other", login()),
+            secret(CLIENT_SECRET),
+        ]);
+        Ok(Self {
+            site: Site::start(changes).await?,
+            provider,
+        })
+    }
+
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.site.https))
+    }
+
+    fn browser(&self) -> Browser {
+        let own = self.address();
+        Browser::new(&[
+            (HOST, own),
+            (OTHER, own),
+            (ISSUER_HOST, self.provider.address()),
+        ])
+    }
+
+    /// A browser with a session at `PAGE`.
+    async fn session(&self) -> Result<Browser> {
+        let mut browser = self.browser();
+        let back = browser.log_in(PAGE).await.with_context(|| self.logs())?;
+        let (url, answer) = browser.follow(&back).await?;
+        ensure!(url == PAGE, "back where it began: {url}\n{}", self.logs());
+        ensure!(answer.status == 200, "{answer:?}");
+        Ok(browser)
+    }
+
+    fn logs(&self) -> String {
+        format!("{}\n{}", self.provider.log(), self.site.world.envoy.log())
+    }
+
+    /// What no browser asks for a page: answered 401, in each version of HTTP.
+    async fn refuses(&self, host: &str, cookies: &str) -> Result<()> {
+        for alpn in ["http/1.1", "h2"] {
+            let probe = Probe::https(self.address(), host).alpn(&[alpn]);
+            let probe = if cookies.is_empty() {
+                probe
+            } else {
+                probe.header("cookie", cookies)
+            };
+            probe.answered(401).await?;
+            let json = probe.clone().header("accept", "application/json");
+            json.answered(401).await?;
+            let page = probe.header("accept", "text/html");
+            page.method(Method::POST).answered(401).await?;
+        }
+        Ok(())
+    }
+}
+
+fn written(browser: &Browser, host: &str) -> String {
+    let cookies = browser.cookies(host);
+    let pairs = cookies
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    pairs.collect::<Vec<_>>().join("; ")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_browser_logs_in_at_the_provider_and_out_again() -> Result<()> {
+    let shop = Shop::start().await?;
+    let mut browser = shop.session().await?;
+    let cookies = browser.cookies(HOST);
+    for name in cookies.keys() {
+        ensure!(name.starts_with("__Host-gw-"), "of the host alone: {name}");
+        let of_flow = name.contains("gw-nonce") || name.contains("gw-verifier");
+        ensure!(!of_flow, "they end with the login: {name}");
+    }
+    ensure!(
+        !cookies.keys().any(|name| name.contains("gw-access")),
+        "{cookies:?}"
+    );
+    let answer = browser.open(PAGE).await?;
+    ensure!(told(&answer, "authorization")?.is_null(), "no token");
+    // Sessions are for requests without a page, too.
+    let inside = Probe::https(shop.address(), HOST).header("cookie", &written(&browser, HOST));
+    inside.answered(200).await?;
+    inside.clone().method(Method::POST).answered(200).await?;
+    // The end of the session.
+    let answer = browser.open(&format!("https://{HOST}/logout")).await?;
+    ensure!(answer.status == 302, "{answer:?}");
+    let target = answer.header("location").context("a redirect")?;
+    let end = format!("https://{ISSUER_HOST}/end_session?");
+    ensure!(target.starts_with(&end), "{target}");
+    ensure!(
+        browser.cookies(HOST).is_empty(),
+        "{:?}",
+        browser.cookies(HOST)
+    );
+    let answer = browser.open(PAGE).await?;
+    ensure!(answer.status == 302, "it is asked again: {answer:?}");
+    // Plain HTTP is closed.
+    let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, shop.site.http));
+    Probe::http(plain, HOST).answered(500).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn who_has_no_session_gets_nothing_whatever_the_cookies_say() -> Result<()> {
+    let shop = Shop::start().await?;
+    shop.refuses(HOST, "").await?;
+    let socket = Probe::https(shop.address(), HOST)
+        .alpn(&["http/1.1"])
+        .header("connection", "upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    socket.answered(401).await?;
+    let session = shop.session().await?;
+    let cookies = session.cookies(HOST);
+    ensure!(cookies.len() >= 3, "{cookies:?}");
+    for (name, value) in &cookies {
+        let mut forged = session.clone();
+        // Another digit or letter in the middle.
+        let (begin, end) = value.split_at(value.len() / 2);
+        let other = if end.starts_with('1') { "2" } else { "1" };
+        forged.set_cookie(HOST, name, &format!("{begin}{other}{}", &end[1..]));
+        let answer = forged.open(PAGE).await?;
+        ensure!(answer.status == 302, "{name} is forged: {answer:?}");
+        shop.refuses(HOST, &written(&forged, HOST)).await?;
+    }
+    // A session lives no longer than its token, whatever a client adds to it.
+    let expires = cookies.keys().find(|name| name.contains("gw-expires"));
+    let mut longer = session.clone();
+    longer.set_cookie(HOST, expires.context("its end")?, "4102444800");
+    ensure!(longer.open(PAGE).await?.status == 302, "it is signed");
+    // Not at another host, by the same names or by those of its policy.
+    shop.refuses(OTHER, &written(&session, HOST)).await?;
+    let mut stranger = shop.browser();
+    for (name, value) in &cookies {
+        stranger.set_cookie(OTHER, name, value);
+        let name = name.replace("default.shop", "default.other");
+        stranger.set_cookie(OTHER, &name, value);
+    }
+    ensure!(stranger.open(OTHER_PAGE).await?.status == 302, "none of it");
+    shop.refuses(OTHER, &written(&stranger, OTHER)).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_way_back_that_is_not_the_browsers_own_opens_nothing() -> Result<()> {
+    let shop = Shop::start().await?;
+    // The way back of an adversary, whose account the victim would use (RFC 6749, 10.12).
+    let mut adversary = shop.browser();
+    let back = adversary.log_in(PAGE).await?;
+    let mut victim = shop.browser();
+    let answer = victim.open(&back).await?;
+    ensure!(
+        answer.status == 401,
+        "without a login of its own: {answer:?}"
+    );
+    victim.open(PAGE).await?;
+    let answer = victim.open(&back).await?;
+    ensure!(answer.status == 401, "with another login: {answer:?}");
+    // A state that is changed.
+    let (begin, state) = back.split_once("state=").context("a state")?;
+    let mut chars: Vec<char> = state.chars().collect();
+    chars[20] = if chars[20] == 'A' { 'B' } else { 'A' };
+    let changed: String = chars.into_iter().collect();
+    let answer = adversary
+        .clone()
+        .open(&format!("{begin}state={changed}"))
+        .await?;
+    ensure!(answer.status == 401, "{answer:?}");
+    // A code of nobody.
+    let query = back.split_once('?').context("a query")?.1;
+    let code = query.split('&').find(|part| part.starts_with("code="));
+    let forged = back.replace(code.context("a code")?, "code=AAAA");
+    let answer = adversary.clone().open(&forged).await?;
+    ensure!(answer.status == 401, "{answer:?}");
+    let (url, answer) = adversary.follow(&back).await?;
+    ensure!(
+        (url.as_str(), answer.status) == (PAGE, 200),
+        "its own login"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn sessions_end_with_the_secret_and_tokens_are_forwarded_if_asked() -> Result<()> {
+    let shop = Shop::start().await?;
+    let world = &shop.site.world;
+    let mut session = shop.session().await?;
+    // Another secret has other keys of cookies, and the provider does not know it.
+    world.settle(vec![secret(WRONG)]).await?;
+    ensure!(session.open(PAGE).await?.status == 302, "the session ended");
+    let back = session.log_in(PAGE).await?;
+    let answer = session.open(&back).await?;
+    ensure!(answer.status == 401, "the provider refused: {answer:?}");
+    let key = ObjectKey::new(Kind::Secret, ObjectName::new("default", "login"));
+    world.settle(vec![Change::delete(key)]).await?;
+    for host in [HOST, OTHER] {
+        for probe in shop.site.by("10.2.0.1", host, "/cart") {
+            probe.header("accept", "text/html").answered(500).await?;
+        }
+    }
+    let mut oidc = login();
+    oidc["forwardAccessToken"] = json!(true);
+    world
+        .settle(vec![secret(CLIENT_SECRET), policy("shop", oidc)])
+        .await?;
+    let mut session = shop.session().await?;
+    let answer = session.open(PAGE).await?;
+    let token = told(&answer, "authorization")?;
+    let token = token[0].as_str().context("a token")?;
+    ensure!(token.starts_with("Bearer "), "{token}");
+    let cookies = written(&session, HOST);
+    ensure!(!cookies.contains(&token[7..]), "encrypted at the browser");
+    // A client does not choose what backends get.
+    let probe = Probe::https(shop.address(), HOST).header("cookie", &cookies);
+    let answer = probe
+        .header("authorization", "Bearer mine")
+        .answered(200)
+        .await?;
+    ensure!(
+        told(&answer, "authorization")?[0] != "Bearer mine",
+        "{answer:?}"
+    );
+    let log = world.envoy.log();
+    for text in [CLIENT_SECRET, WRONG, &token[7..]] {
+        ensure!(!log.contains(text), "a log has {text}");
+        let lines = world.access_log();
+        ensure!(!json!(lines).to_string().contains(text), "access log");
+    }
+    Ok(())
+}
