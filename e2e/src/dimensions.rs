@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 39] = [
+pub static DIMENSIONS: [Dimension; 40] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
