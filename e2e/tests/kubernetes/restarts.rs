@@ -40,7 +40,8 @@ const SMALL: &[&str] = &[
 ];
 const LIMIT: Duration = Duration::from_secs(120);
 /// The time within which a neighbour's new host must be served after a restart: debug builds on a
-/// busy machine, after a Lease of three seconds has ended, and Envoy connects again after up to five.
+/// busy machine, after a Lease of three seconds has ended, and Envoy connects again after up to
+/// five.
 const SOON: Duration = Duration::from_secs(60);
 /// The writes to the API server at a time.
 const AT_ONCE: usize = 8;

@@ -1,5 +1,5 @@
-//! `spec.policies` of GatewayParameters: what the policies of namespaces may ask of the Gateways of a
-//! class.
+//! `spec.policies` of GatewayParameters: what the policies of namespaces may ask of the Gateways of
+//! a class.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! What a class lets the policies of namespaces ask of its Gateways. Pure.
 //!
 //! A policy is judged as a whole, at each Gateway: one that asks for too much has no effect there,
-//! and an AccessPolicy closes what it is attached to. The namespace of the class's parameters is the
-//! operator's, whose policies are not judged.
+//! and an AccessPolicy closes what it is attached to. The namespace of the class's parameters is
+//! the operator's, whose policies are not judged.
 
 use super::attached_policies::{Effect, JudgedAttachment};
 use super::gateway_exposure::PolicyAllowance;
