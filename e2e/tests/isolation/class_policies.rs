@@ -1,5 +1,5 @@
 //! What a class lets policies of tenants ask for: where it takes something back, an Envoy does it
-//! no more, AccessPolicies close, and alice's host, whose policies the class allows, stays as it is.
+//! no more, and AccessPolicies close. Alice, whose policies the class allows, is served as before.
 
 use std::fs;
 

@@ -128,7 +128,12 @@ fn tokens_have_an_issuer_and_keys_and_each_header_has_one_claim() {
             "jwt.issuer: expected 1 to 256 bytes",
         ),
         ("a\n", &inline, json!({}), "jwt.issuer: expected"),
-        ("id", &both, json!({}), "one of inline, configMapRef and remote"),
+        (
+            "id",
+            &both,
+            json!({}),
+            "one of inline, configMapRef and remote",
+        ),
         (
             "id",
             &json!({"inline": "{}"}),
