@@ -54,14 +54,19 @@ pub(super) fn before_routes(auth: &ExternalAuth) -> TypedExtensionConfig {
     )
 }
 
+/// A URL that Envoy asks about a request, at a cluster, with the deadline of the answer.
+pub(super) fn http_uri(uri: String, cluster: String) -> HttpUri {
+    HttpUri {
+        uri,
+        timeout: seconds(AUTH_SECONDS),
+        http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
+    }
+}
+
 /// The filter that lets nobody pass: there is no server that could be asked.
 pub(super) fn nobody() -> TypedExtensionConfig {
     let service = HttpService {
-        server_uri: Some(HttpUri {
-            uri: "http://nobody".to_owned(),
-            timeout: seconds(AUTH_SECONDS),
-            http_upstream_type: Some(HttpUpstreamType::Cluster(REFUSED.to_owned())),
-        }),
+        server_uri: Some(http_uri("http://nobody".to_owned(), REFUSED.to_owned())),
         ..Default::default()
     };
     let services = Some(Services::HttpService(service));
@@ -114,11 +119,7 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
                 some => some.iter().map(|name| named(name)).collect(),
             };
             Services::HttpService(HttpService {
-                server_uri: Some(HttpUri {
-                    uri: format!("http://{authority}"),
-                    timeout: seconds(AUTH_SECONDS),
-                    http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
-                }),
+                server_uri: Some(http_uri(format!("http://{authority}"), cluster)),
                 path_prefix: path.clone(),
                 authorization_response: Some(AuthorizationResponse {
                     allowed_upstream_headers: Some(ListStringMatcher { patterns: answers }),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    DataSource, HttpUri, TypedExtensionConfig, data_source::Specifier, http_uri::HttpUpstreamType,
+    DataSource, TypedExtensionConfig, data_source::Specifier,
 };
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
@@ -15,7 +15,7 @@ use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
     requirement_rule::RequirementType,
 };
 
-use super::limits::AUTH_SECONDS;
+use super::external_auth::http_uri;
 use super::proto::{extension, seconds};
 use super::request_match::regex_matcher;
 use gatewright_core::model::{
@@ -109,11 +109,7 @@ fn source(keys: &IssuerKeys) -> JwksSourceSpecifier {
             server,
             cache_seconds,
         }) => JwksSourceSpecifier::RemoteJwks(RemoteJwks {
-            http_uri: Some(HttpUri {
-                uri: url.to_string(),
-                timeout: seconds(AUTH_SECONDS),
-                http_upstream_type: Some(HttpUpstreamType::Cluster(server.to_string())),
-            }),
+            http_uri: Some(http_uri(url.to_string(), server.to_string())),
             cache_duration: seconds(u64::from(*cache_seconds)),
             ..Default::default()
         }),

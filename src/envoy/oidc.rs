@@ -5,9 +5,7 @@
 //! endpoint itself (OpenID Connect Core, 3.1.3.7). Without `cookieDomain` names have the prefix
 //! `__Host-` (RFC 6265bis, 4.1.3.2), so that no host of another tenant sets or gets such a cookie.
 
-use envoy_types::pb::envoy::config::core::v3::{
-    HttpUri, TypedExtensionConfig, http_uri::HttpUpstreamType,
-};
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::{
     HeaderMatcher, header_matcher::HeaderMatchSpecifier,
 };
@@ -22,7 +20,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
     PathMatcher, StringMatcher, path_matcher, string_matcher::MatchPattern,
 };
 
-use super::limits::AUTH_SECONDS;
+use super::external_auth::http_uri;
 use super::proto::{ads, extension, seconds};
 use super::request_match::exact;
 use gatewright_core::model::{Login, ObjectName, SecretName};
@@ -61,11 +59,7 @@ pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig
         cookie_domain: cookie_domain.as_deref().unwrap_or_default().to_owned(),
     };
     let config = OAuth2Config {
-        token_endpoint: Some(HttpUri {
-            uri: token_endpoint.to_string(),
-            timeout: seconds(AUTH_SECONDS),
-            http_upstream_type: Some(HttpUpstreamType::Cluster(server.to_string())),
-        }),
+        token_endpoint: Some(http_uri(token_endpoint.to_string(), server.to_string())),
         authorization_endpoint: authorization_endpoint.to_string(),
         end_session_endpoint: end_session_endpoint
             .as_deref()

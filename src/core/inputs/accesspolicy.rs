@@ -106,6 +106,17 @@ struct WrittenSecret {
     namespace: Option<String>,
 }
 
+impl WrittenSecret {
+    /// The Secret that a field of a policy of `namespace` refers to.
+    fn target(self, field: &str, namespace: &Arc<str>) -> Result<LocalRef, String> {
+        let Self {
+            name,
+            namespace: other,
+        } = self;
+        target(namespace, Kind::Secret, other, name).map_err(|why| format!("{field}.name: {why}"))
+    }
+}
+
 /// Whether backends get what the client has sent to authenticate itself.
 #[derive(Default, Deserialize)]
 enum Credentials {
@@ -193,15 +204,11 @@ fn rules(namespace: &Arc<str>, written: Written, only_routes: bool) -> Result<Ac
 
 fn users(namespace: &Arc<str>, written: WrittenBasicAuth) -> Result<BasicAuthRules, String> {
     let WrittenBasicAuth {
-        users: WrittenSecret {
-            name,
-            namespace: other,
-        },
+        users,
         forward_username_header,
         credentials,
     } = written;
-    let secret = target(namespace, Kind::Secret, other, name)
-        .map_err(|why| format!("basicAuth.users.name: {why}"))?;
+    let secret = users.target("basicAuth.users", namespace)?;
     let forward_username = forward_username_header
         .map(|header| told_header("basicAuth.forwardUsernameHeader", &header))
         .transpose()?;
@@ -210,6 +217,13 @@ fn users(namespace: &Arc<str>, written: WrittenBasicAuth) -> Result<BasicAuthRul
         forward_username,
         forwards_credentials: credentials.are_forwarded(),
     })
+}
+
+fn at_most(field: &str, most: usize, found: usize) -> Result<(), String> {
+    if found > most {
+        return Err(format!("{field}: expected at most {most}, found {found}"));
+    }
+    Ok(())
 }
 
 /// A core object that a policy of `namespace` refers to, in that namespace or in another.

@@ -201,15 +201,27 @@ pub(super) fn media_type(field: &str, media: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A body in the object itself; `reference` is the field for a longer one.
+pub(super) fn inline_body(
+    field: &str,
+    text: String,
+    reference: &str,
+) -> Result<WrittenBody, String> {
+    if text.len() > INLINE_BYTES {
+        return Err(format!(
+            "{field}.inline: {} bytes, at most {INLINE_BYTES} are allowed: put it into a ConfigMap, and refer to it by \
+             {reference}",
+            text.len()
+        ));
+    }
+    Ok(WrittenBody::Inline(text.into_bytes().into()))
+}
+
 fn source(namespace: &Arc<str>, written: WrittenSource) -> Result<WrittenBody, String> {
     let field = "spec.body";
     match (written.inline, written.config_map_ref) {
-        (Some(text), None) if text.len() > INLINE_BYTES => Err(format!(
-            "{field}.inline: {} bytes, at most {INLINE_BYTES} are allowed: put it into a ConfigMap, and refer to it by configMapRef",
-            text.len()
-        )),
         (Some(text), None) if text.is_empty() => Ok(WrittenBody::Empty),
-        (Some(text), None) => Ok(WrittenBody::Inline(text.into_bytes().into())),
+        (Some(text), None) => inline_body(field, text, "configMapRef"),
         (None, Some(WrittenKey { name, key })) => {
             let map = LocalRef {
                 group: Kind::ConfigMap.group().to_owned(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::direct_response::{INLINE_BYTES, WrittenBody, media_type};
+use super::direct_response::{WrittenBody, inline_body, media_type};
 use super::trafficpolicy_value::number;
 use super::{Kind, LocalRef};
 use crate::model::{ObjectName, StatusRange};
@@ -246,11 +246,7 @@ fn source(
         value_ref,
     } = written;
     match (r#type, inline, value_ref) {
-        (SourceType::Inline, Some(text), None) if text.len() > INLINE_BYTES => Err(format!(
-            "{field}.inline: {} bytes, at most {INLINE_BYTES} are allowed: put it into a ConfigMap, and refer to it by valueRef",
-            text.len()
-        )),
-        (SourceType::Inline, Some(text), None) => Ok(WrittenBody::Inline(text.into_bytes().into())),
+        (SourceType::Inline, Some(text), None) => inline_body(field, text, "valueRef"),
         (SourceType::ValueRef, None, Some(reference)) => config_map(field, namespace, reference),
         (SourceType::Inline, ..) => Err(format!(
             "{field}: type Inline needs inline, and no valueRef"
@@ -294,6 +290,7 @@ mod tests {
 
     use super::*;
     use crate::inputs::TRAFFIC_POLICY_CRD;
+    use crate::inputs::direct_response::INLINE_BYTES;
 
     fn read_value(written: Value) -> Result<Vec<OverrideRules>, String> {
         let written = serde_json::from_value(written).map_err(|why| why.to_string())?;

@@ -111,6 +111,13 @@ pub enum SecretName {
     CookieKey(ObjectName),
 }
 
+impl SecretName {
+    /// The names of the client secret and of the key of cookies of a policy.
+    pub fn of_login(policy: &ObjectName) -> [Self; 2] {
+        [Self::ClientSecret, Self::CookieKey].map(|name| name(policy.clone()))
+    }
+}
+
 impl fmt::Display for SecretName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

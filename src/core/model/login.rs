@@ -50,13 +50,10 @@ impl ClientCredentials {
         Self { secret, cookie_key }
     }
 
-    /// The secrets in SDS for a policy.
+    /// The secrets in SDS for a policy, in the order of their names ([`SecretName::of_login`]).
     pub fn generic(&self, policy: &ObjectName) -> [GenericSecret; 2] {
-        [
-            (SecretName::ClientSecret(policy.clone()), &self.secret),
-            (SecretName::CookieKey(policy.clone()), &self.cookie_key),
-        ]
-        .map(|(name, value)| GenericSecret {
+        let [client, cookies] = SecretName::of_login(policy);
+        [(client, &self.secret), (cookies, &self.cookie_key)].map(|(name, value)| GenericSecret {
             name,
             value: value.clone(),
         })

@@ -1,6 +1,7 @@
 //! The effect of an AccessPolicy by itself. One that cannot be carried out closes what it is
 //! attached to.
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::attached_policies::{Effect, JudgedAttachment};
@@ -8,7 +9,7 @@ use super::backend_reference::Referrer;
 use super::key::Verdict;
 use crate::inputs::{
     AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LocalRef,
-    LoginRules, OIDC_CLIENT_TYPE, TokenRules, credentials, jwks,
+    LoginRules, OIDC_CLIENT_TYPE, Secret, TokenRules, credentials, jwks,
 };
 use crate::model::{
     Access, BackendId, BasicAuth, ClientCredentials, FetchedKeys, IssuerKeys, Jwks, Login,
@@ -165,21 +166,32 @@ fn client(
     rules: &LoginRules,
     store: &Store,
 ) -> Result<ClientCredentials, (Reason, String)> {
-    let secret = &rules.secret.name;
+    let secret = (&rules.secret.name, OIDC_CLIENT_TYPE);
     let field = "oidc.clientSecret";
+    let text = content(policy, field, secret, store, |found| &found.client_secret)?;
+    Ok(credentials(text, policy))
+}
+
+/// What is in a Secret of a type that a field of a policy refers to.
+fn content<'a, T: 'a, E: fmt::Display + 'a>(
+    policy: &ObjectName,
+    field: &str,
+    (secret, kind): (&ObjectName, &str),
+    store: &'a Store,
+    read: impl Fn(&'a Secret) -> &'a Result<T, E>,
+) -> Result<&'a T, (Reason, String)> {
     permitted(policy, Kind::Secret, (secret, field), store)?;
     let found = store.secret(secret).ok_or_else(|| {
         format!(
-            "there is no Secret {secret} of type {OIDC_CLIENT_TYPE}{}",
+            "there is no Secret {secret} of type {kind}{}",
             store.unwatched(secret)
         )
     });
-    let text = found.and_then(|found| {
-        let text = found.client_secret.as_ref();
-        text.map_err(|why| format!("Secret {secret} {why}"))
+    let found = found.and_then(|found| {
+        let content = read(found).as_ref();
+        content.map_err(|why| format!("Secret {secret} {why}"))
     });
-    let text = text.map_err(|why| (Reason::Invalid, format!("{field}: {why}")))?;
-    Ok(credentials(text, policy))
+    found.map_err(|why| (Reason::Invalid, format!("{field}: {why}")))
 }
 
 fn token_auth(
@@ -271,22 +283,11 @@ fn basic_auth(
         forward_username,
         forwards_credentials,
     } = rules;
-    let secret = &secret.name;
-    permitted(policy, Kind::Secret, (secret, "basicAuth.users"), store)?;
-    let found = store.secret(secret).ok_or_else(|| {
-        format!(
-            "there is no Secret {secret} of type {HTPASSWD_TYPE}{}",
-            store.unwatched(secret)
-        )
-    });
-    let users = found.and_then(|found| {
-        let users = found.users.clone();
-        users.map_err(|why| format!("Secret {secret} {why}"))
-    });
-    let users = users.map_err(|why| (Reason::Invalid, format!("basicAuth.users: {why}")))?;
+    let at = (&secret.name, HTPASSWD_TYPE);
+    let users = content(policy, "basicAuth.users", at, store, |found| &found.users)?;
     Ok(BasicAuth {
-        secret: secret.clone(),
-        users,
+        secret: secret.name.clone(),
+        users: users.clone(),
         forward_username: forward_username.clone(),
         forwards_credentials: *forwards_credentials,
     })

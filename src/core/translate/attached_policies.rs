@@ -17,12 +17,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::gateway_exposure::PolicyAllowance;
 use super::key::{ListenerId, RouteKey, Verdict};
 use super::parent::Parent;
 use super::route_traffic::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
-use crate::model::{Access, ClientCredentials, ObjectName};
+use crate::model::{Access, ClientCredentials};
 use crate::multimap::MultiMap;
 
 /// The effect of a policy where it is attached.
@@ -52,10 +51,8 @@ pub(super) struct JudgedAttachment {
 /// A rule of a route at a listener.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// What policies may ask of the Gateway.
-    pub(super) allowance: Option<&'a PolicyAllowance>,
-    /// The Gateway of the listener.
-    pub(super) gateway: &'a ObjectName,
+    /// The Gateway or ListenerSet of the listener.
+    pub(super) parent: &'a Parent,
     /// The listener.
     pub(super) listener: &'a ListenerId,
     /// The route.
@@ -70,43 +67,27 @@ pub(super) fn places<'a>(
     listener: &'a ListenerId,
     (key, route): (&'a RouteKey, &'a Route),
 ) -> impl Iterator<Item = (&'a RouteRule, Place<'a>)> {
-    let rules = route.rules.iter();
-    rules.map(move |rule| (rule, Place::of(parent, listener, key, rule.name.as_deref())))
+    route.rules.iter().map(move |rule| {
+        let place = Place {
+            parent,
+            listener,
+            route: key,
+            rule: rule.name.as_deref(),
+        };
+        (rule, place)
+    })
 }
 
-impl<'a> Place<'a> {
-    /// A rule of this name of a route at a listener of a parent.
-    pub(super) fn of(
-        parent: &'a Parent,
-        listener: &'a ListenerId,
-        route: &'a RouteKey,
-        rule: Option<&'a str>,
-    ) -> Self {
-        Self {
-            allowance: parent.placement.exposure.policies.as_deref(),
-            gateway: &parent.placement.gateway,
-            listener,
-            route,
-            rule,
-        }
-    }
-
-    /// True if a policy has effect at the Gateway.
-    pub(super) fn allows(self, judged: &JudgedAttachment) -> bool {
-        self.allowance
-            .is_none_or(|allowance| allowance.verdict(judged).is_ok())
-    }
-
+impl Place<'_> {
     /// What policies at the place are attached to, from the outermost to the innermost.
     pub(super) fn levels(self) -> [Option<AttachmentTarget>; 6] {
         let Place {
-            gateway,
+            parent,
             listener,
             route,
             rule,
-            allowance: _,
         } = self;
-        let gateway = ObjectKey::new(Kind::Gateway, gateway.clone());
+        let gateway = ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone());
         let parent = listener.parent.object();
         let is_set = parent != gateway;
         let name = Some(&*listener.name);
@@ -239,7 +220,9 @@ impl AttachedPolicies {
         let mut all = Vec::new();
         for judged in self.at(Kind::AccessPolicy, place) {
             match &judged.effect {
-                Effect::Admit(access) if place.allows(judged) => all.push(access.clone()),
+                Effect::Admit(access) if place.parent.allows(judged).is_ok() => {
+                    all.push(access.clone())
+                }
                 Effect::Admit(_) | Effect::Close => return AccessAt::Closed,
                 Effect::Traffic(_) => {}
             }

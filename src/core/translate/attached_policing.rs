@@ -30,9 +30,9 @@ impl AttachedPolicing<'_> {
         let policy = self.store.attached_policy(key);
         let new = policy.map(|policy| self.judged(key, policy));
         dirty.statuses.insert(key.clone());
-        let before = self.attached.get(key);
-        let before = before.and_then(|judged| judged.credentials.clone());
-        if before != new.as_ref().and_then(|judged| judged.credentials.clone()) {
+        let [before, after] = [self.attached.get(key), new.as_ref()]
+            .map(|judged| judged.and_then(|judged| judged.credentials.as_ref()));
+        if before != after {
             dirty.logins.insert(key.name.clone());
         }
         for target in self.attached.set(key, new) {

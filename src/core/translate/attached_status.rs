@@ -63,12 +63,7 @@ impl Report<'_> {
                 .filter(|(.., attachment)| attachment.accepted.is_ok());
             let parents = accepted.filter_map(|(_, parent, _)| self.parents.get(parent));
             return parents
-                .map(|parent| {
-                    (
-                        gateway(parent),
-                        verdict.clone().and(allowed(parent, judged)),
-                    )
-                })
+                .map(|parent| (gateway(parent), verdict.clone().and(parent.allows(judged))))
                 .collect();
         }
         let Some(key) = ParentKey::of(object) else {
@@ -81,20 +76,12 @@ impl Report<'_> {
         match self.parents.get(&key) {
             Some(parent) => {
                 let verdict = at_listener(parent, object, section);
-                vec![(gateway(parent), verdict.and(allowed(parent, judged)))]
+                vec![(gateway(parent), verdict.and(parent.allows(judged)))]
             }
             // It belongs to another controller.
             None if is_there => Vec::new(),
             None => vec![missing(object)],
         }
-    }
-}
-
-/// Ok if the class of a Gateway allows a policy.
-pub(super) fn allowed(parent: &Parent, judged: &JudgedAttachment) -> Verdict {
-    match &parent.placement.exposure.policies {
-        Some(allowance) => allowance.verdict(judged),
-        None => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use super::fingerprint::fingerprint;
 use super::login_secrets::LoginSecrets;
 use crate::model::{
     Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters,
-    ObjectName, Target, WeightedTarget,
+    ObjectName, Target, VirtualHost, WeightedTarget,
 };
 
 /// All emitted resources.
@@ -89,7 +89,12 @@ impl Emissions {
             for id in before.difference(&used) {
                 self.backends.release(id, &fleet, dirty);
             }
-            self.logins.replace(&logins_before, &logins, &fleet, dirty);
+            for policy in logins.difference(&logins_before) {
+                self.logins.acquire(policy, fleet.clone(), dirty);
+            }
+            for policy in logins_before.difference(&logins) {
+                self.logins.release(policy, &fleet, dirty);
+            }
         }
         match &key {
             ResourceKey::Backend(id) => {
@@ -136,34 +141,24 @@ fn of(value: Option<u64>, key: &&ResourceKey) -> u64 {
 /// The backends that a resource refers to.
 pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     let mut all = BTreeSet::new();
-    let hosts = match resource {
-        Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
-        Resource::Table(table) => &table.virtual_hosts,
-        Resource::Frontend(frontend) => {
-            let logs = frontend.access_log.iter();
-            all.extend(logs.flat_map(|log| log.collectors()).cloned());
-            let traces = frontend.tracing.iter();
-            all.extend(traces.map(|tracing| tracing.collector.clone()));
-            match &frontend.kind {
-                FrontendKind::Tls { chains, .. } => {
-                    for chain in chains.values() {
-                        if let Handler::Tcp(targets) = &chain.handler {
-                            shares(targets, &mut all);
-                        }
+    if let Resource::Frontend(frontend) = resource {
+        let logs = frontend.access_log.iter();
+        all.extend(logs.flat_map(|log| log.collectors()).cloned());
+        let traces = frontend.tracing.iter();
+        all.extend(traces.map(|tracing| tracing.collector.clone()));
+        match &frontend.kind {
+            FrontendKind::Tls { chains, .. } => {
+                for chain in chains.values() {
+                    if let Handler::Tcp(targets) = &chain.handler {
+                        shares(targets, &mut all);
                     }
                 }
-                FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
-                FrontendKind::Http | FrontendKind::Udp => {}
             }
-            &[]
+            FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
+            FrontendKind::Http | FrontendKind::Udp => {}
         }
-        Resource::WideHosts(_)
-        | Resource::Cluster(_)
-        | Resource::Endpoints(_)
-        | Resource::Secret(_)
-        | Resource::Generic(_)
-        | Resource::Roots(_) => &[],
-    };
+    }
+    let hosts = virtual_hosts(resource);
     let rules = || {
         hosts
             .iter()
@@ -191,14 +186,24 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
     all
 }
 
-/// The AccessPolicies whose secrets of logins a resource refers to.
-fn logins(resource: &Resource) -> BTreeSet<ObjectName> {
-    let hosts = match resource {
+/// The virtual hosts of a resource.
+fn virtual_hosts(resource: &Resource) -> &[VirtualHost] {
+    match resource {
         Resource::Scope(scope) => std::slice::from_ref(&scope.virtual_host),
         Resource::Table(table) => &table.virtual_hosts,
-        _ => &[],
-    };
-    let policies = hosts
+        Resource::Frontend(_)
+        | Resource::WideHosts(_)
+        | Resource::Cluster(_)
+        | Resource::Endpoints(_)
+        | Resource::Secret(_)
+        | Resource::Generic(_)
+        | Resource::Roots(_) => &[],
+    }
+}
+
+/// The AccessPolicies whose secrets of logins a resource refers to.
+fn logins(resource: &Resource) -> BTreeSet<ObjectName> {
+    let policies = virtual_hosts(resource)
         .iter()
         .flat_map(|host| &host.routes)
         .flat_map(|route| &route.rule.access);

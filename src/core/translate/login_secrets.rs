@@ -1,64 +1,50 @@
 //! Secrets of logins: those of AccessPolicies that emitted routes refer to. They are resources of
 //! their own, so that they are replaced without a change of the routes.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::attached_policies::AttachedPolicies;
-use super::backends::Users;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
+use super::uses::{Edge, Uses};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{EnvoyFleet, Fleets, ObjectName, SecretName};
 
 /// The AccessPolicies whose secrets resources refer to.
 #[derive(Default)]
 pub(super) struct LoginSecrets {
-    used: BTreeMap<ObjectName, Users>,
+    used: Uses<ObjectName>,
 }
 
 impl LoginSecrets {
-    /// Takes in which policies a resource of a fleet referred to, and refers to now; marks those
-    /// that are the first ones, or were the last, of all or of the fleet.
-    pub(super) fn replace(
-        &mut self,
-        before: &BTreeSet<ObjectName>,
-        after: &BTreeSet<ObjectName>,
-        fleet: &EnvoyFleet,
-        dirty: &mut Dirty,
-    ) {
-        for policy in after.difference(before) {
-            let users = self.used.entry(policy.clone()).or_default();
-            if users.is_empty() {
-                dirty.logins.insert(policy.clone());
-            }
-            if users.add(fleet.clone()) {
-                dirty.show(keys(policy));
-            }
-        }
-        for policy in before.difference(after) {
-            let users = self.used.get_mut(policy).expect("counted when it was used");
-            if users.take_back(fleet) {
-                dirty.show(keys(policy));
-            }
-            if users.is_empty() {
-                self.used.remove(policy);
-                dirty.logins.insert(policy.clone());
-            }
-        }
+    /// Adds a reference of a fleet's resource to the secrets of a policy; marks them if it is the
+    /// first, of all or of the fleet.
+    pub(super) fn acquire(&mut self, policy: &ObjectName, fleet: EnvoyFleet, dirty: &mut Dirty) {
+        touch(policy, self.used.acquire(policy, fleet), dirty);
+    }
+
+    /// Removes a reference of a fleet's resource to the secrets of a policy; marks them if it was
+    /// the last, of all or of the fleet.
+    pub(super) fn release(&mut self, policy: &ObjectName, fleet: &EnvoyFleet, dirty: &mut Dirty) {
+        touch(policy, self.used.release(policy, fleet), dirty);
     }
 
     /// The fleets with routes that refer to the secrets of a policy.
     pub(super) fn fleets(&self, policy: &ObjectName) -> Fleets {
-        self.used.get(policy).map(Users::fleets).unwrap_or_default()
+        self.used.fleets(policy)
+    }
+}
+
+fn touch(policy: &ObjectName, edge: Edge, dirty: &mut Dirty) {
+    if edge.of_all {
+        dirty.logins.insert(policy.clone());
+    }
+    if edge.of_fleet {
+        dirty.show(keys(policy));
     }
 }
 
 fn keys(policy: &ObjectName) -> [ResourceKey; 2] {
-    [
-        ResourceKey::Secret(SecretName::ClientSecret(policy.clone())),
-        ResourceKey::Secret(SecretName::CookieKey(policy.clone())),
-    ]
+    SecretName::of_login(policy).map(ResourceKey::Secret)
 }
 
 /// Emits the secrets of a policy, or removes them if no route refers to them any more.
@@ -69,15 +55,11 @@ pub(super) fn show_login(
     dirty: &mut Dirty,
 ) {
     let key = ObjectKey::new(Kind::AccessPolicy, policy.clone());
-    let is_used = emissions.logins().used.contains_key(policy);
+    let is_used = emissions.logins().used.has(policy);
     let judged = attached.get(&key).filter(|_| is_used);
     let credentials = judged.and_then(|judged| judged.credentials.as_ref());
-    for key in keys(policy) {
-        let secrets = credentials.map(|credentials| credentials.generic(policy));
-        let own = secrets
-            .into_iter()
-            .flatten()
-            .find(|secret| matches!(&key, ResourceKey::Secret(name) if *name == secret.name));
-        emissions.emit(key, own.map(Resource::Generic), dirty);
+    let secrets = credentials.map(|credentials| credentials.generic(policy).map(Some));
+    for (key, secret) in keys(policy).into_iter().zip(secrets.unwrap_or_default()) {
+        emissions.emit(key, secret.map(Resource::Generic), dirty);
     }
 }

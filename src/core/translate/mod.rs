@@ -130,6 +130,7 @@ mod telemetry_status;
 mod tls_options;
 mod tls_secrets;
 mod udp_ports;
+mod uses;
 mod verdict;
 mod wanted_index;
 

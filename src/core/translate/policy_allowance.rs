@@ -7,13 +7,24 @@
 use super::attached_policies::{Effect, JudgedAttachment};
 use super::gateway_exposure::PolicyAllowance;
 use super::key::Verdict;
+use super::parent::Parent;
 use super::route_traffic::TrafficSettings;
 use crate::inputs::{ClassPolicyLimits, PolicyField};
 use crate::model::{Access, Bodies, LimitedBy, Reason};
 
+impl Parent {
+    /// Ok if the class of the Gateway allows a policy.
+    pub(super) fn allows(&self, judged: &JudgedAttachment) -> Verdict {
+        match &self.placement.exposure.policies {
+            Some(allowance) => allowance.verdict(judged),
+            None => Ok(()),
+        }
+    }
+}
+
 impl PolicyAllowance {
     /// Ok if a policy has effect at the Gateways of the class.
-    pub(super) fn verdict(&self, judged: &JudgedAttachment) -> Verdict {
+    fn verdict(&self, judged: &JudgedAttachment) -> Verdict {
         if judged.policy.meta.name.namespace == self.parameters.namespace {
             return Ok(());
         }

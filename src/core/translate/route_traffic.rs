@@ -251,7 +251,7 @@ impl AttachedPolicies {
         let near = place.levels().into_iter().rev().flatten();
         let (_, found) = near
             .filter_map(|target| self.first(&target, setting))
-            .find(|(judged, _)| place.allows(judged))?;
+            .find(|(judged, _)| place.parent.allows(judged).is_ok())?;
         let Place {
             listener, route, ..
         } = place;

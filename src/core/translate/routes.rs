@@ -116,7 +116,12 @@ impl<'a> Routing<'a> {
                 bodies: Bodies::default(),
             };
         };
-        let place = Place::of(parent, listener, route, rule.section.as_deref());
+        let place = Place {
+            parent,
+            listener,
+            route,
+            rule: rule.section.as_deref(),
+        };
         let limits = self.attached.rate_limits(place, self.admission.attachments);
         Guards {
             access: self.access(at, place),

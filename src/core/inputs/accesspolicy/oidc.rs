@@ -6,8 +6,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::provider::{WrittenBackend, backend, hostname, url};
-use super::{WrittenSecret, target};
-use crate::inputs::{Kind, LocalRef, text};
+use super::{WrittenSecret, at_most};
+use crate::inputs::{LocalRef, text};
 
 /// The most bytes of a path, of the name of a client, and of a scope.
 const TEXT: usize = 512;
@@ -101,13 +101,7 @@ pub(super) fn login(namespace: &Arc<str>, written: WrittenLogin) -> Result<Login
         backend_ref,
     } = provider;
     let (server, port) = backend("oidc.provider.backendRef", namespace, backend_ref)?;
-    let secret = target(
-        namespace,
-        Kind::Secret,
-        client_secret.namespace,
-        client_secret.name,
-    )
-    .map_err(|why| format!("oidc.clientSecret.name: {why}"))?;
+    let secret = client_secret.target("oidc.clientSecret", namespace)?;
     let (redirect_host, redirect_path) = match redirect_url {
         None => (None, "/oauth2/callback".into()),
         Some(url) => redirect(&url)?,
@@ -142,12 +136,7 @@ pub(super) fn login(namespace: &Arc<str>, written: WrittenLogin) -> Result<Login
 }
 
 fn all_scopes(written: &[String]) -> Result<Arc<[Arc<str>]>, String> {
-    if written.len() > SCOPES {
-        return Err(format!(
-            "oidc.scopes: expected at most {SCOPES}, found {}",
-            written.len()
-        ));
-    }
+    at_most("oidc.scopes", SCOPES, written.len())?;
     let read = written
         .iter()
         .enumerate()

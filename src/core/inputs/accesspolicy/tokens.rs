@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::provider::{WrittenBackend, backend, url};
-use super::{Credentials, target, told_header};
+use super::{Credentials, at_most, target, told_header};
 use crate::inputs::key_set::jwks;
 use crate::inputs::trafficpolicy_value::time_or;
 use crate::inputs::{Kind, LocalRef};
@@ -214,13 +214,6 @@ fn fetched(namespace: &Arc<str>, written: WrittenRemote) -> Result<JwksSource, S
         port,
         cache_seconds: u32::try_from(cache.as_secs()).expect("it is at most a day"),
     })
-}
-
-fn at_most(field: &str, most: usize, found: usize) -> Result<(), String> {
-    if found > most {
-        return Err(format!("{field}: expected at most {most}, found {found}"));
-    }
-    Ok(())
 }
 
 /// The claims that a token has to have. One claim has one type: Envoy turns scopes into a list for

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::attached_policies::Effect;
-use super::super::attached_status::allowed;
+use super::super::attached_policies::{Effect, JudgedAttachment};
 use super::super::key::ListenerId;
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
@@ -56,42 +55,38 @@ impl Explainer<'_> {
     fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
         let parent = self.admission().parents.get(&listener.parent);
         let policies = self
-            .attached_to(hostname, listener)
-            .into_iter()
-            .flat_map(|object| self.routing.attached.on(&object))
+            .policies(hostname, listener)
             .filter(|judged| matches!(judged.effect, Effect::Admit(_) | Effect::Close));
-        let mut causes: Vec<String> = policies
-            .filter_map(|judged| {
-                let allowed = parent.map_or(Ok(()), |parent| allowed(parent, judged));
-                let (reason, text) = judged.accepted.clone().and(allowed).err()?;
-                let key = judged.policy.key();
-                Some(format!("{key}: {}: {text}", reason.as_str()))
-            })
-            .collect();
-        causes.sort();
-        causes.dedup();
-        causes
+        let causes = policies.filter_map(|judged| {
+            let allowed = parent.map_or(Ok(()), |parent| parent.allows(judged));
+            let (reason, text) = judged.accepted.clone().and(allowed).err()?;
+            let key = judged.policy.key();
+            Some(format!("{key}: {}: {text}", reason.as_str()))
+        });
+        sorted(causes)
     }
 
     /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on
     /// plain HTTP, and where another one has a login as well.
     fn logins(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
-        let policies = self
-            .attached_to(hostname, listener)
-            .into_iter()
-            .flat_map(|object| self.routing.attached.on(&object));
+        let policies = self.policies(hostname, listener);
         let named = policies.filter_map(|judged| match &judged.effect {
             Effect::Admit(access) if access.login.is_some() => Some(judged.policy.key()),
             _ => None,
         });
-        let mut named: Vec<String> = named
-            .map(|key| {
-                format!("{key}: oidc needs HTTPS, and no other policy with oidc at the same rule")
-            })
-            .collect();
-        named.sort();
-        named.dedup();
-        named
+        sorted(named.map(|key| {
+            format!("{key}: oidc needs HTTPS, and no other policy with oidc at the same rule")
+        }))
+    }
+
+    /// The policies that concern a hostname at a listener.
+    fn policies(
+        &self,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> impl Iterator<Item = &JudgedAttachment> {
+        let objects = self.attached_to(hostname, listener).into_iter();
+        objects.flat_map(|object| self.routing.attached.on(&object))
     }
 
     /// What policies that concern a hostname at a listener are attached to.
@@ -114,6 +109,11 @@ impl Explainer<'_> {
             .chain(routes)
             .collect()
     }
+}
+
+/// Texts in their order, each once.
+fn sorted(texts: impl Iterator<Item = String>) -> Vec<String> {
+    texts.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
 /// The findings about the client and credentials of a request, as far as they are known.
