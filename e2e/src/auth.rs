@@ -7,12 +7,11 @@ use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{HeaderMap, Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
+
+use crate::http_server::serve;
 
 /// The value of `authorization` that the server accepts.
 pub const KEY: &str = "let-me-in";
@@ -47,20 +46,8 @@ impl AuthServer {
         let address = listener.local_addr()?;
         let asked = Arc::new(Mutex::new(Vec::new()));
         let log = asked.clone();
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let log = log.clone();
-                let service = service_fn(move |request| answer(request, log.clone()));
-                connections.spawn(async move {
-                    // The client may disconnect at any time.
-                    let builder = auto::Builder::new(TokioExecutor::new());
-                    let _ended = builder
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
+        let respond = move |request| answer(request, log.clone());
+        let accepting = tokio::spawn(serve(listener, respond));
         Ok(Self {
             address,
             asked,

@@ -8,13 +8,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
+
+use crate::http_server::serve;
 
 /// A running backend that answers 500 to everything, when it is told to; gone on drop.
 #[derive(Debug)]
@@ -38,23 +37,8 @@ impl Held {
         let (answers, allowed) = watch::channel(0);
         let (counted, requests) = watch::channel(0);
         let counted = Arc::new(counted);
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                tokio::select! {
-                    Ok((stream, _)) = listener.accept() => {
-                        let (allowed, counted) = (allowed.clone(), counted.clone());
-                        connections.spawn(async move {
-                            let service = service_fn(move |_| answer(allowed.clone(), counted.clone()));
-                            // A client that goes away is the test's business.
-                            let _ended =
-                                auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-                        });
-                    }
-                    Some(_ended) = connections.join_next() => {}
-                }
-            }
-        });
+        let respond = move |_| answer(allowed.clone(), counted.clone());
+        let accepting = tokio::spawn(serve(listener, respond));
         Ok(Self {
             address,
             answers,

@@ -7,13 +7,12 @@ use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
+
+use crate::http_server::serve;
 
 /// A running server; stopped on drop.
 pub struct KeyServer {
@@ -37,21 +36,9 @@ impl KeyServer {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let state: Arc<Mutex<State>> = Arc::default();
-        let of_connections = state.clone();
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let state = of_connections.clone();
-                let service = service_fn(move |request| answer(request, state.clone()));
-                connections.spawn(async move {
-                    // The client may disconnect at any time.
-                    let builder = auto::Builder::new(TokioExecutor::new());
-                    let _ended = builder
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                });
-            }
-        });
+        let shared = state.clone();
+        let respond = move |request| answer(request, shared.clone());
+        let accepting = tokio::spawn(serve(listener, respond));
         let server = Self {
             address,
             state,

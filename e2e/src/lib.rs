@@ -27,6 +27,7 @@ pub mod grpc;
 pub mod haproxy;
 pub mod held;
 pub mod helm;
+pub mod http_server;
 pub mod issuer;
 pub mod key_server;
 pub mod kubeconform;

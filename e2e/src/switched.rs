@@ -9,13 +9,11 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
+use crate::http_server::serve;
 use crate::loopback;
 
 /// The path of health checks.
@@ -54,7 +52,9 @@ impl Switched {
             health: AtomicU16::new(200),
             checks: AtomicU64::new(0),
         });
-        let accepting = tokio::spawn(accept(listener, state.clone()));
+        let shared = state.clone();
+        let respond = move |request| answer(shared.clone(), request);
+        let accepting = tokio::spawn(serve(listener, respond));
         Ok(Self {
             address,
             state,
@@ -86,24 +86,6 @@ impl Switched {
 impl Drop for Switched {
     fn drop(&mut self) {
         self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, state: Arc<State>) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Ok((stream, _)) = listener.accept() => {
-                let state = state.clone();
-                connections.spawn(async move {
-                    let service = service_fn(move |request| answer(state.clone(), request));
-                    // A client that goes away is the test's business.
-                    let _ended =
-                        auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-            Some(_ended) = connections.join_next() => {}
-        }
     }
 }
 

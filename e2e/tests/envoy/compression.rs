@@ -1,21 +1,19 @@
 //! Compression by TrafficPolicies on a real Envoy: what is compressed, with which algorithm, and
 //! what stays as it is.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use e2e::echo::Echo;
-use e2e::probe::{Answer, Probe};
-use e2e::websocket::{WebSocketServer, over_http2};
-use e2e::world::{World, class, edge, edge_route, free_port, object, secret, service};
+use e2e::probe::Answer;
+use e2e::websocket::over_http2;
+use e2e::world::object;
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-const HOST: &str = "app.example.org";
-const OTHER: &str = "other.example.org";
-const SOCKET: &str = "ws.example.org";
+use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward};
+
 /// A value for a header that makes the answer of a backend longer than `minBytes`.
 const FILLING: usize = 3000;
 
@@ -37,95 +35,46 @@ fn with_header(path: &str, (name, value): (&str, &str)) -> Value {
         "backendRefs": [{"name": "web", "port": 80}]})
 }
 
-/// A site on a port for HTTP and one for HTTPS, with a backend whose answers are JSON.
-struct Site {
-    http: SocketAddr,
-    https: SocketAddr,
-    world: World,
-    _web: Echo,
-    _socket: WebSocketServer,
+async fn start(compression: Value) -> Result<BodySite> {
+    let rules = json!([
+        with_header("/strong", ("etag", "\"one\"")),
+        with_header("/weak", ("etag", "W/\"one\"")),
+        with_header("/kept", ("cache-control", "no-transform")),
+        with_header("/encoded", ("content-encoding", "gzip")),
+        with_header("/image", ("content-type", "image/png")),
+        with_header("/vary", ("vary", "Origin")),
+        forward(),
+    ]);
+    let policies = vec![policy("app", compression), policy("ws", json!({}))];
+    BodySite::start(rules, policies).await
 }
 
-impl Site {
-    async fn start(compression: Value) -> Result<Self> {
-        let [http, https] = [free_port()?, free_port()?];
-        let web = Echo::start("web").await?;
-        let socket = WebSocketServer::start(None).await?;
-        let listeners = json!([{"name": "http", "port": http, "protocol": "HTTP"},
-            {"name": "https", "port": https, "protocol": "HTTPS", "hostname": "*.example.org",
-                "tls": {"certificateRefs": [{"name": "app"}]}}]);
-        let forward = json!({"backendRefs": [{"name": "web", "port": 80}]});
-        let rules = json!([
-            with_header("/strong", ("etag", "\"one\"")),
-            with_header("/weak", ("etag", "W/\"one\"")),
-            with_header("/kept", ("cache-control", "no-transform")),
-            with_header("/encoded", ("content-encoding", "gzip")),
-            with_header("/image", ("content-type", "image/png")),
-            with_header("/vary", ("vary", "Origin")),
-            forward.clone(),
-        ]);
-        let mut changes = vec![
-            class(),
-            secret("app", "*.example.org")?,
-            edge(listeners),
-            edge_route("app", HOST, rules),
-            edge_route("other", OTHER, json!([forward])),
-            edge_route(
-                "ws",
-                SOCKET,
-                json!([{"backendRefs": [{"name": "ws", "port": 80}]}]),
-            ),
-            policy("app", compression),
-            policy("ws", json!({})),
-        ];
-        changes.extend(service("web", web.address()));
-        changes.extend(service("ws", socket.address()));
-        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Ok(Self {
-            http: at(http),
-            https: at(https),
-            world: World::start(changes).await?,
-            _web: web,
-            _socket: socket,
-        })
+/// The answers to a client that accepts these encodings.
+async fn answers(site: &BodySite, host: &str, path: &str, accepted: &str) -> Result<Vec<Answer>> {
+    let mut answers = Vec::new();
+    for probe in site.each(host, path) {
+        let probe = probe.header("x-filling", &"x".repeat(FILLING));
+        let probe = probe.header("accept-encoding", accepted);
+        answers.push(site.send(&probe).await?);
     }
+    Ok(answers)
+}
 
-    /// Requests with long answers: on plain HTTP, and over TLS by both versions of HTTP.
-    fn by(&self, host: &str, path: &str) -> [Probe; 3] {
-        [
-            Probe::http(self.http, host),
-            Probe::https(self.https, host).alpn(&["http/1.1"]),
-            Probe::https(self.https, host).alpn(&["h2"]),
-        ]
-        .map(|probe| probe.path(path).header("x-filling", &"x".repeat(FILLING)))
+/// Expects an encoding of a path, or none, and whether caches are told that there are several.
+async fn expect(
+    site: &BodySite,
+    path: &str,
+    accepted: &str,
+    encoding: Option<&str>,
+    varies: bool,
+) -> Result<()> {
+    for answer in answers(site, HOST, path, accepted).await? {
+        let at = format!("{path} for {accepted}: {:?}", answer.headers);
+        ensure!(answer.header("content-encoding") == encoding, "{at}");
+        let vary = answer.header("vary").unwrap_or_default();
+        ensure!(vary.contains("Accept-Encoding") == varies, "{at}");
     }
-
-    /// The answers to a client that accepts these encodings.
-    async fn answers(&self, host: &str, path: &str, accepted: &str) -> Result<Vec<Answer>> {
-        let mut answers = Vec::new();
-        for probe in self.by(host, path) {
-            let answer = probe.header("accept-encoding", accepted).send().await;
-            answers.push(answer.with_context(|| self.world.envoy.log())?);
-        }
-        Ok(answers)
-    }
-
-    /// Expects an encoding of a path, or none, and whether caches are told that there are several.
-    async fn expect(
-        &self,
-        path: &str,
-        accepted: &str,
-        encoding: Option<&str>,
-        varies: bool,
-    ) -> Result<()> {
-        for answer in self.answers(HOST, path, accepted).await? {
-            let at = format!("{path} for {accepted}: {:?}", answer.headers);
-            ensure!(answer.header("content-encoding") == encoding, "{at}");
-            let vary = answer.header("vary").unwrap_or_default();
-            ensure!(vary.contains("Accept-Encoding") == varies, "{at}");
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The body of an answer as curl decodes it, and the bytes that came over the network.
@@ -158,7 +107,7 @@ async fn curled(address: SocketAddr, options: &[&str]) -> Result<(String, usize)
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn curl_decodes_what_was_compressed() -> Result<()> {
-    let site = Site::start(json!({})).await?;
+    let site = start(json!({})).await?;
     let cases: [(SocketAddr, &[&str]); 4] = [
         (site.http, &["--compressed"]),
         (site.https, &["--compressed", "--insecure", "--http1.1"]),
@@ -192,34 +141,31 @@ async fn curl_decodes_what_was_compressed() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn clients_get_what_they_accept_and_responses_keep_their_meaning() -> Result<()> {
-    let site = Site::start(json!({})).await?;
-    site.expect("/", "gzip, br", Some("br"), true).await?;
-    site.expect("/", "br;q=0.5, gzip", Some("gzip"), true)
-        .await?;
-    site.expect("/", "gzip", Some("gzip"), true).await?;
-    site.expect("/", "zstd, identity", None, true).await?;
-    site.expect("/", "gzip;q=0", None, true).await?;
+    let site = start(json!({})).await?;
+    expect(&site, "/", "gzip, br", Some("br"), true).await?;
+    expect(&site, "/", "br;q=0.5, gzip", Some("gzip"), true).await?;
+    expect(&site, "/", "gzip", Some("gzip"), true).await?;
+    expect(&site, "/", "zstd, identity", None, true).await?;
+    expect(&site, "/", "gzip;q=0", None, true).await?;
     // What the backend has compressed, a part of a body, and what nobody may change.
-    site.expect("/encoded", "gzip, br", Some("gzip"), false)
-        .await?;
-    site.expect("/status/206", "gzip, br", None, false).await?;
-    site.expect("/kept", "gzip, br", None, false).await?;
+    expect(&site, "/encoded", "gzip, br", Some("gzip"), false).await?;
+    expect(&site, "/status/206", "gzip, br", None, false).await?;
+    expect(&site, "/kept", "gzip, br", None, false).await?;
     // An image is compressed by itself.
-    site.expect("/image", "gzip, br", None, false).await?;
-    site.expect("/status/503", "gzip", Some("gzip"), true)
-        .await?;
-    for answer in site.answers(HOST, "/encoded", "gzip").await? {
+    expect(&site, "/image", "gzip, br", None, false).await?;
+    expect(&site, "/status/503", "gzip", Some("gzip"), true).await?;
+    for answer in answers(&site, HOST, "/encoded", "gzip").await? {
         ensure!(answer.echoed("name")? == "web", "compressed twice");
     }
     for path in ["/strong", "/weak"] {
-        for answer in site.answers(HOST, path, "gzip").await? {
+        for answer in answers(&site, HOST, path, "gzip").await? {
             ensure!(answer.header("etag") == Some("W/\"one\""), "{answer:?}");
         }
     }
-    for answer in site.answers(HOST, "/strong", "identity").await? {
+    for answer in answers(&site, HOST, "/strong", "identity").await? {
         ensure!(answer.header("etag") == Some("\"one\""), "{answer:?}");
     }
-    for answer in site.answers(HOST, "/vary", "gzip").await? {
+    for answer in answers(&site, HOST, "/vary", "gzip").await? {
         let all: Vec<_> = answer.headers.get_all("vary").iter().collect();
         ensure!(
             format!("{all:?}").contains("Origin") && format!("{all:?}").contains("Accept-Encoding"),
@@ -227,14 +173,14 @@ async fn clients_get_what_they_accept_and_responses_keep_their_meaning() -> Resu
         );
     }
     // The host without a policy.
-    for answer in site.answers(OTHER, "/", "gzip, br").await? {
+    for answer in answers(&site, OTHER, "/", "gzip, br").await? {
         ensure!(
             answer.header("content-encoding").is_none() && answer.header("vary").is_none(),
             "{answer:?}"
         );
     }
     // Backends are asked as the client asks.
-    for answer in site.answers(HOST, "/kept", "br;q=0.1").await? {
+    for answer in answers(&site, HOST, "/kept", "br;q=0.1").await? {
         let asked = answer.echoed("headers")?["accept-encoding"].clone();
         ensure!(asked == json!(["br;q=0.1"]), "{asked}");
     }
@@ -245,24 +191,23 @@ async fn clients_get_what_they_accept_and_responses_keep_their_meaning() -> Resu
 #[ignore = "needs Envoy"]
 async fn the_policy_says_which_types_sizes_and_algorithms() -> Result<()> {
     let policy = json!({"types": ["image/png"], "minBytes": 100_000, "algorithms": ["Gzip"]});
-    let site = Site::start(policy).await?;
-    site.expect("/", "gzip, br", None, false).await?;
-    site.expect("/image", "gzip, br", None, false).await?;
+    let site = start(policy).await?;
+    expect(&site, "/", "gzip, br", None, false).await?;
+    expect(&site, "/image", "gzip, br", None, false).await?;
     let smaller = json!({"types": ["Image/PNG"], "minBytes": 64, "algorithms": ["Gzip", "Brotli"]});
     site.world
         .settle(vec![self::policy("app", smaller)])
         .await?;
-    site.expect("/", "gzip, br", None, false).await?;
-    site.expect("/image", "br, gzip", Some("gzip"), true)
-        .await?;
-    site.expect("/image", "br", Some("br"), true).await?;
+    expect(&site, "/", "gzip, br", None, false).await?;
+    expect(&site, "/image", "br, gzip", Some("gzip"), true).await?;
+    expect(&site, "/image", "br", Some("br"), true).await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_websocket_is_not_compressed() -> Result<()> {
-    let site = Site::start(json!({})).await?;
+    let site = start(json!({})).await?;
     for (address, tls) in [(site.http, false), (site.https, true)] {
         let opened = over_http2(address, SOCKET, tls, &[("accept-encoding", "gzip, br")]).await?;
         ensure!(opened.status == 200, "{opened:?}");

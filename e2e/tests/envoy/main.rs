@@ -5,6 +5,7 @@ mod access_log;
 mod answers;
 mod backend_tls;
 mod backends;
+mod body_site;
 mod certificates;
 mod client_certificates;
 mod compression;

@@ -1,13 +1,9 @@
 //! Answers in place of errors by TrafficPolicies on a real Envoy: which errors they replace, what
 //! of a response is left, and what stays as it is.
 
-use std::net::{Ipv4Addr, SocketAddr};
-
-use anyhow::{Context, Result, ensure};
-use e2e::echo::Echo;
-use e2e::probe::{Answer, Probe};
-use e2e::websocket::{WebSocketServer, over_http2};
-use e2e::world::{World, class, edge, edge_route, free_port, object, secret, service};
+use anyhow::{Result, ensure};
+use e2e::websocket::over_http2;
+use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
@@ -15,9 +11,8 @@ use hyper::Method;
 use hyper::header::HeaderName;
 use serde_json::{Value, json};
 
-const HOST: &str = "app.example.org";
-const OTHER: &str = "other.example.org";
-const SOCKET: &str = "ws.example.org";
+use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward};
+
 /// What Envoy would read as command operators, if it read them.
 const PAGE: &str = "<h1>100 % of %REQ(:PATH)% is away</h1> %%";
 const GONE: &str = "{\"error\": \"gone\"}";
@@ -64,130 +59,77 @@ fn rule(path: &str, backend: &str, filters: Value) -> Value {
         "backendRefs": [{"name": backend, "port": 80}]})
 }
 
-/// A site on a port for HTTP and one for HTTPS.
-struct Site {
-    http: SocketAddr,
-    https: SocketAddr,
-    world: World,
-    _web: Echo,
-    _socket: WebSocketServer,
+async fn start() -> Result<BodySite> {
+    let set = json!({"set": [{"name": "x-rule", "value": "its own"}]});
+    let edits = json!([{"type": "ResponseHeaderModifier", "responseHeaderModifier": set}]);
+    let cors = json!([{"type": "CORS", "cors": {"allowOrigins": ["https://a.org"]}}]);
+    let server = json!({"name": "nobody", "port": 80});
+    let ask = json!([{"type": "ExternalAuth",
+        "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": server}}]);
+    let answer = json!({"group": "gatewright.io", "kind": "DirectResponse", "name": "sorry"});
+    let rules = json!([
+        rule("/edited", "web", edits),
+        rule("/closed", "web", json!([])),
+        rule("/limited", "web", json!([])),
+        rule("/asked", "web", ask),
+        rule("/cors", "web", cors),
+        rule("/away", "nobody", json!([])),
+        rule("/none", "missing", json!([])),
+        {"matches": [{"path": {"value": "/answer"}}],
+            "filters": [{"type": "ExtensionRef", "extensionRef": answer}]},
+        forward(),
+    ]);
+    let at_rule = |rule: &str| {
+        json!([{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app",
+            "sectionName": rule}])
+    };
+    let everyone = json!([{"limit": {"requests": 1, "per": "Hour"}, "by": {"type": "Everyone"}}]);
+    let objects = vec![
+        object(json!({"apiVersion": "v1", "kind": "Service",
+            "metadata": {"namespace": "default", "name": "nobody"}, "spec": {"ports": [{"port": 80}]}})),
+        pages(PAGE),
+        gatewright(
+            "DirectResponse",
+            "sorry",
+            json!({"statusCode": 503, "body": {"inline": "at noon"}}),
+        ),
+        gatewright(
+            "AccessPolicy",
+            "closed",
+            json!({"targetRefs": at_rule("closed"), "clientAddress": {"allow": ["192.0.2.1/32"]}}),
+        ),
+        gatewright(
+            "TrafficPolicy",
+            "limited",
+            json!({"targetRefs": at_rule("limited"), "rateLimit": everyone}),
+        ),
+        policy("app", "responseOverride", overrides()),
+        policy("app", "compression", json!({"minBytes": 64})),
+        policy("ws", "responseOverride", overrides()),
+    ];
+    BodySite::start(rules, objects).await
 }
 
-impl Site {
-    async fn start() -> Result<Self> {
-        let [http, https] = [free_port()?, free_port()?];
-        let web = Echo::start("web").await?;
-        let socket = WebSocketServer::start(None).await?;
-        let listeners = json!([{"name": "http", "port": http, "protocol": "HTTP"},
-            {"name": "https", "port": https, "protocol": "HTTPS", "hostname": "*.example.org",
-                "tls": {"certificateRefs": [{"name": "app"}]}}]);
-        let forward = json!({"backendRefs": [{"name": "web", "port": 80}]});
-        let set = json!({"set": [{"name": "x-rule", "value": "its own"}]});
-        let edits = json!([{"type": "ResponseHeaderModifier", "responseHeaderModifier": set}]);
-        let cors = json!([{"type": "CORS", "cors": {"allowOrigins": ["https://a.org"]}}]);
-        let server = json!({"name": "nobody", "port": 80});
-        let ask = json!([{"type": "ExternalAuth",
-            "externalAuth": {"protocol": "HTTP", "http": {}, "backendRef": server}}]);
-        let answer = json!({"group": "gatewright.io", "kind": "DirectResponse", "name": "sorry"});
-        let rules = json!([
-            rule("/edited", "web", edits),
-            rule("/closed", "web", json!([])),
-            rule("/limited", "web", json!([])),
-            rule("/asked", "web", ask),
-            rule("/cors", "web", cors),
-            rule("/away", "nobody", json!([])),
-            rule("/none", "missing", json!([])),
-            {"matches": [{"path": {"value": "/answer"}}],
-                "filters": [{"type": "ExtensionRef", "extensionRef": answer}]},
-            forward.clone(),
-        ]);
-        let at_rule = |rule: &str| {
-            json!([{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app",
-                "sectionName": rule}])
-        };
-        let everyone =
-            json!([{"limit": {"requests": 1, "per": "Hour"}, "by": {"type": "Everyone"}}]);
-        let mut changes = vec![
-            class(),
-            secret("app", "*.example.org")?,
-            edge(listeners),
-            edge_route("app", HOST, rules),
-            edge_route("other", OTHER, json!([forward])),
-            edge_route(
-                "ws",
-                SOCKET,
-                json!([{"backendRefs": [{"name": "ws", "port": 80}]}]),
-            ),
-            object(json!({"apiVersion": "v1", "kind": "Service",
-                "metadata": {"namespace": "default", "name": "nobody"}, "spec": {"ports": [{"port": 80}]}})),
-            pages(PAGE),
-            gatewright(
-                "DirectResponse",
-                "sorry",
-                json!({"statusCode": 503, "body": {"inline": "at noon"}}),
-            ),
-            gatewright(
-                "AccessPolicy",
-                "closed",
-                json!({"targetRefs": at_rule("closed"), "clientAddress": {"allow": ["192.0.2.1/32"]}}),
-            ),
-            gatewright(
-                "TrafficPolicy",
-                "limited",
-                json!({"targetRefs": at_rule("limited"), "rateLimit": everyone}),
-            ),
-            policy("app", "responseOverride", overrides()),
-            policy("app", "compression", json!({"minBytes": 64})),
-            policy("ws", "responseOverride", overrides()),
-        ];
-        changes.extend(service("web", web.address()));
-        changes.extend(service("ws", socket.address()));
-        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        Ok(Self {
-            http: at(http),
-            https: at(https),
-            world: World::start(changes).await?,
-            _web: web,
-            _socket: socket,
-        })
+/// Expects this status and body of a path.
+async fn expect(site: &BodySite, path: &str, status: u16, body: &str) -> Result<()> {
+    for probe in site.each(HOST, path) {
+        let answer = site.send(&probe).await?;
+        let at = format!("{path}: {answer:?}\n{}", site.world.envoy.log());
+        ensure!(answer.status == status, "{at}");
+        ensure!(answer.body == body.as_bytes(), "{at}");
     }
-
-    /// The same request on plain HTTP, and over TLS by both versions of HTTP.
-    fn each(&self, host: &str, path: &str) -> [Probe; 3] {
-        [
-            Probe::http(self.http, host),
-            Probe::https(self.https, host).alpn(&["http/1.1"]),
-            Probe::https(self.https, host).alpn(&["h2"]),
-        ]
-        .map(|probe| probe.path(path))
-    }
-
-    async fn send(&self, probe: &Probe) -> Result<Answer> {
-        let answer = probe.send().await;
-        answer.with_context(|| self.world.envoy.log())
-    }
-
-    /// Expects this status and body of a path.
-    async fn expect(&self, path: &str, status: u16, body: &str) -> Result<()> {
-        for probe in self.each(HOST, path) {
-            let answer = self.send(&probe).await?;
-            let at = format!("{path}: {answer:?}\n{}", self.world.envoy.log());
-            ensure!(answer.status == status, "{at}");
-            ensure!(answer.body == body.as_bytes(), "{at}");
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn errors_of_backends_get_the_page_and_other_responses_stay() -> Result<()> {
-    let site = Site::start().await?;
-    site.expect("/status/404", 404, GONE).await?;
-    site.expect("/status/410", 410, GONE).await?;
-    site.expect("/status/422", 422, PAGE).await?;
-    site.expect("/status/502", 502, PAGE).await?;
-    site.expect("/status/503", 500, PAGE).await?;
+    let site = start().await?;
+    expect(&site, "/status/404", 404, GONE).await?;
+    expect(&site, "/status/410", 410, GONE).await?;
+    expect(&site, "/status/422", 422, PAGE).await?;
+    expect(&site, "/status/502", 502, PAGE).await?;
+    expect(&site, "/status/503", 500, PAGE).await?;
     for (path, media) in [
         ("/status/404", "application/json"),
         ("/status/403", "text/html; charset=utf-8"),
@@ -238,25 +180,25 @@ async fn errors_of_backends_get_the_page_and_other_responses_stay() -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn errors_of_envoy_get_the_page_and_answers_of_the_author_stay() -> Result<()> {
-    let site = Site::start().await?;
+    let site = start().await?;
     // No endpoint, no Service, a client that is not admitted, and a server that says nothing.
-    site.expect("/away", 500, PAGE).await?;
-    site.expect("/none", 500, PAGE).await?;
-    site.expect("/closed", 403, PAGE).await?;
-    site.expect("/asked", 403, PAGE).await?;
+    expect(&site, "/away", 500, PAGE).await?;
+    expect(&site, "/none", 500, PAGE).await?;
+    expect(&site, "/closed", 403, PAGE).await?;
+    expect(&site, "/asked", 403, PAGE).await?;
     // Each port counts for itself.
     for probe in site.each(HOST, "/limited") {
-        probe.send().await.with_context(|| site.world.envoy.log())?;
+        site.send(&probe).await?;
     }
-    site.expect("/limited", 429, PAGE).await?;
-    site.expect("/answer", 503, "at noon").await?;
+    expect(&site, "/limited", 429, PAGE).await?;
+    expect(&site, "/answer", 503, "at noon").await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn the_page_has_the_headers_of_the_route_and_none_of_the_response() -> Result<()> {
-    let site = Site::start().await?;
+    let site = start().await?;
     // The backend's answers to this path have status 200: the rule's filter edits both.
     for probe in site.each(HOST, "/edited") {
         let answer = site.send(&probe).await?;
@@ -286,9 +228,9 @@ async fn the_page_has_the_headers_of_the_route_and_none_of_the_response() -> Res
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_change_of_the_page_is_live_and_without_it_errors_are_as_they_were() -> Result<()> {
-    let site = Site::start().await?;
+    let site = start().await?;
     site.world.settle(vec![pages("later")]).await?;
-    site.expect("/status/500", 500, "later").await?;
+    expect(&site, "/status/500", 500, "later").await?;
     let map = ObjectKey::new(Kind::ConfigMap, ObjectName::new("default", "pages"));
     site.world.settle(vec![Change::delete(map)]).await?;
     for probe in site.each(HOST, "/status/500") {
@@ -296,13 +238,13 @@ async fn a_change_of_the_page_is_live_and_without_it_errors_are_as_they_were() -
         ensure!(answer.echoed("name")? == "web", "{answer:?}");
     }
     site.world.settle(vec![pages(PAGE)]).await?;
-    site.expect("/status/500", 500, PAGE).await
+    expect(&site, "/status/500", 500, PAGE).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_websocket_is_opened_behind_overrides() -> Result<()> {
-    let site = Site::start().await?;
+    let site = start().await?;
     for (address, tls) in [(site.http, false), (site.https, true)] {
         let opened = over_http2(address, SOCKET, tls, &[]).await?;
         ensure!(opened.status == 200, "{opened:?}");

@@ -117,10 +117,7 @@ async fn a_session_of_one_tenant_opens_no_host_of_another() -> Result<()> {
         "no listener changes for logins"
     );
     // No output has a secret.
-    let admin = site.state.path().join("envoy-admin.sock");
-    let admin = admin.to_string_lossy();
-    let shown = Gatewright::run(&["envoy", "config", "--envoy-admin", &admin])?;
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = site.envoy_config()?;
     ensure!(shown.contains("sds/oidc-client@alice/login"), "it is there");
     ensure!(!shown.contains(CLIENT_SECRET), "the configuration of Envoy");
     let output = site.program.output();

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use e2e::probe::Answer;
 use tokio::time::{Instant, sleep};
 
 use crate::site::{FORWARD, LIMIT, Site, route};
@@ -36,15 +37,16 @@ fn policy(map: &str) -> String {
     )
 }
 
-/// Waits until mallory's host answers an error with this text.
-async fn answers(site: &Site, text: &str) -> Result<()> {
+/// Waits until the status says that mallory has no ConfigMap of this name, and returns it.
+async fn refused(site: &Site, name: &str) -> Result<String> {
     let until = Instant::now() + LIMIT;
+    let wanted = format!("ConfigMap mallory/{name} does not exist");
     loop {
-        let answer = site.plain(HOST).path("/status/503").send().await?;
-        if answer.body == text.as_bytes() {
-            return Ok(());
+        let (_, told) = site.ask(&["status", "trafficpolicy/pages", "-n", "mallory"])?;
+        if told.contains(&wanted) {
+            return Ok(told);
         }
-        ensure!(Instant::now() < until, "{answer:?}");
+        ensure!(Instant::now() < until, "{wanted}: {told}");
         sleep(Duration::from_millis(50)).await;
     }
 }
@@ -59,17 +61,16 @@ async fn a_stranger_replaces_errors_of_her_own_hosts_alone() -> Result<()> {
     // Alice has a ConfigMap of that name, and mallory none: a name has no slash.
     for name in ["pages", "alice/pages"] {
         site.save("mallory.yaml", &policy(name))?;
-        sleep(Duration::from_secs(1)).await;
-        let told = site
-            .ask(&["status", "trafficpolicy/pages", "-n", "mallory"])?
-            .1;
+        let told = refused(&site, name).await?;
         ensure!(!told.contains("of alice"), "{told}");
         let answer = site.plain(HOST).path("/status/503").send().await?;
         ensure!(answer.echoed("name")? == "mallory", "{answer:?}");
     }
     site.save("mallory.yaml", &policy("pages"))?;
     site.save("pages.yaml", &pages("mallory", "of mallory"))?;
-    answers(&site, "of mallory").await?;
+    let error = site.plain(HOST).path("/status/503");
+    let is_hers = |answer: &Answer| answer.body == b"of mallory"[..];
+    site.answered_so(&error, "hers", is_hers).await?;
     for probe in [
         site.plain("alice.example.org"),
         site.tls("alice.example.org"),

@@ -273,19 +273,39 @@ impl Site {
 
     /// Waits until a probe is answered with a status, and returns that answer.
     pub(crate) async fn answered_with(&self, probe: &Probe, status: u16) -> Result<Answer> {
+        let what = format!("answered {status}");
+        self.answered_so(probe, &what, |answer| answer.status == status)
+            .await
+    }
+
+    /// Waits until a probe is answered in a certain way, and returns that answer.
+    pub(crate) async fn answered_so(
+        &self,
+        probe: &Probe,
+        what: &str,
+        is_so: impl Fn(&Answer) -> bool,
+    ) -> Result<Answer> {
         let until = Instant::now() + LIMIT;
         loop {
             let last = probe.send().await;
-            if last.as_ref().is_ok_and(|answer| answer.status == status) {
+            if last.as_ref().is_ok_and(&is_so) {
                 return Ok(last?);
             }
             ensure!(
                 Instant::now() < until,
-                "{probe:?} is not answered {status}: {last:?}\n{}",
+                "{probe:?} is not {what}: {last:?}\n{}",
                 self.program.output()
             );
             sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    /// The configuration of the Envoy, as the program shows it.
+    pub(crate) fn envoy_config(&self) -> Result<String> {
+        let admin = self.state.path().join("envoy-admin.sock");
+        let admin = admin.to_string_lossy();
+        let shown = Gatewright::run(&["envoy", "config", "--envoy-admin", &admin])?;
+        Ok(String::from_utf8_lossy(&shown.stdout).into_owned())
     }
 
     /// Alice adds a host: checks that her backend serves it over HTTP and HTTPS within [`SOON`].

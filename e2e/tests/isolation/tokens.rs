@@ -1,16 +1,13 @@
 //! Keys of alice's issuer: mallory's policies have none of them without a grant, and ask nobody at
 //! alice's hosts for a token.
 
-use std::time::Duration;
-
 use anyhow::{Result, ensure};
 use e2e::issuer::{ISSUER, Issuer};
 use e2e::probe::Probe;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
 use crate::access::{POLICY, answered, everything, grant, listeners, target};
-use crate::site::{FORWARD, LIMIT, Site, route};
+use crate::site::{FORWARD, Site, route};
 
 const HOST: &str = "mallory.example.org";
 
@@ -30,26 +27,13 @@ fn policy(namespace: &str, targets: &str, keys_of: &str) -> String {
     )
 }
 
-/// The status with which the bearer of a token is answered.
-async fn with(token: &str, probe: Probe) -> Result<u16> {
-    let answer = probe
-        .header("authorization", &format!("Bearer {token}"))
-        .send()
-        .await?;
-    Ok(answer.status)
+fn bearing(token: &str, probe: Probe) -> Probe {
+    probe.header("authorization", &format!("Bearer {token}"))
 }
 
-/// Waits until the bearer of a token is answered with this status.
-async fn until(site: &Site, host: &str, token: &str, status: u16) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let found = with(token, site.tls(host)).await?;
-        if found == status {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "{host} is answered {found}");
-        sleep(Duration::from_millis(20)).await;
-    }
+/// The status with which the bearer of a token is answered.
+async fn with(token: &str, probe: Probe) -> Result<u16> {
+    Ok(bearing(token, probe).send().await?.status)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -142,7 +126,8 @@ async fn claims_that_alice_asks_for_are_asked_whatever_a_stranger_writes() -> Re
         "jwt: {requiredClaims: [{name: nobody, values: [has it]}], ",
     );
     site.save("mallory.yaml", &closed)?;
-    until(&site, HOST, &member, 403).await?;
+    site.answered_with(&bearing(&member, site.tls(HOST)), 403)
+        .await?;
     let found = with(&member, site.tls(guarded)).await?;
     ensure!(found == 200, "at alice's host: {found}");
     site.alice_is_unharmed(1).await

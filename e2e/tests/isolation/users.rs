@@ -2,7 +2,6 @@
 //! alice's hosts for a password.
 
 use anyhow::{Result, ensure};
-use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
 
 use crate::access::{POLICY, answered, everything, grant, listeners, target};
@@ -68,10 +67,7 @@ async fn users_of_a_stranger_are_had_by_a_grant_alone_and_open_nothing() -> Resu
         "no listener changes for users"
     );
     // No output has a hash.
-    let admin = site.state.path().join("envoy-admin.sock");
-    let admin = admin.to_string_lossy();
-    let shown = Gatewright::run(&["envoy", "config", "--envoy-admin", &admin])?;
-    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let shown = site.envoy_config()?;
     ensure!(shown.contains("\"users\": \"[redacted]\""), "it says so");
     ensure!(!shown.contains(&HASH[5..]), "{shown}");
     ensure!(!site.program.output().contains(&HASH[5..]), "nor the log");
