@@ -59,7 +59,7 @@ async fn users_of_secrets_pass_and_those_of_lost_ones_do_not() -> Result<()> {
     let web = Echo::start_on("web", BACKEND).await?;
     let port = plain_edge(server, HOST, web.address().port()).await?;
     for (spec, expected) in [
-        (json!({}), "clientAddress, basicAuth or jwt is needed"),
+        (json!({}), "jwt or oidc is needed"),
         (json!({"basicAuth": {}}), "users: Required value"),
         (
             json!({"basicAuth": {"users": {"name": "people"}, "credentials": "Keep"}}),
