@@ -290,9 +290,9 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
     .chain([
         http_filter(cors::FILTER, &Cors {}),
         http_filter(listener_filters::MARK, &listener_filters::mark()),
-        chosen(listener_filters::MARKED),
-        router(),
     ])
+    .chain(listener_filters::MARKED.map(chosen))
+    .chain([router()])
     .collect()
 }
 
@@ -316,10 +316,10 @@ fn http_filters(http: Http<'_>, find: Option<FilterChainConfig>) -> Vec<HttpFilt
             listener_filters::MARK,
             &listener_filters::mark(),
         ))])
-        .chain([off(http_filter(
-            listener_filters::MARKED,
-            &listener_filters::chosen(),
-        ))])
+        .chain(
+            listener_filters::MARKED
+                .map(|name| off(http_filter(name, &listener_filters::chosen()))),
+        )
         // They follow CORS: browsers send preflights without credentials, and these are answered
         // first.
         .chain([off(http_filter(

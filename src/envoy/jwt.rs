@@ -14,6 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
     jwt_requirement::RequiresType,
     requirement_rule::RequirementType,
 };
+use prost::Message;
 
 use super::external_auth::http_uri;
 use super::proto::{extension, seconds};
@@ -94,6 +95,19 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
         ..Default::default()
     };
     extension(JWT, &filter)
+}
+
+/// True for a [`filter`] that fetches its keys when a token comes.
+pub(super) fn fetches_keys(filter: &TypedExtensionConfig) -> bool {
+    let config = filter.typed_config.as_ref();
+    let made = config.map(|config| JwtAuthentication::decode(config.value.as_slice()));
+    let providers = made.and_then(Result::ok).map(|made| made.providers);
+    providers.iter().flatten().any(|(_, provider)| {
+        matches!(
+            provider.jwks_source_specifier,
+            Some(JwksSourceSpecifier::RemoteJwks(_))
+        )
+    })
 }
 
 /// Keys that are fetched have a deadline as an authorization server's answer has, and its largest

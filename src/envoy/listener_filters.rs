@@ -64,8 +64,13 @@ pub(super) const FILTER: &str = "gatewright.listener_filters";
 /// Sets the header that says which filters the route has: Envoy's header mutation filter.
 pub(super) const MARK: &str = "gatewright.mark_route";
 
-/// Makes the filters of the marked route: Envoy's composite filter.
-pub(super) const MARKED: &str = "gatewright.marked_route_filters";
+/// Make the filters of the marked route: Envoy's composite filter, which goes on with nothing behind
+/// a filter that waits. So each of these has the filters behind the waiting one of the one before.
+pub(super) const MARKED: [&str; 3] = [
+    "gatewright.marked_route_filters.1",
+    "gatewright.marked_route_filters.2",
+    "gatewright.marked_route_filters.3",
+];
 
 /// The filters that ask the servers of a virtual host on plain HTTP: Envoy's composite filter, each
 /// with the server at its place. One of them cannot ask two servers, since it goes on with nothing
@@ -235,9 +240,13 @@ fn unasked(route: &Route) -> Route {
     }
 }
 
-/// The filters of the routes of a virtual host, each list of them with its mark.
+/// The filters of the routes of a virtual host, each list of them with its mark: the stages of the
+/// list, one for each of [`MARKED`].
 #[derive(Default)]
-struct MarkedFilters(Vec<(String, Vec<TypedExtensionConfig>)>);
+struct MarkedFilters(Vec<(String, Vec<Stage>)>);
+
+/// Filters in their order, of which the last one alone may wait.
+type Stage = Vec<TypedExtensionConfig>;
 
 impl MarkedFilters {
     /// A route whose filters are made by its mark, and so are those of its shares, which stand in
@@ -259,18 +268,18 @@ impl MarkedFilters {
 
     /// Replaces filters by their mark.
     fn replace(&mut self, mut configs: HashMap<String, Any>) -> HashMap<String, Any> {
-        let filters = route_filters::take_out(&mut configs);
-        if filters.is_empty() {
+        let stages = route_filters::take_out(&mut configs);
+        if stages.is_empty() {
             return configs;
         }
-        let mark = name(&filters);
+        let mark = name(&stages);
         let set = headers::mutation(
             ROUTE_HEADER,
             &mark,
             HeaderAppendAction::OverwriteIfExistsOrAdd,
         );
         if self.0.iter().all(|(known, _)| *known != mark) {
-            self.0.push((mark, filters));
+            self.0.push((mark, stages));
         }
         map_with(&configs, MARK, any(&mutation(set)))
     }
@@ -280,21 +289,28 @@ impl MarkedFilters {
         let unmarked = HeaderMutation {
             action: Some(header_mutation::Action::Remove(ROUTE_HEADER.to_owned())),
         };
-        let by_mark = ExtensionWithMatcherPerRoute {
-            xds_matcher: Some(self.by_mark()),
-        };
-        vec![(MARK, any(&mutation(unmarked))), (MARKED, any(&by_mark))]
+        let stages = self.0.iter().map(|(_, stages)| stages.len()).max();
+        let names = MARKED.into_iter().take(stages.unwrap_or(1)).enumerate();
+        let by_mark = names.map(|(stage, name)| {
+            let by_mark = ExtensionWithMatcherPerRoute {
+                xds_matcher: Some(self.by_mark(stage)),
+            };
+            (name, any(&by_mark))
+        });
+        std::iter::once((MARK, any(&mutation(unmarked))))
+            .chain(by_mark)
+            .collect()
     }
 
-    /// From the mark of a request to the filters of its route. A mark that is not known is of
-    /// another version, and lets nobody pass.
-    fn by_mark(self) -> Matcher {
-        let chosen = self
-            .0
-            .into_iter()
-            .map(|(mark, filters)| when(MatchPattern::Exact(mark), filters));
+    /// From the mark of a request to the filters of its route in one stage. A mark that is not known
+    /// is of another version, and lets nobody pass.
+    fn by_mark(&self, stage: usize) -> Matcher {
+        let chosen = self.0.iter().filter_map(|(mark, stages)| {
+            let filters = stages.get(stage)?.clone();
+            Some(when(MatchPattern::Exact(mark.clone()), filters))
+        });
         let any = RegexMatcher {
-            regex: ".+".to_owned(),
+            regex: format!(".+-[{}-9]", stage + 1),
             engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
         };
         let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
@@ -316,16 +332,18 @@ fn mutation(mutation: HeaderMutation) -> HeaderMutationPerRoute {
 }
 
 /// The name of filters: of all that they say, so that a mark of a newer version of the virtual host
-/// is never taken for another one of an older.
-fn name(filters: &[TypedExtensionConfig]) -> String {
+/// is never taken for another one of an older. The number of their stages follows it.
+fn name(stages: &[Stage]) -> String {
     let mut hash = Sha256::new();
-    filters
+    stages
         .iter()
+        .flatten()
         .for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
-    hash.finalize()[..16]
+    let hash: String = hash.finalize()[..16]
         .iter()
         .map(|byte| format!("{byte:02x}"))
-        .collect()
+        .collect();
+    format!("{hash}-{}", stages.len())
 }
 
 fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
@@ -467,7 +485,7 @@ mod tests {
         assert_eq!(marks[5], None, "the last one has none");
         let by_mark = made
             .typed_per_filter_config
-            .get(MARKED)
+            .get(MARKED[0])
             .expect("it is there");
         let by_mark =
             ExtensionWithMatcherPerRoute::decode(by_mark.value.as_slice()).expect("a matcher");

@@ -10,7 +10,10 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::{access, compression, external_auth, oidc, rate_limit, response_override, session};
+use super::listener_filters::MARKED;
+use super::{
+    access, compression, external_auth, jwt, oidc, rate_limit, response_override, session,
+};
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
@@ -62,33 +65,27 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
 }
 
 /// Takes the filters out of the configuration of a route or of one of several shares, for the
-/// composite filter, which goes on with none of them behind one that waits: the server comes last.
-/// Who may not pass gets no session all the same, since there is no backend that it could name.
-/// Filters that never wait keep their order.
-pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<TypedExtensionConfig> {
+/// composite filters of [`MARKED`]: in their order, each list up to one that waits. Nobody passes
+/// where more of them wait than there are composite filters.
+pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<Vec<TypedExtensionConfig>> {
     let Some(config) = configs.remove(FILTER) else {
         return Vec::new();
     };
-    match FilterChainConfigPerRoute::decode(config.value.as_slice()) {
-        Ok(FilterChainConfigPerRoute {
-            filter_chain: Some(chain),
-        }) if chain
-            .filters
-            .iter()
-            .any(|filter| filter.name == oidc::FILTER) =>
-        {
-            // It waits where others stand behind it.
-            vec![external_auth::nobody()]
-        }
-        Ok(FilterChainConfigPerRoute {
-            filter_chain: Some(chain),
-        }) => {
-            let (waiting, others): (Vec<_>, Vec<_>) = chain
-                .filters
-                .into_iter()
-                .partition(|filter| filter.name == external_auth::FILTER);
-            others.into_iter().chain(waiting).collect()
-        }
-        _ => vec![external_auth::nobody()],
+    let config = FilterChainConfigPerRoute::decode(config.value.as_slice()).unwrap_or_default();
+    let filters = config.filter_chain.unwrap_or_default().filters;
+    let stages: Vec<_> = filters.split_inclusive(waits).map(<[_]>::to_vec).collect();
+    if (1..=MARKED.len()).contains(&stages.len()) {
+        stages
+    } else {
+        vec![vec![external_auth::nobody()]]
+    }
+}
+
+/// True for a filter that may wait for a server before the request goes on.
+fn waits(filter: &TypedExtensionConfig) -> bool {
+    match filter.name.as_str() {
+        external_auth::FILTER | oidc::FILTER => true,
+        jwt::JWT => jwt::fetches_keys(filter),
+        _ => false,
     }
 }

@@ -160,6 +160,50 @@ async fn keys_of_a_service_are_fetched_and_fetched_again() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn what_follows_a_token_whose_keys_are_fetched_is_asked_for_as_well() -> Result<()> {
+    let issuer = Issuer::new()?;
+    let server = KeyServer::start(&[issuer.jwk()]).await?;
+    let remote = json!({"uri": "https://id.example.org/keys", "cacheDuration": "10s",
+        "backendRef": {"name": "keys", "port": 80}});
+    let claims = json!([{"name": "groups", "valueType": "StringArray", "values": ["staff"]}]);
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop",
+        "sectionName": "admin"});
+    let limit = object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
+        "metadata": {"namespace": "default", "name": "admin"}, "spec": {"targetRefs": [target],
+        "rateLimit": [{"limit": {"requests": 3, "per": "Hour"}, "by": {"type": "Everyone"}}]}}),
+    );
+    let guard = policy(json!({"jwks": {"remote": remote}, "requiredClaims": claims}));
+    let changes = service("keys", server.address()).into_iter().chain([guard]);
+    let site = Site::start(changes.collect()).await?;
+    let stranger = issuer.token(json!({"groups": ["guests"]}))?;
+    let staff = issuer.token(json!({"groups": ["staff"]}))?;
+    // Each worker fetches the keys when the first token comes.
+    for _ in 0..4 {
+        expect(&site, Some(&stranger), 403).await?;
+    }
+    expect(&site, Some(&staff), 200).await?;
+    // The filters of all matches of the rule are made together now, and forget the keys.
+    site.world.settle(vec![limit]).await?;
+    for _ in 0..4 {
+        expect(&site, Some(&stranger), 403).await?;
+    }
+    for probe in site.by(CLIENT, HOST, "/admin") {
+        let probe = probe.header("authorization", &format!("Bearer {staff}"));
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(probe.send().await?.status);
+        }
+        ensure!(
+            statuses.ends_with(&[429]) && statuses.iter().all(|one| [200, 429].contains(one)),
+            "{probe:?}: {statuses:?}"
+        );
+    }
+    Ok(())
+}
+
 fn p256(x: &str, y: &str) -> Value {
     json!({"kty": "EC", "crv": "P-256", "x": x, "y": y})
 }
