@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
@@ -23,8 +23,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+mod payload;
 mod peer;
 
+use self::payload::Payload;
 pub use self::peer::{Peer, Verifier};
 
 const BODY_LIMIT: usize = 16 * 1024 * 1024;
@@ -44,6 +46,7 @@ pub struct Probe {
     path: String,
     headers: HeaderMap,
     body: Bytes,
+    body_has_length: bool,
     limit: Duration,
 }
 
@@ -164,6 +167,7 @@ impl Probe {
             path: "/".to_owned(),
             headers: HeaderMap::new(),
             body: Bytes::new(),
+            body_has_length: true,
             limit: Duration::from_secs(30),
         }
     }
@@ -237,6 +241,12 @@ impl Probe {
     pub fn body(mut self, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self
+    }
+
+    /// Sets the body, and does not say at its beginning how long it is.
+    pub fn body_of_unknown_length(mut self, body: impl Into<Bytes>) -> Self {
+        self.body_has_length = false;
+        self.body(body)
     }
 
     /// Sets the time limit of each stage.
@@ -335,8 +345,8 @@ pub struct Connection {
 
 #[derive(Debug)]
 enum Sender {
-    Http1(http1::SendRequest<Full<Bytes>>),
-    Http2(http2::SendRequest<Full<Bytes>>),
+    Http1(http1::SendRequest<Payload>),
+    Http2(http2::SendRequest<Payload>),
 }
 
 impl Connection {
@@ -430,7 +440,7 @@ impl Drop for Connection {
     }
 }
 
-fn request(probe: &Probe, h2: bool) -> Result<Request<Full<Bytes>>, Failure> {
+fn request(probe: &Probe, h2: bool) -> Result<Request<Payload>, Failure> {
     let scheme = if probe.tls { "https" } else { "http" };
     let uri = if h2 {
         format!("{scheme}://{}{}", probe.authority, probe.path)
@@ -440,7 +450,7 @@ fn request(probe: &Probe, h2: bool) -> Result<Request<Full<Bytes>>, Failure> {
     let uri: Uri = uri
         .parse()
         .map_err(|error| Failure::Probe(format!("{uri}: {error}")))?;
-    let mut request = Request::new(Full::new(probe.body.clone()));
+    let mut request = Request::new(Payload::new(probe.body.clone(), probe.body_has_length));
     *request.method_mut() = probe.method.clone();
     *request.uri_mut() = uri;
     *request.headers_mut() = probe.headers.clone();

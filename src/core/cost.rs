@@ -110,8 +110,8 @@ const AUTH: Bytes = Bytes::of(10_000, 1_500);
 const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 const NETWORK: Bytes = Bytes::of(500, 100);
-/// A TrafficPolicy with rate limits before a rule, a match of a rule with rate limits or overrides,
-/// a limit, and a client that is counted by itself, by its address or by a header.
+/// A TrafficPolicy with rate limits before a rule, a match of a rule whose matches share their
+/// filters, a limit, and a client that is counted by itself, by its address or by a header.
 const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
 const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
@@ -123,6 +123,8 @@ const MEDIA_TYPE: Bytes = Bytes::of(300, 30);
 /// Answers in place of errors before a rule, and one of them beside its texts.
 const OVERRIDES: Bytes = Bytes::of(3_000, 200);
 const OVERRIDE: Bytes = Bytes::of(9_000, 300);
+/// The filters for bodies of requests before a rule.
+const REQUEST_BODY: Bytes = Bytes::of(10_000, 200);
 /// The authentication of users, a user, and a byte of their names and hashes.
 const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
 const USER: Bytes = Bytes::of(200, 0);

@@ -42,6 +42,10 @@ pub const CLAIMS: &str = "claims";
 /// The code details of Envoy for a request beyond a rate limit.
 pub const RATE_LIMITED: &str = "local_rate_limited";
 
+/// The code details of Envoy for a request with a longer body than a TrafficPolicy lets pass, or
+/// than an authorization server gets: where its header says so, and where its body came.
+pub const BODY_TOO_LARGE: [&str; 2] = ["fault_filter_abort", "request_payload_too_large"];
+
 /// The code details of Envoy for a request without credentials of a user, or with wrong ones.
 pub const UNAUTHENTICATED: [&str; 14] = [
     "no_credential_for_basic_auth",
@@ -151,7 +155,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 27] = [
+pub const OUTCOMES: [RequestOutcome; 28] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -238,6 +242,12 @@ pub const OUTCOMES: [RequestOutcome; 27] = [
         statuses: "429",
         words: "a TrafficPolicy limits the requests, and there were too many",
         causes: &[RATE_LIMITED],
+    },
+    RequestOutcome {
+        reason: "BodyTooLarge",
+        statuses: "413",
+        words: "the body is longer than a TrafficPolicy or filter ExternalAuth lets pass",
+        causes: &BODY_TOO_LARGE,
     },
     RequestOutcome {
         reason: "Unauthenticated",

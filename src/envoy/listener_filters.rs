@@ -6,7 +6,8 @@
 //! run for the second. A route behind listener filters therefore marks the request, and the filter
 //! after that makes the route's own filters by the mark ([`MARKED`]). On plain HTTP, where a request
 //! may have no route at first, that holds for all virtual hosts ([`late`]); and on TLS for those with
-//! rate limits or overrides of responses, so that the matches of a rule have one filter ([`shared`]).
+//! rate limits, overrides of responses or limits of bodies, so that the matches of a rule have one
+//! filter, and one that collects a body only where it has to ([`shared`]).
 
 use std::collections::HashMap;
 
@@ -29,16 +30,12 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
     HeaderMutation as MutatesHeaders, HeaderMutationPerRoute, Mutations,
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::HttpRequestHeaderMatchInput;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::xds::r#type::matcher::v3::{
-    Matcher, RegexMatcher, StringMatcher,
+    Matcher, RegexMatcher,
     matcher::{
         MatcherList, MatcherType, OnMatch,
-        matcher_list::{
-            FieldMatcher, Predicate,
-            predicate::{MatchType, SinglePredicate, single_predicate},
-        },
+        matcher_list::{FieldMatcher, Predicate},
         on_match,
     },
     regex_matcher::{EngineType, GoogleRe2},
@@ -49,10 +46,12 @@ use sha2::{Digest, Sha256};
 
 use super::cors;
 use super::external_auth;
+use super::header_predicate::{all_of, is};
 use super::headers;
 use super::internal_headers::ROUTE_HEADER;
 use super::preflight::routes;
 use super::proto::{always, any, disabled, extension, map, map_with, xds_extension};
+use super::request_body;
 use super::route_filters;
 use super::virtual_host::answer;
 use gatewright_core::model::{ExternalAuth, ListenerFilters, VirtualHost as Host};
@@ -306,15 +305,16 @@ impl MarkedFilters {
     /// is of another version, and lets nobody pass.
     fn by_mark(&self, stage: usize) -> Matcher {
         let chosen = self.0.iter().filter_map(|(mark, stages)| {
-            let filters = stages.get(stage)?.clone();
-            Some(when(MatchPattern::Exact(mark.clone()), filters))
+            let filters = stages.get(stage)?;
+            Some(by_request(mark, filters))
         });
         let any = RegexMatcher {
             regex: format!(".+-[{}-9]", stage + 1),
             engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
         };
-        let unknown = when(MatchPattern::SafeRegex(any), vec![external_auth::nobody()]);
-        let matchers = chosen.chain([unknown]).collect();
+        let any = is(ROUTE_HEADER, MatchPattern::SafeRegex(any));
+        let unknown = when(any, vec![external_auth::nobody()]);
+        let matchers = chosen.flatten().chain([unknown]).collect();
         Matcher {
             matcher_type: Some(MatcherType::MatcherList(MatcherList { matchers })),
             on_no_match: None,
@@ -346,21 +346,18 @@ fn name(stages: &[Stage]) -> String {
     format!("{hash}-{}", stages.len())
 }
 
-fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
-    let input = HttpRequestHeaderMatchInput {
-        header_name: ROUTE_HEADER.to_owned(),
-    };
-    let value = StringMatcher {
-        match_pattern: Some(mark),
-        ..Default::default()
-    };
-    let predicate = SinglePredicate {
-        input: Some(xds_extension(
-            "envoy.matching.inputs.request_headers",
-            any(&input),
-        )),
-        matcher: Some(single_predicate::Matcher::ValueMatch(value)),
-    };
+/// The filters of a mark, of which those that collect a body are left out by what the request says.
+fn by_request(mark: &str, filters: &[TypedExtensionConfig]) -> Vec<FieldMatcher> {
+    let mark = is(ROUTE_HEADER, MatchPattern::Exact(mark.to_owned()));
+    let uncollected = filters.split_last().and_then(|(last, others)| {
+        let passing = request_body::uncollected(last)?;
+        Some(when(all_of(vec![mark.clone(), passing]), others.to_vec()))
+    });
+    let collected = when(mark, filters.to_vec());
+    uncollected.into_iter().chain([collected]).collect()
+}
+
+fn when(predicate: Predicate, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
     let make = ExecuteFilterAction {
         filter_chain: Some(FilterChainConfiguration {
             typed_config: filters,
@@ -368,9 +365,7 @@ fn when(mark: MatchPattern, filters: Vec<TypedExtensionConfig>) -> FieldMatcher 
         ..Default::default()
     };
     FieldMatcher {
-        predicate: Some(Predicate {
-            match_type: Some(MatchType::SinglePredicate(predicate)),
-        }),
+        predicate: Some(predicate),
         on_match: Some(OnMatch {
             on_match: Some(on_match::OnMatch::Action(xds_extension(
                 "composite-action",

@@ -12,7 +12,8 @@ use prost::Message;
 
 use super::listener_filters::MARKED;
 use super::{
-    access, compression, external_auth, jwt, oidc, rate_limit, response_override, session,
+    access, compression, external_auth, jwt, oidc, rate_limit, request_body, response_override,
+    session,
 };
 use gatewright_core::model::{Rule, Session, WeightedTarget};
 
@@ -51,6 +52,7 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
     let compression = rule.bodies.compression.as_deref();
+    let request_body = rule.bodies.request.as_deref();
     let filters: Vec<_> = overrides
         .into_iter()
         .chain(access)
@@ -58,6 +60,7 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
         .chain(auth)
         .chain(session)
         .chain(compression.into_iter().flat_map(compression::filters))
+        .chain(request_body.into_iter().flat_map(request_body::filters))
         .collect();
     (!filters.is_empty()).then_some(FilterChainConfigPerRoute {
         filter_chain: Some(FilterChain { filters }),
@@ -85,6 +88,7 @@ pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<Vec<TypedExten
 fn waits(filter: &TypedExtensionConfig) -> bool {
     match filter.name.as_str() {
         external_auth::FILTER | oidc::FILTER => true,
+        request_body::UNKNOWN_LENGTH | request_body::ALL => true,
         jwt::JWT => jwt::fetches_keys(filter),
         _ => false,
     }

@@ -103,8 +103,10 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
 
 /// True for a rule whose matches have their filters together: they count for rate limits together,
 /// and Envoy would have the bodies of overrides, and warn of the filter's status, for each match.
+/// Whether a body is collected says the request.
 fn shares_filters(rule: &model::Rule) -> bool {
-    rule.rate_limits.is_some() || rule.bodies.overrides.is_some()
+    let bodies = &rule.bodies;
+    rule.rate_limits.is_some() || bodies.overrides.is_some() || bodies.request.is_some()
 }
 
 /// The virtual host of one hostname before it has routes, and the routes that come before its own:

@@ -93,6 +93,11 @@ impl Batch<'_> {
         self.shaped("responseOverride", json!(pages))
     }
 
+    /// A route, and a policy of the bodies of its requests.
+    pub(super) fn limited_bodies(&self) -> Vec<Value> {
+        self.shaped("requestBody", json!({"maxBytes": 1_000_000}))
+    }
+
     /// A route with matches, and a TrafficPolicy with a field for it.
     fn shaped(&self, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(16, json!({"backendRefs": [web()]}));

@@ -20,7 +20,7 @@ pub(super) struct BodySite {
     pub(super) http: SocketAddr,
     pub(super) https: SocketAddr,
     pub(super) world: World,
-    _web: Echo,
+    pub(super) web: Echo,
     _socket: WebSocketServer,
 }
 
@@ -56,7 +56,7 @@ impl BodySite {
             http,
             https,
             world: World::start(changes).await?,
-            _web: web,
+            web,
             _socket: socket,
         })
     }

@@ -35,6 +35,7 @@ mod quickstart;
 mod rate_limits;
 mod recipes;
 mod redirects;
+mod request_bodies;
 mod required_claims;
 mod response_overrides;
 mod standalone;

@@ -63,6 +63,7 @@ async fn does_its_job(site: &Site, recipe: &str) -> Result<()> {
         "team-listeners" => ports::team_listeners(site).await,
         "timeouts-and-retries" => endpoints::timeouts_and_retries(site).await,
         "tls-passthrough" => ports::tls_passthrough(site).await,
+        "upload-size" => guards::upload_size(site).await,
         "websocket" => ports::websocket(site).await,
         "www-to-apex" => routing::www_to_apex(site).await,
         _ => bail!("no request checks it: add a function"),

@@ -31,6 +31,16 @@ fn guard(namespace: &str, name: &str, list: &str) -> String {
     )
 }
 
+/// A TrafficPolicy of mallory's on the route of its name.
+fn bodies(name: &str, most: u32) -> String {
+    format!(
+        "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
+         metadata: {{name: {name}, namespace: mallory}}\n\
+         spec: {{targetRefs: [{}], requestBody: {{maxBytes: {most}}}}}\n",
+        target("HTTPRoute", name)
+    )
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Result<()> {
@@ -82,6 +92,20 @@ async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Resu
     say(&site, "{allow: [ClientAddress, RateLimit]}")?;
     site.answered_with(&site.plain(HOST), 429).await?;
     site.served_by(GUARDED, "mallory").await?;
+
+    // What Envoys collect of a body is bounded as well.
+    site.save("mallory-bodies.yaml", &bodies("guarded", 1000))?;
+    let large = site.plain(GUARDED).body(vec![b'x'; 2000]);
+    say(
+        &site,
+        "{allow: [ClientAddress, RateLimit, RequestBody], limits: {bufferedBytes: 1000}}",
+    )?;
+    site.answered_with(&large, 413).await?;
+    say(
+        &site,
+        "{allow: [ClientAddress, RateLimit, RequestBody], limits: {bufferedBytes: 999}}",
+    )?;
+    site.answered_with(&large, 200).await?;
     ensure!(
         listeners(&site).await? == before,
         "a listener changed with the policies"

@@ -10,7 +10,7 @@ use crate::site::{FORWARD, Site, ask_envoy, route};
 const HOST: &str = "mallory.example.org";
 
 /// What an Envoy has for alice's host, by its scopes.
-async fn of_alice(site: &Site) -> Result<Vec<Value>> {
+pub(crate) async fn of_alice(site: &Site) -> Result<Vec<Value>> {
     let dump = ask_envoy(
         site.state.path(),
         "/config_dump?resource=dynamic_scoped_route_configs",

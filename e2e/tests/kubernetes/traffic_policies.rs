@@ -285,7 +285,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (
             json!({"targetRefs": [route()]}),
-            "need one of rateLimit, compression and responseOverride",
+            "need one of rateLimit, compression, responseOverride and requestBody",
         ),
         (
             json!({"targetRefs": [&twice, route()]}),
@@ -297,7 +297,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (
             limited("Everyone", json!({})),
-            "rateLimit, compression and responseOverride belong to Gateways",
+            "responseOverride and requestBody belong to Gateways",
         ),
         (
             on_route(json!({"loadBalancer": {"type": "Random"}})),

@@ -6,7 +6,8 @@ use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
     CLUSTER_TLS, COMPRESSION, FETCHED_KEYS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER,
     LIMITED_MATCH, LOGIN, MARKED_MATCH, MEDIA_TYPE, NETWORK, OVERRIDE, OVERRIDES, PASSIVE_CHECK,
-    RATE_LIMIT, RATE_LIMITS, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT, text,
+    RATE_LIMIT, RATE_LIMITS, REQUEST_BODY, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
+    text,
 };
 use crate::model::{
     Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, FetchedKeys,
@@ -159,18 +160,20 @@ pub(crate) fn rate_limits(all: &RateLimits, matches: u64) -> Bytes {
 }
 
 /// The changes to bodies of a rule with so many matches and backends. Each match has the filters
-/// of a compression, and all matches share those of overrides. Each backend may have them again,
-/// for a session.
+/// of a compression, and all matches share the others. Each backend may have them again, for a
+/// session.
 pub(crate) fn bodies(bodies: &Bodies, matches: u64, backends: u64) -> Bytes {
     let Bodies {
         compression: of,
         overrides: pages,
+        request,
     } = bodies;
     let compressed = of.as_deref().map_or(Bytes::default(), compression);
     let overridden = pages.as_deref().map_or(Bytes::default(), |pages| {
         LIMITED_MATCH * matches + overrides(pages)
     });
-    (compressed * matches + overridden) * backends.max(1)
+    let limited = (LIMITED_MATCH * matches + REQUEST_BODY) * u64::from(request.is_some());
+    (compressed * matches + overridden + limited) * backends.max(1)
 }
 
 fn overrides(overrides: &ResponseOverrides) -> Bytes {

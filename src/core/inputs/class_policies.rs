@@ -29,6 +29,8 @@ pub struct ClassPolicyLimits {
     pub rate_limits: Option<u32>,
     /// The clients that a limit in `rateLimit` tells apart.
     pub rate_limit_clients: Option<u32>,
+    /// The bytes of a request that `requestBody` collects.
+    pub buffered_bytes: Option<u32>,
 }
 
 /// A field of an AccessPolicy or of a TrafficPolicy on Gateways, ListenerSets and routes.
@@ -50,6 +52,8 @@ pub enum PolicyField {
     Compression,
     /// `responseOverride` of a TrafficPolicy.
     ResponseOverride,
+    /// `requestBody` of a TrafficPolicy.
+    RequestBody,
 }
 
 impl PolicyField {
@@ -63,6 +67,7 @@ impl PolicyField {
             Self::RateLimit => "rateLimit",
             Self::Compression => "compression",
             Self::ResponseOverride => "responseOverride",
+            Self::RequestBody => "requestBody",
         }
     }
 }

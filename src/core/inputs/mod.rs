@@ -46,6 +46,7 @@ mod parameters;
 mod policy;
 mod re2;
 mod reference;
+mod request_body;
 mod response_override;
 mod route;
 mod route_key;
@@ -116,6 +117,7 @@ pub use parameters::{
 };
 pub use policy::{Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
+pub use request_body::RequestBodyRules;
 pub use response_override::OverrideRules;
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::LocalRef;
 use super::compression::{self, CompressionRules, WrittenCompression};
+use super::request_body::{self, RequestBodyRules, WrittenRequestBody};
 use super::response_override::{self, OverrideRules, WrittenOverride};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, number_or};
@@ -33,6 +34,8 @@ pub struct RouteTraffic {
     pub compression: Option<CompressionRules>,
     /// Answers in place of errors; empty without the field.
     pub response_override: Vec<OverrideRules>,
+    /// How long bodies of requests may be.
+    pub request_body: Option<RequestBodyRules>,
 }
 
 impl RouteTraffic {
@@ -49,6 +52,7 @@ pub(super) struct WrittenRouteTraffic {
     pub(super) rate_limit: Option<Vec<WrittenRateLimit>>,
     pub(super) compression: Option<WrittenCompression>,
     pub(super) response_override: Option<Vec<WrittenOverride>>,
+    pub(super) request_body: Option<WrittenRequestBody>,
 }
 
 impl WrittenRouteTraffic {
@@ -58,11 +62,13 @@ impl WrittenRouteTraffic {
             rate_limit,
             compression,
             response_override,
+            request_body,
         } = self;
         let fields = [
             ("rateLimit", rate_limit.is_some()),
             ("compression", compression.is_some()),
             ("responseOverride", response_override.is_some()),
+            ("requestBody", request_body.is_some()),
         ];
         let first = fields.into_iter().find(|(_, is_there)| *is_there);
         first.map(|(field, _)| field)
@@ -123,13 +129,15 @@ pub(super) fn read(
 ) -> Result<RouteTraffic, String> {
     if written.first_field().is_none() {
         return Err(
-            "spec: one of rateLimit, compression and responseOverride is needed".to_owned(),
+            "spec: one of rateLimit, compression, responseOverride and requestBody is needed"
+                .to_owned(),
         );
     }
     let WrittenRouteTraffic {
         rate_limit,
         compression,
         response_override,
+        request_body,
     } = written;
     Ok(RouteTraffic {
         rate_limit: rate_limit.map(limits).transpose()?,
@@ -138,6 +146,7 @@ pub(super) fn read(
             Some(written) => response_override::read(namespace, written)?,
             None => Vec::new(),
         },
+        request_body: request_body.as_ref().map(request_body::read).transpose()?,
     })
 }
 

@@ -14,6 +14,7 @@ use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
 use super::compression::WrittenCompression;
 use super::document::text as text_of;
+use super::request_body::WrittenRequestBody;
 use super::response_override::WrittenOverride;
 use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
 use super::text::{self, Refused};
@@ -42,6 +43,7 @@ pub(super) struct TrafficPolicySpec {
     rate_limit: Option<Vec<WrittenRateLimit>>,
     compression: Option<WrittenCompression>,
     response_override: Option<Vec<WrittenOverride>>,
+    request_body: Option<WrittenRequestBody>,
 }
 
 #[derive(Deserialize)]
@@ -145,11 +147,13 @@ impl TrafficPolicySpec {
             rate_limit,
             compression,
             response_override,
+            request_body,
         } = self;
         let of_routes = WrittenRouteTraffic {
             rate_limit,
             compression,
             response_override,
+            request_body,
         };
         let is_mixed = target_refs
             .iter()
@@ -185,6 +189,7 @@ impl TrafficPolicySpec {
             rate_limit,
             compression,
             response_override,
+            request_body,
         } = self;
         let of_services = [
             ("loadBalancer", load_balancer.is_some()),
@@ -205,11 +210,16 @@ impl TrafficPolicySpec {
                 "responseOverride: errors of gRPC are no pages, and targetRefs has a GRPCRoute"
                     .to_owned(),
             ),
+            None if has_calls && request_body.is_some() => Err(
+                "requestBody: the messages of a call are one body, and targetRefs has a GRPCRoute"
+                    .to_owned(),
+            ),
             None => {
                 let written = WrittenRouteTraffic {
                     rate_limit,
                     compression,
                     response_override,
+                    request_body,
                 };
                 route_traffic::read(&meta.name.namespace, written)
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Compression, ResponseOverrides};
+use super::{Compression, RequestBody, ResponseOverrides};
 
 /// What TrafficPolicies ask of the bodies of a rule's requests and responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,6 +11,8 @@ pub struct Bodies {
     pub compression: Option<Arc<Compression>>,
     /// Answers in place of errors.
     pub overrides: Option<Arc<ResponseOverrides>>,
+    /// How long bodies of requests may be.
+    pub request: Option<Arc<RequestBody>>,
 }
 
 impl Bodies {

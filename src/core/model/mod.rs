@@ -29,6 +29,7 @@ mod login;
 mod name;
 mod origin;
 mod rate_limit;
+mod request_body;
 mod response_override;
 mod retry_budget;
 mod route;
@@ -74,6 +75,7 @@ pub use login::{ClientCredentials, GenericSecret, Login, SecretText};
 pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
 pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits, RuleLimits};
+pub use request_body::{BodyBuffer, RequestBody};
 pub use response_override::{ResponseOverride, ResponseOverrides, StatusRange};
 pub use retry_budget::RetryBudget;
 pub use route::{

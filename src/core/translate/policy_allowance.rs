@@ -69,14 +69,17 @@ impl PolicyAllowance {
     fn traffic(&self, settings: &TrafficSettings) -> Result<(), String> {
         let TrafficSettings {
             rate_limits,
-            bodies: Bodies {
-                compression,
-                overrides,
-            },
+            bodies:
+                Bodies {
+                    compression,
+                    overrides,
+                    request,
+                },
         } = settings;
         let ClassPolicyLimits {
             rate_limits: most_limits,
             rate_limit_clients: most_clients,
+            buffered_bytes: most_bytes,
             ..
         } = self.policies.limits;
         if let Some(all) = rate_limits {
@@ -96,6 +99,11 @@ impl PolicyAllowance {
         }
         if overrides.is_some() {
             self.may_have(PolicyField::ResponseOverride)?;
+        }
+        if let Some(request) = request {
+            self.may_have(PolicyField::RequestBody)?;
+            let asked = ("requestBody", request.buffered_bytes() as usize);
+            self.within(asked, ("bufferedBytes", most_bytes))?;
         }
         Ok(())
     }

@@ -9,12 +9,12 @@ use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment, Place
 use super::attachments::{Attachments, Way};
 use super::key::Verdict;
 use crate::inputs::{
-    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, OverrideRules, RouteKind,
-    RouteTraffic,
+    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, OverrideRules,
+    RequestBodyRules, RouteKind, RouteTraffic,
 };
 use crate::limits::ObjectLimits;
 use crate::model::{
-    Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason, ResponseOverride,
+    Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason, RequestBody, ResponseOverride,
     ResponseOverrides,
 };
 use crate::store::Store;
@@ -32,7 +32,7 @@ pub(super) struct TrafficSettings {
 type Field = (&'static str, fn(&TrafficSettings) -> bool);
 
 /// The fields of a TrafficPolicy that policies at the same target decide apart.
-const FIELDS: [Field; 3] = [
+const FIELDS: [Field; 4] = [
     ("rateLimit", |settings| settings.rate_limits.is_some()),
     ("compression", |settings| {
         settings.bodies.compression.is_some()
@@ -40,6 +40,7 @@ const FIELDS: [Field; 3] = [
     ("responseOverride", |settings| {
         settings.bodies.overrides.is_some()
     }),
+    ("requestBody", |settings| settings.bodies.request.is_some()),
 ];
 
 /// A setting of a TrafficPolicy.
@@ -61,6 +62,12 @@ impl Setting for Compression {
 }
 
 impl Setting for ResponseOverrides {
+    fn policy(&self) -> &ObjectName {
+        &self.policy
+    }
+}
+
+impl Setting for RequestBody {
     fn policy(&self) -> &ObjectName {
         &self.policy
     }
@@ -104,6 +111,7 @@ fn settings(
         rate_limit,
         compression,
         response_override,
+        request_body,
     } = rules;
     let policy = &policy.meta.name;
     let rate_limits = rate_limit.as_ref().map(|limits| {
@@ -132,11 +140,20 @@ fn settings(
             (Err((Reason::Invalid, told)), None)
         }
     };
+    let request = request_body.map(|rules| {
+        let RequestBodyRules { max_bytes, buffer } = rules;
+        Arc::new(RequestBody {
+            policy: policy.clone(),
+            max_bytes,
+            buffer,
+        })
+    });
     let settings = TrafficSettings {
         rate_limits,
         bodies: Bodies {
             compression,
             overrides,
+            request,
         },
     };
     (accepted, settings)
@@ -223,16 +240,22 @@ impl AttachedPolicies {
         let compression = self.nearest(place, attachments, |settings| {
             settings.bodies.compression.as_ref()
         });
-        // A call has its status in trailers.
-        let overrides = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
-        let overrides = overrides.and_then(|place| {
+        // A call has its status in trailers, and its messages may come one by one.
+        let pages = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
+        let overrides = pages.and_then(|place| {
             self.nearest(place, attachments, |settings| {
                 settings.bodies.overrides.as_ref()
+            })
+        });
+        let request = pages.and_then(|place| {
+            self.nearest(place, attachments, |settings| {
+                settings.bodies.request.as_ref()
             })
         });
         Bodies {
             compression: compression.cloned(),
             overrides: overrides.cloned(),
+            request: request.cloned(),
         }
     }
 

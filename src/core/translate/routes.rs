@@ -267,13 +267,14 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
         rate_limits,
         bodies,
     } = guards;
-    // A DirectResponse is what its author wants clients to get, errors as well.
-    let overrides = bodies
-        .overrides
-        .filter(|_| !matches!(rule.action, Action::Answer(_)));
-    let bodies = Bodies {
-        overrides,
-        ..bodies
+    // A DirectResponse is what its author wants clients to get, errors as well, and reads no body.
+    let bodies = match rule.action {
+        Action::Answer(_) => Bodies {
+            overrides: None,
+            request: None,
+            ..bodies
+        },
+        _ => bodies,
     };
     let (name, rule) = match access {
         AccessAt::Admit(all) if all.is_empty() && rate_limits.is_none() && bodies.is_empty() => {

@@ -117,3 +117,17 @@ pub(super) async fn compression(site: &Site) -> Result<()> {
     }
     Ok(())
 }
+
+pub(super) async fn upload_size(site: &Site) -> Result<()> {
+    let probe = site.https("uploads.example.org").method(Method::POST);
+    for (path, bytes, status) in [
+        ("/", 100_000, 200),
+        ("/", 100_001, 413),
+        ("/upload", 1_000_000, 200),
+        ("/upload", 20_000_001, 413),
+    ] {
+        let upload = probe.clone().path(path).body(vec![b'x'; bytes]);
+        upload.answered(status).await?;
+    }
+    Ok(())
+}

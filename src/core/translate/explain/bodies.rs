@@ -1,13 +1,16 @@
 //! The changes to bodies of requests and responses of a route.
 
 use super::Explanation;
-use crate::model::{Bodies, Compression, ResponseOverride, ResponseOverrides};
+use crate::model::{
+    Bodies, BodyBuffer, Compression, RequestBody, ResponseOverride, ResponseOverrides,
+};
 
 /// Adds the changes, with their policies.
 pub(super) fn explain(bodies: &Bodies, explanation: &mut Explanation) {
     let Bodies {
         compression,
         overrides,
+        request,
     } = bodies;
     if let Some(compression) = compression {
         explanation.hold("compression", compression_words(compression));
@@ -15,6 +18,26 @@ pub(super) fn explain(bodies: &Bodies, explanation: &mut Explanation) {
     if let Some(overrides) = overrides {
         explanation.hold("response override", overrides_words(overrides));
     }
+    if let Some(request) = request {
+        explanation.hold("request body", request_words(request));
+    }
+}
+
+fn request_words(request: &RequestBody) -> String {
+    let RequestBody {
+        policy,
+        max_bytes,
+        buffer,
+    } = request;
+    let collected = match buffer {
+        BodyBuffer::None => "a body of unknown length has no limit".to_owned(),
+        BodyBuffer::UnknownLength => format!(
+            "a body of unknown length is collected, up to {} bytes",
+            request.buffered_bytes()
+        ),
+        BodyBuffer::All => "each body is collected before a backend gets the request".to_owned(),
+    };
+    format!("TrafficPolicy {policy}: up to {max_bytes} bytes; {collected}")
 }
 
 fn overrides_words(overrides: &ResponseOverrides) -> String {
