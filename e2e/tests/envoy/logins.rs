@@ -6,8 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::oidc::{Browser, CLIENT_SECRET, ISSUER_HOST, Provider, client_secret, login};
+use e2e::oidc::{
+    Browser, CLIENT_SECRET, ISSUER_HOST, PASSWORD, Provider, USER, client_secret, login,
+};
 use e2e::probe::Probe;
+use e2e::webdriver::DrivenBrowser;
 use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -329,5 +332,41 @@ async fn sessions_end_with_the_secret_and_tokens_are_forwarded_if_asked() -> Res
         let lines = world.access_log();
         ensure!(!json!(lines).to_string().contains(text), "access log");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Chromium"]
+async fn a_browser_logs_in() -> Result<()> {
+    let shop = Shop::start().await?;
+    let browser = DrivenBrowser::start(&shop.hosts()).await?;
+    let form = format!("https://{ISSUER_HOST}/login/username?");
+    browser.open(PAGE).await?;
+    let url = browser.url().await?;
+    ensure!(url.starts_with(&form), "{url}\n{}", shop.logs());
+    browser.type_in("username", USER).await?;
+    browser.type_in("password", PASSWORD).await?;
+    browser.click("button").await?;
+    ensure!(browser.url().await? == PAGE, "{}", browser.url().await?);
+    let text = browser.text().await?;
+    ensure!(text.contains("/cart?item=1"), "of the backend: {text}");
+    // The session is for the host alone.
+    browser.open(&format!("https://{HOST}/")).await?;
+    let text = browser.text().await?;
+    let cookie = "__Host-gw-id.default.shop=";
+    ensure!(text.contains(cookie), "of the session: {text}");
+    browser.open(OTHER_PAGE).await?;
+    ensure!(browser.url().await?.starts_with(&form), "another host");
+    // The end: at the host, at the provider, and back at the host, which asks again.
+    browser.open(&format!("https://{HOST}/logout")).await?;
+    let url = browser.url().await?;
+    ensure!(url.starts_with(&form), "{url}\n{}", shop.logs());
+    ensure!(
+        shop.provider.requests("/end_session") == 1,
+        "{}",
+        shop.logs()
+    );
+    browser.open(PAGE).await?;
+    ensure!(browser.url().await?.starts_with(&form), "no session");
     Ok(())
 }
