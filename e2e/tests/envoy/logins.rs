@@ -18,7 +18,7 @@ use gatewright_core::translate::Change;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::access::{HOST, OTHER, Site};
+use super::access::{HOST, OTHER, Site, parameters};
 use super::users::told;
 
 /// The secret of a client that the provider does not know.
@@ -282,6 +282,13 @@ async fn a_way_back_that_is_not_the_browsers_own_opens_nothing() -> Result<()> {
         (url.as_str(), answer.status) == (PAGE, 200),
         "its own login"
     );
+    // The log has the reason, and neither code nor state of any of them.
+    let reason = shop.site.reason("/oauth2/callback").await?;
+    ensure!(reason == Some("Unauthenticated"), "{reason:?}");
+    let lines = json!(shop.site.world.access_log()).to_string();
+    for text in ["code=", "state="] {
+        ensure!(!lines.contains(text), "{text} in {lines}");
+    }
     Ok(())
 }
 
@@ -368,5 +375,33 @@ async fn a_browser_logs_in() -> Result<()> {
     );
     browser.open(PAGE).await?;
     ensure!(browser.url().await?.starts_with(&form), "no session");
+    Ok(())
+}
+
+/// The details of the line with this path, once it is written.
+async fn details(shop: &Shop, path: &str) -> Result<String> {
+    let reason = shop.site.reason(path).await?;
+    ensure!(reason == Some("Unauthenticated"), "{reason:?}");
+    let lines = shop.site.world.access_log();
+    let line = lines.iter().find(|line| line["path"] == path);
+    Ok(line.context("the line")?["details"].to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn the_log_has_queries_of_refused_requests_only_if_it_keeps_them() -> Result<()> {
+    let shop = Shop::start().await?;
+    let refused = Probe::https(shop.address(), HOST);
+    let refused = refused.path("/orders?voucher=secret?token=secret");
+    refused.answered(401).await?;
+    let words = details(&shop, "/orders").await?;
+    ensure!(words.contains("not_allowed:_/orders"), "{words}");
+    ensure!(!words.contains("secret"), "{words}");
+    let ports = [shop.site.http, shop.site.https];
+    let kept = parameters(ports, "Keep");
+    shop.site.world.settle(vec![kept]).await?;
+    refused.answered(401).await?;
+    let words = details(&shop, "/orders?voucher=secret?token=secret").await?;
+    ensure!(words.contains("voucher=secret"), "{words}");
     Ok(())
 }
