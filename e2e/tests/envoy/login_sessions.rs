@@ -113,7 +113,20 @@ async fn a_refresh_token_renews_a_session_and_without_one_it_ends() -> Result<()
 #[ignore = "needs Envoy"]
 async fn a_logout_at_the_provider_ends_refresh_tokens() -> Result<()> {
     let renewed = login_with(&[("scopes", json!(["offline_access"]))]);
-    let shop = Shop::serving(SHORT, vec![policy("shop", renewed)]).await?;
+    let people = policy_with("people", &["shop", "other"], json!({"oidc": renewed}));
+    let shop = Shop::serving(SHORT, vec![people]).await?;
+    // A session is for its host, and a refresh token for each host of the policy.
+    let spare = shop.session().await?;
+    let mut elsewhere = shop.browser();
+    for (name, value) in spare.cookies(HOST) {
+        if !name.contains("gw-refresh") {
+            elsewhere.set_cookie(OTHER, &name, &value);
+        }
+    }
+    ensure!(elsewhere.open(OTHER_PAGE).await?.status == 302, "the host");
+    let mut elsewhere = carried(&shop, &spare, HOST, OTHER, ["", ""]);
+    ensure!(elsewhere.open(OTHER_PAGE).await?.status == 200, "renewed");
+    // A logout by the browser alone.
     let mut browser = shop.session().await?;
     let copy = browser.clone();
     browser.open(&format!("https://{HOST}/logout")).await?;
