@@ -54,5 +54,6 @@ pub mod testca;
 pub mod tls_backend;
 pub mod usage;
 pub mod walkthrough;
+pub mod webdriver;
 pub mod websocket;
 pub mod world;

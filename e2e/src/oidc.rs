@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hyper::Method;
@@ -22,8 +22,15 @@ pub const CLIENT_ID: &str = "shop";
 /// The secret of the client.
 pub const CLIENT_SECRET: &str = "open-sesame-open-sesame-open-sesame";
 
-/// The form of a user whom the provider knows, without the id of the request.
-const USER: &str = "username=test-user%40id.example.org&password=verysecure";
+/// A user whom the provider knows, with the subject `id1`.
+pub const USER: &str = "test-user@id.example.org";
+/// Another one, with the subject `id2`.
+pub const OTHER_USER: &str = "test-user2";
+/// The password of both.
+pub const PASSWORD: &str = "verysecure";
+
+/// How long access tokens are valid, if the test says nothing.
+const LIFETIME: Duration = Duration::from_secs(300);
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// The most redirects that are followed, as browsers have such a bound.
 const REDIRECTS: usize = 10;
@@ -42,6 +49,14 @@ impl Provider {
     /// # Errors
     /// When it is not installed, or does not start.
     pub async fn start(redirects: &[&str]) -> Result<Self> {
+        Self::with_lifetime(LIFETIME, redirects).await
+    }
+
+    /// The same, with access tokens that are valid for this long.
+    ///
+    /// # Errors
+    /// As [`Provider::start`].
+    pub async fn with_lifetime(lifetime: Duration, redirects: &[&str]) -> Result<Self> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/oidc-provider");
         ensure!(
             program.exists(),
@@ -61,6 +76,7 @@ impl Provider {
             certificate.display().to_string(),
             key.display().to_string(),
             CLIENT_SECRET.to_owned(),
+            format!("{}ms", lifetime.as_millis()),
         ];
         let redirects = redirects.iter().map(|url| (*url).to_owned());
         let args: Vec<String> = own.into_iter().chain(redirects).collect();
@@ -83,6 +99,17 @@ impl Provider {
     /// Its output so far.
     pub fn log(&self) -> String {
         self.process.log()
+    }
+
+    /// How often a path was asked for so far.
+    pub fn requests(&self, path: &str) -> usize {
+        let path = format!("path={path} ");
+        self.log().matches(&path).count()
+    }
+
+    /// The certificates by which clients verify it, in PEM.
+    pub fn roots(&self) -> &str {
+        &self.roots
     }
 
     /// The objects by which Envoys find and verify it, in a namespace: the Service `id`, and a
@@ -131,8 +158,15 @@ pub fn client_secret(namespace: &str, name: &str, text: &str) -> Value {
 #[derive(Clone, Debug)]
 pub struct Browser {
     hosts: BTreeMap<String, SocketAddr>,
-    /// Cookies by host and name.
-    cookies: BTreeMap<(String, String), String>,
+    /// Cookies by host and name; a domain begins with a dot.
+    cookies: BTreeMap<(String, String), Cookie>,
+}
+
+#[derive(Clone, Debug)]
+struct Cookie {
+    value: String,
+    /// The time of its removal, if it has one.
+    until: Option<Instant>,
 }
 
 impl Browser {
@@ -145,17 +179,21 @@ impl Browser {
         }
     }
 
-    /// The cookies of a host by name.
+    /// The cookies that a host gets, by name.
     pub fn cookies(&self, host: &str) -> BTreeMap<String, String> {
-        let own = self.cookies.iter().filter(|((of, _), _)| of == host);
-        own.map(|((_, name), value)| (name.clone(), value.clone()))
+        let now = Instant::now();
+        let sent = self.cookies.iter().filter(|((of, _), cookie)| {
+            is_within(host, of) && cookie.until.is_none_or(|until| now < until)
+        });
+        sent.map(|((_, name), cookie)| (name.clone(), cookie.value.clone()))
             .collect()
     }
 
-    /// Sets a cookie of a host.
+    /// Sets a cookie of a host, without an end.
     pub fn set_cookie(&mut self, host: &str, name: &str, value: &str) {
         let key = (host.to_owned(), name.to_owned());
-        self.cookies.insert(key, value.to_owned());
+        let value = value.to_owned();
+        self.cookies.insert(key, Cookie { value, until: None });
     }
 
     /// Asks for a page, without following a redirect.
@@ -181,6 +219,14 @@ impl Browser {
     /// # Errors
     /// As [`Browser::follow`], and when the way does not lead to the page of the login.
     pub async fn log_in(&mut self, url: &str) -> Result<String> {
+        self.log_in_as(USER, url).await
+    }
+
+    /// The same, as this user.
+    ///
+    /// # Errors
+    /// As [`Browser::log_in`].
+    pub async fn log_in_as(&mut self, user: &str, url: &str) -> Result<String> {
         let (page, answer) = self.follow(url).await?;
         let id = page
             .strip_prefix(&format!("https://{ISSUER_HOST}/login/username?"))
@@ -190,7 +236,8 @@ impl Browser {
                     .find_map(|p| p.strip_prefix("authRequestID="))
             })
             .with_context(|| format!("{page} is no login: {} {:?}", answer.status, answer.body))?;
-        let form = format!("{USER}&id={id}");
+        let user = user.replace('@', "%40");
+        let form = format!("username={user}&password={PASSWORD}&id={id}");
         let posted = format!("https://{ISSUER_HOST}/login/username");
         let answer = self.ask(&posted, Some(&form)).await?;
         let next = self.target(&posted, &answer)?;
@@ -254,24 +301,47 @@ impl Browser {
         let mut fields = set.split(';').map(str::trim);
         let pair = fields.next().unwrap_or_default();
         let (name, value) = pair.split_once('=').context("the name of a cookie")?;
-        let attributes: Vec<String> = fields.map(str::to_ascii_lowercase).collect();
+        let attributes: BTreeMap<String, String> = fields
+            .map(|field| field.split_once('=').unwrap_or((field, "")))
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.to_ascii_lowercase()))
+            .collect();
+        let domain = attributes.get("domain");
         if name.starts_with("__Host-") {
-            let is_kept = ["secure", "path=/"]
-                .iter()
-                .all(|needed| attributes.iter().any(|found| found == needed))
-                && !attributes.iter().any(|found| found.starts_with("domain"));
+            let is_kept = attributes.contains_key("secure")
+                && attributes.get("path").is_some_and(|path| path == "/")
+                && domain.is_none();
             ensure!(is_kept, "browsers refuse this cookie: {set}");
         }
-        let key = (host.to_owned(), name.to_owned());
-        let is_over = attributes
-            .iter()
-            .any(|found| found == "max-age=0" || found.starts_with("expires=thu, 01 jan 1970"));
+        let of = match domain {
+            Some(domain) => format!(".{}", domain.trim_start_matches('.')),
+            None => host.to_owned(),
+        };
+        if !is_within(host, &of) {
+            return Ok(());
+        }
+        let seconds = attributes.get("max-age").map(|text| text.parse::<i64>());
+        let seconds = seconds.transpose().context("the age of a cookie")?;
+        let expires = attributes.get("expires").map_or("", String::as_str);
+        let is_over =
+            seconds.is_some_and(|age| age <= 0) || expires.starts_with("thu, 01 jan 1970");
+        let key = (of, name.to_owned());
         if is_over {
             self.cookies.remove(&key);
-        } else {
-            self.cookies.insert(key, value.to_owned());
+            return Ok(());
         }
+        let age = seconds.and_then(|age| u64::try_from(age).ok());
+        let until = age.map(|age| Instant::now() + Duration::from_secs(age));
+        let value = value.to_owned();
+        self.cookies.insert(key, Cookie { value, until });
         Ok(())
+    }
+}
+
+/// True for a host itself, and for each host of a domain, which begins with a dot.
+fn is_within(host: &str, of: &str) -> bool {
+    match of.strip_prefix('.') {
+        Some(domain) => host == domain || host.ends_with(of),
+        None => host == of,
     }
 }
 

@@ -36,6 +36,10 @@ const ERROR_FLAGS: [&str; 14] = [
     "DT", "LR", "NC", "NR", "OM", "SI", "UAEX", "UC", "UF", "UH", "UO", "UPE", "UR", "UT",
 ];
 
+/// Envoy's words about the response, in the same spelling as `%RESPONSE_CODE_DETAILS%`. Those of a
+/// login have the path of the request with its query, where codes of the provider are.
+const DETAILS_WITHOUT_QUERY: &str = "response.code_details.split('?')[0].split(' ').join('_')";
+
 /// The parts of the name of a virtual host after the hostname: the listener, its Gateway, and the
 /// namespace that has the hostname.
 const PARTS: [(&str, usize); 3] = [("listener", 1), ("gateway", 2), ("namespace", 3)];
@@ -91,9 +95,9 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
 }
 
 fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
-    let path = match query {
-        LoggedQuery::Omit => "NQ",
-        LoggedQuery::Keep => "WQ",
+    let (path, details) = match query {
+        LoggedQuery::Omit => ("NQ", cel(DETAILS_WITHOUT_QUERY)),
+        LoggedQuery::Keep => ("WQ", "%RESPONSE_CODE_DETAILS%".to_owned()),
     };
     let usual = [
         ("time", "%START_TIME%".to_owned()),
@@ -110,7 +114,7 @@ fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
         ("tls_version", "%DOWNSTREAM_TLS_VERSION%".to_owned()),
         ("request_id", cut("REQ(X-REQUEST-ID)")),
         ("status", "%RESPONSE_CODE%".to_owned()),
-        ("details", "%RESPONSE_CODE_DETAILS%".to_owned()),
+        ("details", details),
         ("flags", "%RESPONSE_FLAGS_LONG%".to_owned()),
         ("duration_ms", "%DURATION%".to_owned()),
         ("first_byte_ms", "%RESPONSE_DURATION%".to_owned()),

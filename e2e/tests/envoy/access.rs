@@ -59,8 +59,6 @@ impl Site {
         ]);
         let reference =
             json!({"group": "gatewright.io", "kind": "GatewayParameters", "name": "edge"});
-        let parameters = json!({"accessLog": {"mode": "All"},
-            "clients": [{"ports": [http, https], "forwardedFor": {"hops": 1}}]});
         let backends = json!([{"name": "web", "port": 80}]);
         let cors = json!({"type": "CORS", "cors": {"allowOrigins": ["https://www.site.example"]}});
         let rules = json!([
@@ -71,10 +69,7 @@ impl Site {
         let mut changes = vec![
             class(),
             secret("app", "*.example.org")?,
-            object(
-                json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
-                "metadata": {"namespace": "default", "name": "edge"}, "spec": parameters}),
-            ),
+            parameters([http, https], "Omit"),
             api(
                 "Gateway",
                 "edge",
@@ -141,6 +136,17 @@ impl Site {
             sleep(Duration::from_millis(100)).await;
         }
     }
+}
+
+/// The GatewayParameters of a site with these ports, whose log has every request, with or without
+/// queries.
+pub(super) fn parameters(ports: [u16; 2], query: &str) -> Change {
+    let clients = json!([{"ports": ports, "forwardedFor": {"hops": 1}}]);
+    object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
+        "metadata": {"namespace": "default", "name": "edge"},
+        "spec": {"accessLog": {"mode": "All", "query": query}, "clients": clients}}),
+    )
 }
 
 fn reason(line: &Value) -> Option<Option<&'static str>> {

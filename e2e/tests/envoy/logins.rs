@@ -3,10 +3,14 @@
 //! of sessions.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::oidc::{Browser, CLIENT_SECRET, ISSUER_HOST, Provider, client_secret, login};
+use e2e::oidc::{
+    Browser, CLIENT_SECRET, ISSUER_HOST, PASSWORD, Provider, USER, client_secret, login,
+};
 use e2e::probe::Probe;
+use e2e::webdriver::DrivenBrowser;
 use e2e::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -14,20 +18,30 @@ use gatewright_core::translate::Change;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::access::{HOST, OTHER, Site};
+use super::access::{HOST, OTHER, Site, parameters};
 use super::users::told;
 
 /// The secret of a client that the provider does not know.
 const WRONG: &str = "another-secret-of-a-client";
-const PAGE: &str = "https://shop.example.org/cart?item=1";
-const OTHER_PAGE: &str = "https://other.example.org/cart";
+/// How long access tokens are valid, where no test waits for their end.
+pub(super) const LONG: Duration = Duration::from_secs(300);
+pub(super) const PAGE: &str = "https://shop.example.org/cart?item=1";
+pub(super) const OTHER_PAGE: &str = "https://other.example.org/cart";
 
-fn policy(route: &str, oidc: Value) -> Change {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route});
+/// The policy of a route with a login.
+pub(super) fn policy(route: &str, oidc: Value) -> Change {
+    policy_with(route, &[route], json!({"oidc": oidc}))
+}
+
+/// A policy of routes with this and the targets in its `spec`.
+pub(super) fn policy_with(name: &str, routes: &[&str], mut spec: Value) -> Change {
+    let targets = routes.iter().map(
+        |name| json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}),
+    );
+    spec["targetRefs"] = targets.collect();
     object(
         json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": route},
-        "spec": {"targetRefs": [target], "oidc": oidc}}),
+        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
     )
 }
 
@@ -35,61 +49,76 @@ fn secret(text: &str) -> Change {
     object(client_secret("default", "login", text))
 }
 
-struct Shop {
-    site: Site,
-    provider: Provider,
+pub(super) struct Shop {
+    pub(super) site: Site,
+    pub(super) provider: Provider,
 }
 
 impl Shop {
     /// Both hosts ask for a login, each by a policy of its own.
     async fn start() -> Result<Self> {
+        let policies = ["shop", "other"].map(|route| policy(route, login()));
+        Self::serving(LONG, policies.into()).await
+    }
+
+    /// Hosts with these policies, and a provider whose access tokens are valid for this long.
+    pub(super) async fn serving(lifetime: Duration, policies: Vec<Change>) -> Result<Self> {
         let back = [HOST, OTHER].map(|host| format!("https://{host}/oauth2/callback"));
-        let provider = Provider::start(&back.each_ref().map(String::as_str)).await?;
+        let back = back.each_ref().map(String::as_str);
+        let provider = Provider::with_lifetime(lifetime, &back).await?;
         let mut changes: Vec<Change> = provider
             .objects("default")
             .into_iter()
             .map(object)
             .collect();
-        changes.extend([
-            policy("shop", login()),
-            policy("other", login()),
-            secret(CLIENT_SECRET),
-        ]);
+        changes.extend(policies);
+        changes.push(secret(CLIENT_SECRET));
         Ok(Self {
             site: Site::start(changes).await?,
             provider,
         })
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.site.https))
     }
 
-    fn browser(&self) -> Browser {
+    /// The addresses at which browsers find the hosts and the provider.
+    pub(super) fn hosts(&self) -> [(&'static str, SocketAddr); 3] {
         let own = self.address();
-        Browser::new(&[
+        [
             (HOST, own),
             (OTHER, own),
             (ISSUER_HOST, self.provider.address()),
-        ])
+        ]
+    }
+
+    pub(super) fn browser(&self) -> Browser {
+        Browser::new(&self.hosts())
     }
 
     /// A browser with a session at `PAGE`.
-    async fn session(&self) -> Result<Browser> {
+    pub(super) async fn session(&self) -> Result<Browser> {
         let mut browser = self.browser();
-        let back = browser.log_in(PAGE).await.with_context(|| self.logs())?;
-        let (url, answer) = browser.follow(&back).await?;
-        ensure!(url == PAGE, "back where it began: {url}\n{}", self.logs());
-        ensure!(answer.status == 200, "{answer:?}");
+        self.log_in(&mut browser, PAGE).await?;
         Ok(browser)
     }
 
-    fn logs(&self) -> String {
+    /// Logs in on the way to a page, and comes back to it.
+    pub(super) async fn log_in(&self, browser: &mut Browser, page: &str) -> Result<()> {
+        let back = browser.log_in(page).await.with_context(|| self.logs())?;
+        let (url, answer) = browser.follow(&back).await?;
+        ensure!(url == page, "back where it began: {url}\n{}", self.logs());
+        ensure!(answer.status == 200, "{answer:?}");
+        Ok(())
+    }
+
+    pub(super) fn logs(&self) -> String {
         format!("{}\n{}", self.provider.log(), self.site.world.envoy.log())
     }
 
     /// What no browser asks for a page: answered 401, in each version of HTTP.
-    async fn refuses(&self, host: &str, cookies: &str) -> Result<()> {
+    pub(super) async fn refuses(&self, host: &str, cookies: &str) -> Result<()> {
         for alpn in ["http/1.1", "h2"] {
             let probe = Probe::https(self.address(), host).alpn(&[alpn]);
             let probe = if cookies.is_empty() {
@@ -107,7 +136,13 @@ impl Shop {
     }
 }
 
-fn written(browser: &Browser, host: &str) -> String {
+/// A request of no browser with the cookies of one.
+fn inside_of(shop: &Shop, browser: &Browser) -> Probe {
+    Probe::https(shop.address(), HOST).header("cookie", &written(browser, HOST))
+}
+
+/// The cookies of a host, as a browser sends them.
+pub(super) fn written(browser: &Browser, host: &str) -> String {
     let cookies = browser.cookies(host);
     let pairs = cookies
         .iter()
@@ -133,10 +168,11 @@ async fn a_browser_logs_in_at_the_provider_and_out_again() -> Result<()> {
     let answer = browser.open(PAGE).await?;
     ensure!(told(&answer, "authorization")?.is_null(), "no token");
     // Sessions are for requests without a page, too.
-    let inside = Probe::https(shop.address(), HOST).header("cookie", &written(&browser, HOST));
+    let inside = inside_of(&shop, &browser);
     inside.answered(200).await?;
     inside.clone().method(Method::POST).answered(200).await?;
     // The end of the session.
+    let copy = browser.clone();
     let answer = browser.open(&format!("https://{HOST}/logout")).await?;
     ensure!(answer.status == 302, "{answer:?}");
     let target = answer.header("location").context("a redirect")?;
@@ -147,8 +183,19 @@ async fn a_browser_logs_in_at_the_provider_and_out_again() -> Result<()> {
         "{:?}",
         browser.cookies(HOST)
     );
+    // The provider sends it on to the root of the host, which asks again.
+    let (url, answer) = browser.follow(target).await?;
+    let form = format!("https://{ISSUER_HOST}/login/username?");
+    ensure!(url.starts_with(&form), "{url}: {answer:?}");
+    ensure!(
+        shop.provider.requests("/end_session") == 1,
+        "{}",
+        shop.logs()
+    );
     let answer = browser.open(PAGE).await?;
     ensure!(answer.status == 302, "it is asked again: {answer:?}");
+    // A copy of the cookies is valid until the end of the access token.
+    inside_of(&shop, &copy).answered(200).await?;
     // Plain HTTP is closed.
     let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, shop.site.http));
     Probe::http(plain, HOST).answered(500).await?;
@@ -235,6 +282,13 @@ async fn a_way_back_that_is_not_the_browsers_own_opens_nothing() -> Result<()> {
         (url.as_str(), answer.status) == (PAGE, 200),
         "its own login"
     );
+    // The log has the reason, and neither code nor state of any of them.
+    let reason = shop.site.reason("/oauth2/callback").await?;
+    ensure!(reason == Some("Unauthenticated"), "{reason:?}");
+    let lines = json!(shop.site.world.access_log()).to_string();
+    for text in ["code=", "state="] {
+        ensure!(!lines.contains(text), "{text} in {lines}");
+    }
     Ok(())
 }
 
@@ -285,5 +339,69 @@ async fn sessions_end_with_the_secret_and_tokens_are_forwarded_if_asked() -> Res
         let lines = world.access_log();
         ensure!(!json!(lines).to_string().contains(text), "access log");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Chromium"]
+async fn a_browser_logs_in() -> Result<()> {
+    let shop = Shop::start().await?;
+    let browser = DrivenBrowser::start(&shop.hosts()).await?;
+    let form = format!("https://{ISSUER_HOST}/login/username?");
+    browser.open(PAGE).await?;
+    let url = browser.url().await?;
+    ensure!(url.starts_with(&form), "{url}\n{}", shop.logs());
+    browser.type_in("username", USER).await?;
+    browser.type_in("password", PASSWORD).await?;
+    browser.click("button").await?;
+    ensure!(browser.url().await? == PAGE, "{}", browser.url().await?);
+    let text = browser.text().await?;
+    ensure!(text.contains("/cart?item=1"), "of the backend: {text}");
+    // The session is for the host alone.
+    browser.open(&format!("https://{HOST}/")).await?;
+    let text = browser.text().await?;
+    let cookie = "__Host-gw-id.default.shop=";
+    ensure!(text.contains(cookie), "of the session: {text}");
+    browser.open(OTHER_PAGE).await?;
+    ensure!(browser.url().await?.starts_with(&form), "another host");
+    // The end: at the host, at the provider, and back at the host, which asks again.
+    browser.open(&format!("https://{HOST}/logout")).await?;
+    let url = browser.url().await?;
+    ensure!(url.starts_with(&form), "{url}\n{}", shop.logs());
+    ensure!(
+        shop.provider.requests("/end_session") == 1,
+        "{}",
+        shop.logs()
+    );
+    browser.open(PAGE).await?;
+    ensure!(browser.url().await?.starts_with(&form), "no session");
+    Ok(())
+}
+
+/// The details of the line with this path, once it is written.
+async fn details(shop: &Shop, path: &str) -> Result<String> {
+    let reason = shop.site.reason(path).await?;
+    ensure!(reason == Some("Unauthenticated"), "{reason:?}");
+    let lines = shop.site.world.access_log();
+    let line = lines.iter().find(|line| line["path"] == path);
+    Ok(line.context("the line")?["details"].to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn the_log_has_queries_of_refused_requests_only_if_it_keeps_them() -> Result<()> {
+    let shop = Shop::start().await?;
+    let refused = Probe::https(shop.address(), HOST);
+    let refused = refused.path("/orders?voucher=secret?token=secret");
+    refused.answered(401).await?;
+    let words = details(&shop, "/orders").await?;
+    ensure!(words.contains("not_allowed:_/orders"), "{words}");
+    ensure!(!words.contains("secret"), "{words}");
+    let ports = [shop.site.http, shop.site.https];
+    let kept = parameters(ports, "Keep");
+    shop.site.world.settle(vec![kept]).await?;
+    refused.answered(401).await?;
+    let words = details(&shop, "/orders?voucher=secret?token=secret").await?;
+    ensure!(words.contains("voucher=secret"), "{words}");
     Ok(())
 }

@@ -23,6 +23,7 @@ mod last_good;
 mod layout;
 mod listener_filters;
 mod live;
+mod login_sessions;
 mod logins;
 mod once;
 mod otlp_logs;

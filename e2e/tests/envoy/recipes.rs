@@ -53,6 +53,7 @@ async fn does_its_job(site: &Site, recipe: &str) -> Result<()> {
         "jwt" => guards::jwt(site).await,
         "maintenance" => routing::maintenance(site).await,
         "mirror" => endpoints::mirror(site).await,
+        "oidc" => guards::oidc(site).await,
         "plain-http" => routing::plain_http(site).await,
         "rate-limit" => guards::rate_limit(site).await,
         "rewrite-path" => routing::rewrite_path(site).await,

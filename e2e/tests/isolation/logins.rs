@@ -2,16 +2,20 @@
 //! a grant alone, and no session of one opens a host of the other, even by the same client.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::oidc::{Browser, CLIENT_SECRET, ISSUER_HOST, Provider, client_secret, login};
 use e2e::probe::Probe;
 use serde_json::json;
+use tokio::time::{Instant, sleep};
 
 use crate::access::{everything, grant, listeners};
 use crate::site::{FORWARD, Site, route};
 
+/// Time limit of a wait on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 const HOST: &str = "mallory.example.org";
 const GUARDED: &str = "guarded.example.org";
 
@@ -42,6 +46,21 @@ fn client(provider: &Provider, namespace: &str) -> String {
 
 fn page(probe: Probe) -> Probe {
     probe.header("accept", "text/html")
+}
+
+/// Waits until cookies of mallory's host are for the domain.
+async fn until_shared(site: &Site) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let answer = page(site.tls(HOST)).send().await?;
+        let cookies = answer.headers.get_all("set-cookie").iter();
+        let mut texts = cookies.filter_map(|cookie| cookie.to_str().ok());
+        if texts.any(|text| text.to_ascii_lowercase().contains("domain=example.org")) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{answer:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +100,7 @@ async fn a_session_of_one_tenant_opens_no_host_of_another() -> Result<()> {
     let start = format!("https://{HOST}/a");
     let back = browser.log_in(&start).await?;
     let (url, answer) = browser.follow(&back).await?;
-    ensure!((url, answer.status) == (start, 200), "{answer:?}");
+    ensure!((&url, answer.status) == (&start, 200), "{answer:?}");
     let mut thief = Browser::new(&hosts);
     for (name, value) in browser.cookies(HOST) {
         thief.set_cookie(GUARDED, &name, &value);
@@ -104,6 +123,21 @@ async fn a_session_of_one_tenant_opens_no_host_of_another() -> Result<()> {
     let back = other.log_in(&format!("https://{HOST}/b")).await?;
     let answer = thief.open(&back.replace(HOST, GUARDED)).await?;
     ensure!(answer.status == 401, "{answer:?}");
+    // In a domain that both hosts are in: alice's host gets the cookies, and they open nothing.
+    let shared = policy("mallory", &routes, "mallory");
+    let shared = shared.replace("oidc: {", "oidc: {\"cookieDomain\": \"example.org\", ");
+    site.save("mallory.yaml", &shared)?;
+    until_shared(&site).await?;
+    let mut both = Browser::new(&hosts);
+    let back = both.log_in(&start).await?;
+    let (_, answer) = both.follow(&back).await?;
+    ensure!(answer.status == 200, "{answer:?}");
+    ensure!(!both.cookies(GUARDED).is_empty(), "alice's host gets them");
+    let answer = both.open(&guarded).await?;
+    ensure!(answer.status == 302, "alice's host opens: {answer:?}");
+    let back = both.log_in(&guarded).await?;
+    let (url, answer) = both.follow(&back).await?;
+    ensure!((&url, answer.status) == (&guarded, 200), "beside hers");
     // Alice's secret is not hers to name.
     site.save("mallory.yaml", &policy("mallory", &routes, "alice"))?;
     site.answered_with(&page(site.tls(HOST)), 500).await?;

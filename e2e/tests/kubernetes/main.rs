@@ -26,6 +26,7 @@ mod images;
 mod isolated;
 mod isolation;
 mod limits;
+mod logins;
 mod monitoring;
 mod namespaces;
 mod own_class;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::edge::plain_edge;
 use crate::pods::until_served;
 
-const OURS: &str = "gatewright.io/v1alpha1";
+pub(crate) const OURS: &str = "gatewright.io/v1alpha1";
 const HOST: &str = "app.example.org";
 /// `secret` by SHA-1, and `other`.
 const SECRET: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
@@ -22,7 +22,8 @@ const OTHER: &str = "{SHA}0JQeaNqPOBUf+Gph/Fn3xc+fyqI=";
 /// The user `alice` with the password `secret`.
 const ALICE: &str = "Basic YWxpY2U6c2VjcmV0";
 
-fn policy(more: Value) -> Value {
+/// The policy `people` of the route `app` with more in its `spec`.
+pub(crate) fn policy(more: Value) -> Value {
     let mut spec = more;
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"});
     spec["targetRefs"] = json!([target]);
@@ -37,7 +38,7 @@ fn users(namespace: &str, kind: &str, hash: &str) -> Value {
 }
 
 /// Status, reason and message of `Accepted`.
-fn told(policy: &Value) -> (bool, String, String) {
+pub(crate) fn told(policy: &Value) -> (bool, String, String) {
     let accepted = condition(&policy["status"]["ancestors"][0], "Accepted");
     let accepted = accepted.cloned().unwrap_or_default();
     let text = |field: &str| accepted[field].as_str().unwrap_or_default().to_owned();

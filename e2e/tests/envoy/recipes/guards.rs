@@ -1,6 +1,7 @@
 //! Recipes that admit clients, and limit their requests.
 
 use anyhow::{Result, ensure};
+use e2e::oidc::{Browser, ISSUER_HOST};
 use hyper::Method;
 use serde_json::json;
 
@@ -82,6 +83,29 @@ pub(super) async fn jwt(site: &Site) -> Result<()> {
         let admin = admin.header("authorization", &format!("Bearer {token}"));
         admin.answered(status).await?;
     }
+    Ok(())
+}
+
+pub(super) async fn oidc(site: &Site) -> Result<()> {
+    let host = "members.example.org";
+    site.https(host).answered(401).await?;
+    let hosts = [
+        (host, site.https_address()),
+        (ISSUER_HOST, site.provider.address()),
+    ];
+    let mut browser = Browser::new(&hosts);
+    let page = format!("https://{host}/orders");
+    let back = browser.log_in(&page).await?;
+    let (url, answer) = browser.follow(&back).await?;
+    ensure!((url, answer.status) == (page.clone(), 200), "{answer:?}");
+    let renewed = browser.cookies(host);
+    let renewed = renewed.keys().any(|name| name.contains("gw-refresh"));
+    ensure!(renewed, "a refresh token");
+    let (url, answer) = browser.follow(&format!("https://{host}/logout")).await?;
+    let form = format!("https://{ISSUER_HOST}/login/");
+    ensure!(url.starts_with(&form), "{url}: {answer:?}");
+    let answer = browser.open(&page).await?;
+    ensure!(answer.status == 302, "{answer:?}");
     Ok(())
 }
 

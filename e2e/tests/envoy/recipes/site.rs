@@ -11,6 +11,7 @@ use e2e::client_ca::ClientCa;
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::issuer::Issuer;
+use e2e::oidc::Provider;
 use e2e::probe::{Answer, Probe};
 use e2e::tls_backend::{TestRoot, TlsBackend};
 use e2e::websocket::WebSocketServer;
@@ -53,6 +54,8 @@ pub(super) struct Site {
     pub(super) partners: ClientCa,
     /// The issuer of tokens.
     pub(super) issuer: Issuer,
+    /// The provider of logins.
+    pub(super) provider: Provider,
 }
 
 impl Site {
@@ -77,6 +80,7 @@ impl Site {
         let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let partners = ClientCa::new("partners")?;
         let issuer = Issuer::new()?;
+        let provider = Provider::start(&["https://members.example.org/oauth2/callback"]).await?;
 
         let mut replaced: Vec<(String, String)> = Vec::new();
         for (written, port) in [
@@ -95,6 +99,7 @@ impl Site {
             ("{name: tcp, port: 8005,", web.address().port()),
             ("{name: udp, port: 8005,", datagrams.local_addr()?.port()),
             ("{name: https, port: 8006}", ledger.address().port()),
+            ("{name: https, port: 8007}", provider.address().port()),
         ] {
             let (before, digits) = written.split_once("port: ").context("a port")?;
             let after = digits.trim_start_matches(|letter: char| letter.is_ascii_digit());
@@ -110,6 +115,7 @@ impl Site {
             text = match recipe.as_str() {
                 "client-certificates" => with_ca(&text, &partners.pem)?,
                 "backend-tls" => with_ca(&text, &backends.pem())?,
+                "oidc" => with_ca(&text, provider.roots())?,
                 "external-name" => leading_to(&text, partner.address().port())?,
                 "jwt" => with_key(&text, &issuer)?,
                 _ => text,
@@ -147,6 +153,7 @@ impl Site {
             datagrams,
             partners,
             issuer,
+            provider,
         };
         site.served().await?;
         Ok(site)
