@@ -29,9 +29,12 @@ impl PolicyAllowance {
             return Ok(());
         }
         let (verdict, comes_of_it) = match &judged.effect {
+            Effect::Admit(access) if access.only_reports() => {
+                (self.access(access), "the policy reports nothing there")
+            }
             Effect::Admit(access) => (self.access(access), "requests there are answered 500"),
             Effect::Traffic(settings) => (self.traffic(settings), "the policy has no effect there"),
-            Effect::Close => return Ok(()),
+            Effect::Close | Effect::Nothing => return Ok(()),
         };
         verdict.map_err(|text| (Reason::NotAllowed, format!("{text}; {comes_of_it}")))
     }
@@ -39,6 +42,7 @@ impl PolicyAllowance {
     fn access(&self, access: &Access) -> Result<(), String> {
         let Access {
             policy: _,
+            enforcement: _,
             addresses,
             users,
             login,
