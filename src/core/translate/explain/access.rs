@@ -17,7 +17,8 @@ use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 const SHOWN: usize = 5;
 
 impl Explainer<'_> {
-    /// Adds what AccessPolicies ask of a request of a route, up to the first that refuses it.
+    /// Adds what AccessPolicies ask of a request of a route, and the servers that are asked for
+    /// them, up to the first that refuses it or is not reached.
     pub(super) fn explain_access(
         &self,
         question: &Question,
@@ -51,6 +52,10 @@ impl Explainer<'_> {
                     let text = format!("{asked}; {why}: answered {status}");
                     return explanation.fail_by("access", text, Some(cause));
                 }
+            }
+            self.explain_servers(access, explanation);
+            if !explanation.ok() {
+                return;
             }
         }
     }
