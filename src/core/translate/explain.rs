@@ -449,7 +449,7 @@ impl<'a> Explainer<'a> {
                 return;
             }
         }
-        self.explain_action(route, protocol, explanation);
+        self.explain_action(route, (listener, protocol), explanation);
     }
 }
 
