@@ -15,18 +15,20 @@ use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ipnet::IpNet;
 
 use super::proto::{extension, uint};
-use super::{basic_auth, jwt, oidc, required_claims};
+use super::rbac::RBAC;
+use super::{access_report, basic_auth, jwt, oidc, required_claims};
 use gatewright_core::model::{Access, AddressList, BasicAuth, ObjectName, TokenAuth};
-
-/// The name of the filter.
-pub(super) const RBAC: &str = "envoy.filters.http.rbac";
 
 /// The name of the only policy of a filter.
 const CLIENTS: &str = "clients";
 
 /// The filters of the policies of a rule, in the order in which requests pass them: nobody is asked
-/// for credentials whose address is not admitted.
+/// for credentials whose address is not admitted. Policies that only report see the requests that
+/// pass the others, with their credentials.
 pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
+    let all = policies.iter().map(|access| &**access);
+    let (reporting, policies): (Vec<&Access>, Vec<&Access>) =
+        all.partition(|access| access.only_reports());
     let lists = policies
         .iter()
         .filter_map(|access| access.addresses.as_ref());
@@ -48,6 +50,7 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
     filters.extend(logins);
     filters.extend(users.into_iter().map(basic_auth::filter));
     filters.extend(tokens.into_iter().flat_map(by_token));
+    filters.extend(access_report::filters(&reporting));
     filters.extend(forgets.then(basic_auth::without_credentials));
     filters
 }
@@ -64,23 +67,11 @@ fn by_token(
 /// Admits clients by their address as the connection manager determines it: behind load balancers
 /// that of the PROXY protocol or of `X-Forwarded-For`.
 fn by_address(list: &AddressList) -> TypedExtensionConfig {
-    let AddressList { allow, deny } = list;
-    let allowed = if allow.is_empty() {
-        principal::Identifier::Any(true)
-    } else {
-        one_of(allow)
-    };
-    let not_denied =
-        (!deny.is_empty()).then(|| principal::Identifier::NotId(Box::new(of(one_of(deny)))));
-    let ids = std::iter::once(allowed).chain(not_denied).map(of);
-    let client = of(principal::Identifier::AndIds(principal::Set {
-        ids: ids.collect(),
-    }));
     let clients = Policy {
         permissions: vec![Permission {
             rule: Some(permission::Rule::Any(true)),
         }],
-        principals: vec![client],
+        principals: vec![admitted(list)],
         ..Default::default()
     };
     let rules = Rules {
@@ -93,6 +84,22 @@ fn by_address(list: &AddressList) -> TypedExtensionConfig {
         ..Default::default()
     };
     extension(RBAC, &filter)
+}
+
+/// The clients whose address a list admits.
+pub(super) fn admitted(list: &AddressList) -> Principal {
+    let AddressList { allow, deny } = list;
+    let allowed = if allow.is_empty() {
+        principal::Identifier::Any(true)
+    } else {
+        one_of(allow)
+    };
+    let not_denied =
+        (!deny.is_empty()).then(|| principal::Identifier::NotId(Box::new(of(one_of(deny)))));
+    let ids = std::iter::once(allowed).chain(not_denied).map(of);
+    of(principal::Identifier::AndIds(principal::Set {
+        ids: ids.collect(),
+    }))
 }
 
 fn one_of(networks: &[IpNet]) -> principal::Identifier {
@@ -113,7 +120,7 @@ fn of(identifier: principal::Identifier) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{ClaimType, IssuerKeys, Jwks, RequiredClaim, Users};
+    use gatewright_core::model::{ClaimType, Enforcement, IssuerKeys, Jwks, RequiredClaim, Users};
     use gatewright_core::request_outcome::CLAIMS;
     use prost::Message;
 
@@ -127,6 +134,7 @@ mod tests {
         }
         let access = Access {
             policy: ObjectName::new("a", "p"),
+            enforcement: Enforcement::Enforce,
             addresses: Some(AddressList {
                 allow: networks(allow),
                 deny: networks(deny),
@@ -180,6 +188,7 @@ mod tests {
         };
         Arc::new(Access {
             policy: ObjectName::new("a", "p"),
+            enforcement: Enforcement::Enforce,
             addresses: Some(AddressList {
                 allow: ["10.0.0.0/8".parse().expect("a network")].into(),
                 deny: Arc::default(),
@@ -213,6 +222,7 @@ mod tests {
         let policies = [("a", tokens), ("b", asking)].map(|(name, tokens)| {
             Arc::new(Access {
                 policy: ObjectName::new("n", name),
+                enforcement: Enforcement::Enforce,
                 addresses: None,
                 users: None,
                 login: None,

@@ -23,6 +23,7 @@ use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::
 use super::log_format::{self, Fields, Value};
 use super::otlp;
 use super::proto::any;
+use super::rbac;
 use gatewright_core::model::{
     AccessLog, FrontendId, HostOwner, Hostname, LogSink, LoggedQuery, LoggedRequests,
 };
@@ -127,6 +128,7 @@ fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
             "%UPSTREAM_TRANSPORT_FAILURE_REASON%".to_owned(),
         ),
         ("attempts", "%UPSTREAM_REQUEST_ATTEMPT_COUNT%".to_owned()),
+        ("would_refuse", rbac::would_refuse()),
     ];
     let of_hosts = PARTS.map(|(name, index)| (name, cel(&part(index))));
     usual
@@ -195,7 +197,8 @@ fn filter(requests: LoggedRequests) -> Option<AccessLogFilter> {
     }
 }
 
-/// The filters of errors, the cheapest first.
+/// The filters of errors, the cheapest first, and of what would be one if a policy did not only
+/// report.
 fn errors() -> Vec<AccessLogFilter> {
     let flags = FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter {
         flags: ERROR_FLAGS.map(str::to_owned).to_vec(),
@@ -211,7 +214,12 @@ fn errors() -> Vec<AccessLogFilter> {
     let refusals = FilterSpecifier::AndFilter(AndFilter {
         filters: vec![status_from(400), made(by_envoy)],
     });
-    vec![status_from(500), made(flags), made(refusals)]
+    vec![
+        status_from(500),
+        made(flags),
+        rbac::reported(),
+        made(refusals),
+    ]
 }
 
 /// Responses of this status and more.

@@ -2,25 +2,27 @@
 //! the payload before it sets them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::{
     DataSource, TypedExtensionConfig, data_source::Specifier,
 };
 use envoy_types::pb::envoy::config::route::v3::{RouteMatch, route_match::PathSpecifier};
 use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
-    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, RemoteJwks,
-    RequirementRule,
+    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement,
+    JwtRequirementOrList, RemoteJwks, RequirementRule,
     jwt_provider::{JwksSourceSpecifier, NormalizePayload},
     jwt_requirement::RequiresType,
     requirement_rule::RequirementType,
 };
+use envoy_types::pb::google::protobuf::Empty;
 use prost::Message;
 
 use super::external_auth::http_uri;
 use super::proto::{extension, seconds};
 use super::request_match::regex_matcher;
 use gatewright_core::model::{
-    FetchedKeys, IssuerKeys, ObjectName, RequiredClaim, SCOPE, TokenAuth,
+    ClaimType, FetchedKeys, IssuerKeys, ObjectName, RequiredClaim, SCOPE, TokenAuth,
 };
 
 /// The name of the filter, and the namespace of its metadata.
@@ -29,12 +31,56 @@ pub(super) const JWT: &str = "envoy.filters.http.jwt_authn";
 /// The name of the only provider of a filter.
 const ISSUER: &str = "issuer";
 
+/// The claim with the issuer (RFC 7519, 4.1.1).
+const ISSUER_CLAIM: &str = "iss";
+
 /// An expression for every path: a request that no rule of the filter matches would pass.
 const EVERY_PATH: &str = "(?s).*";
 
 /// Admits tokens of an issuer, in the header `Authorization` alone: an address with a token stands in
 /// logs and histories.
 pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionConfig {
+    made(
+        provider(policy, auth),
+        requires(RequiresType::ProviderName(ISSUER.to_owned())),
+    )
+}
+
+/// Verifies tokens and leaves the payload of those that it would admit. Others pass as well, and
+/// backends get the same as without it.
+pub(super) fn rehearsal(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionConfig {
+    let auth = TokenAuth {
+        required_claims: proof(auth).into(),
+        claims: Arc::default(),
+        forward_payload: None,
+        ..auth.clone()
+    };
+    let either = [
+        RequiresType::ProviderName(ISSUER.to_owned()),
+        RequiresType::AllowMissingOrFailed(Empty {}),
+    ];
+    let either = JwtRequirementOrList {
+        requirements: either.map(requires).into(),
+    };
+    made(
+        provider(policy, &auth),
+        requires(RequiresType::RequiresAny(either)),
+    )
+}
+
+/// The claims that the payload of an admitted token has: the issuer, which is there if the token
+/// was verified, and those that are asked for.
+pub(super) fn proof(auth: &TokenAuth) -> Vec<RequiredClaim> {
+    let issuer = RequiredClaim {
+        claim: ISSUER_CLAIM.into(),
+        value_type: ClaimType::String,
+        values: [auth.issuer.clone()].into(),
+    };
+    let asked = auth.required_claims.iter().cloned();
+    std::iter::once(issuer).chain(asked).collect()
+}
+
+fn provider(policy: &ObjectName, auth: &TokenAuth) -> JwtProvider {
     let TokenAuth {
         issuer,
         audiences,
@@ -44,7 +90,7 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
         forward_payload,
         forwards_credentials: _,
     } = auth;
-    let provider = JwtProvider {
+    JwtProvider {
         issuer: issuer.to_string(),
         audiences: audiences.iter().map(ToString::to_string).collect(),
         require_expiration: true,
@@ -78,10 +124,17 @@ pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionCon
             }),
         jwks_source_specifier: Some(source(keys)),
         ..Default::default()
-    };
-    let requirement = JwtRequirement {
-        requires_type: Some(RequiresType::ProviderName(ISSUER.to_owned())),
-    };
+    }
+}
+
+fn requires(requirement: RequiresType) -> JwtRequirement {
+    JwtRequirement {
+        requires_type: Some(requirement),
+    }
+}
+
+/// The filter with a provider, which asks the same of every request.
+fn made(provider: JwtProvider, requirement: JwtRequirement) -> TypedExtensionConfig {
     let rule = RequirementRule {
         r#match: Some(RouteMatch {
             path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(EVERY_PATH))),

@@ -13,6 +13,7 @@
 
 mod access;
 mod access_log;
+mod access_report;
 mod admin_listener;
 mod backend_settings;
 mod basic_auth;
@@ -53,6 +54,7 @@ mod plain_http;
 mod preflight;
 mod proto;
 mod rate_limit;
+mod rbac;
 mod render;
 mod request_body;
 mod request_hash;

@@ -11,24 +11,19 @@ use envoy_types::pb::envoy::config::rbac::v3::{
 };
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
-    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher,
-    metadata_matcher::{PathSegment, path_segment::Segment},
-    value_matcher,
+    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher, value_matcher,
 };
 
-use super::access::RBAC;
 use super::jwt::JWT;
 use super::proto::extension;
+use super::rbac::{RBAC, segment, value};
 use super::request_match::exact;
 use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim};
 use gatewright_core::request_outcome::CLAIMS;
 
 /// Denies tokens of a policy that lack one of the claims.
 pub(super) fn filter(policy: &ObjectName, required: &[RequiredClaim]) -> TypedExtensionConfig {
-    let ids = required.iter().map(|one| of(has(policy, one)));
-    let all = of(principal::Identifier::AndIds(principal::Set {
-        ids: ids.collect(),
-    }));
+    let all = all(policy, required);
     let lacking = Policy {
         permissions: vec![Permission {
             rule: Some(permission::Rule::Any(true)),
@@ -46,6 +41,14 @@ pub(super) fn filter(policy: &ObjectName, required: &[RequiredClaim]) -> TypedEx
         ..Default::default()
     };
     extension(RBAC, &filter)
+}
+
+/// All claims, each with one of its values.
+pub(super) fn all(policy: &ObjectName, required: &[RequiredClaim]) -> Principal {
+    let ids = required.iter().map(|one| of(has(policy, one)));
+    of(principal::Identifier::AndIds(principal::Set {
+        ids: ids.collect(),
+    }))
 }
 
 /// A claim with one of its values, in the payload that the filter of tokens has left for the
@@ -91,18 +94,6 @@ fn one_of(mut values: Vec<ValueMatcher>) -> ValueMatcher {
         _ => value(value_matcher::MatchPattern::OrMatch(OrMatcher {
             value_matchers: values,
         })),
-    }
-}
-
-fn value(pattern: value_matcher::MatchPattern) -> ValueMatcher {
-    ValueMatcher {
-        match_pattern: Some(pattern),
-    }
-}
-
-fn segment(key: &str) -> PathSegment {
-    PathSegment {
-        segment: Some(Segment::Key(key.to_owned())),
     }
 }
 

@@ -23,6 +23,7 @@ use envoy_types::pb::google::protobuf::{Struct, UInt64Value, Value, value::Kind}
 
 use super::access_log::status_from;
 use super::proto::{any, uint};
+use super::rbac;
 use gatewright_core::model::{self, HostOwner};
 
 /// The counts that Envoys keep beside their own.
@@ -52,8 +53,8 @@ const ROUTES: u32 = 16 * NAMESPACES;
 const CLASSES: u32 = 10;
 
 /// The counters of a namespace: requests by class of the status, of which a backend can send nine,
-/// and without a status; bytes in both directions.
-const COUNTERS: u32 = 12;
+/// and without a status; bytes in both directions; requests that a policy reports.
+const COUNTERS: u32 = 13;
 
 /// The namespace of the request's virtual host; no value if no host is served by that name.
 const NAMESPACE_OF: &str = "%METADATA(VIRTUAL_HOST:gatewright:namespace)%";
@@ -71,7 +72,7 @@ const CLASS_OF: &str = "%CEL(response.code / 100)%";
 pub(super) fn loggers(metrics: TrafficMetrics) -> Vec<pb::AccessLog> {
     match metrics {
         TrafficMetrics::Off => Vec::new(),
-        TrafficMetrics::Namespaces => vec![counts(), times()],
+        TrafficMetrics::Namespaces => vec![counts(), times(), reports()],
     }
 }
 
@@ -118,6 +119,23 @@ fn times() -> pb::AccessLog {
     pb::AccessLog {
         filter: Some(status_from(200)),
         ..times
+    }
+}
+
+/// The requests that AccessPolicies would refuse which only report.
+fn reports() -> pb::AccessLog {
+    let requests = Counter {
+        stat: Some(stat("reported_requests")),
+        value_fixed: Some(UInt64Value { value: 1 }),
+        ..Default::default()
+    };
+    let requests = logger(Config {
+        counters: vec![requests],
+        ..Default::default()
+    });
+    pb::AccessLog {
+        filter: Some(rbac::reported()),
+        ..requests
     }
 }
 
@@ -233,8 +251,9 @@ mod tests {
     #[test]
     fn upgraded_connections_are_counted_and_have_no_time() {
         let made = loggers(TrafficMetrics::Namespaces);
-        assert_eq!(made.len(), 2, "counts and times");
+        assert_eq!(made.len(), 3, "counts, times and reports");
         assert!(made[0].filter.is_none(), "every request is counted");
         assert!(made[1].filter.is_some(), "from status 200 on");
+        assert!(made[2].filter.is_some(), "those that a policy reports");
     }
 }

@@ -3,6 +3,9 @@
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
 use serde_json::{Map, Value};
 
+/// The field with the AccessPolicy that would have refused the request.
+const WOULD_REFUSE: &str = "would_refuse";
+
 /// A line of the access log.
 pub(super) struct RequestLine {
     fields: Map<String, Value>,
@@ -54,11 +57,15 @@ impl RequestLine {
         self.field("namespace")
     }
 
-    /// True if the request failed: as mode Errors of the access log has it.
+    /// True if the request failed, or an AccessPolicy that only reports would have refused it: as
+    /// mode Errors of the access log has it.
     pub(super) fn is_error(&self) -> bool {
         let status = self.number("status");
         let by_backend = self.field("details") == Some("via_upstream");
-        self.outcome.is_some() || status >= 500 || status >= 400 && !by_backend
+        self.outcome.is_some()
+            || status >= 500
+            || status >= 400 && !by_backend
+            || self.field(WOULD_REFUSE).is_some()
     }
 
     /// The line for people. What clients wrote is shown without control characters.
@@ -83,8 +90,12 @@ impl RequestLine {
         }
         match self.outcome {
             Some(RequestOutcome { reason, words, .. }) => text += &format!(": {reason}: {words}"),
-            None if self.is_error() => text += &format!(": {}", field("details")),
+            None if status >= 400 && self.is_error() => text += &format!(": {}", field("details")),
             None => {}
+        }
+        if let Some(policy) = self.field(WOULD_REFUSE) {
+            let policy = printable(policy);
+            text += &format!(": AccessPolicy {policy} would refuse it, and only reports");
         }
         text
     }
@@ -163,6 +174,16 @@ mod tests {
         };
         assert!(!of_backend(404).is_error(), "its own business");
         assert!(of_backend(500).is_error(), "it failed");
+    }
+
+    #[test]
+    fn a_request_that_a_policy_reports_is_told_with_the_policy() {
+        let reported = line(
+            r#"{"status":200,"details":"via_upstream","would_refuse":"blue/staff","host":"a.org"}"#,
+        );
+        assert!(reported.is_error(), "it would be one");
+        let told = ": AccessPolicy blue/staff would refuse it, and only reports";
+        assert!(reported.text().ends_with(told), "{}", reported.text());
     }
 
     #[test]

@@ -240,6 +240,37 @@ async fn an_authorization_server_without_an_answer_is_named() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
+async fn a_server_of_keys_without_an_endpoint_is_named() -> Result<()> {
+    let site = Site::start().await?;
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"});
+    let keys = json!({"uri": "https://id.example.org/keys",
+        "backendRef": {"name": "guard", "port": 80}});
+    let jwt = json!({"issuer": "https://id.example.org", "jwks": {"remote": keys}});
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "AccessPolicy",
+        "people",
+        json!({"spec": {"targetRefs": [target], "jwt": jwt}}),
+    );
+    fs::write(
+        site.manifests.path().join("policy.yaml"),
+        policy.to_string(),
+    )?;
+    let to = |path: &str| json!([{"matches": [{"path": {"value": path}}], "backendRefs": [{"name": "web", "port": 80}]}]);
+    site.serve(to("/none"), None, "/none", 401).await?;
+    let (ok, text) = site.explain("/none", &[])?;
+    let told = "Service default/guard:80 has no endpoint";
+    ensure!(!ok && text.contains(told), "{text}");
+    let server = Some(site.echo.address());
+    site.serve(to("/some"), server, "/some", 401).await?;
+    let (ok, text) = site.explain("/some", &[])?;
+    let told = "Service default/guard:80 has endpoints (1)";
+    ensure!(ok && text.contains(told), "{text}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
 async fn a_preflight_is_explained_by_the_rule_that_answers_it() -> Result<()> {
     let site = Site::start().await?;
     let cors = json!([{"type": "CORS", "cors": {"allowOrigins": ["https://a.example"]}}]);

@@ -2,6 +2,7 @@
 
 mod access;
 mod access_log;
+mod access_reports;
 mod answers;
 mod backend_tls;
 mod backends;

@@ -299,6 +299,47 @@ async fn numbers_of_traffic_are_for_the_reader_alone() -> Result<()> {
     Ok(())
 }
 
+/// Waits until these requests of a namespace are counted that a policy reports.
+async fn reported(site: &Site, tenant: &str, count: u64) -> Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let name = format!("gatewright.reported_requests.tenant.{tenant}");
+    while site.world.envoy.stat(&name).await? != count {
+        ensure!(
+            Instant::now() < deadline,
+            "{name} is not {count}:\n{}",
+            site.world.envoy.admin("/stats?filter=^gatewright").await?
+        );
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn requests_that_a_policy_reports_are_counted_for_the_namespace_that_has_the_host()
+-> Result<()> {
+    let site = Site::start(ShownStatistics::Traffic(reader())).await?;
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "web"});
+    let policy = object(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+        "metadata": {"namespace": "blue", "name": "nobody"},
+        "spec": {"targetRefs": [target], "enforcement": "Report",
+            "clientAddress": {"allow": ["192.0.2.0/24"]}}}),
+    );
+    site.world.settle(vec![policy]).await?;
+    for host in ["blue.example.org", "red.example.org"] {
+        site.plain(host, "/status/200").answered(200).await?;
+        site.over_tls(host, "/status/200").answered(200).await?;
+    }
+    site.counted("red", "2", 2).await?;
+    reported(&site, "blue", 2).await?;
+    let text = site.told().await?;
+    let name = "envoy_gatewright_reported_requests";
+    assert_eq!(value(&text, name, &[("tenant", "blue")]), Some(2.0));
+    assert_eq!(value(&text, name, &[("tenant", "red")]), None, "{text}");
+    Ok(())
+}
+
 /// So many hosts of a namespace, each with a route.
 fn hosts(count: usize) -> Vec<Change> {
     (0..count)

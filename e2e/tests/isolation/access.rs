@@ -93,6 +93,9 @@ async fn policies_of_a_stranger_open_and_close_nothing() -> Result<()> {
         ("{allow: [192.0.2.0/24]}", 403),
         ("{allow: [10.0.0.1/8]}", 500),
         ("{deny: [192.0.2.0/24]}", 200),
+        // It only reports, and closes nothing.
+        ("{allow: [192.0.2.0/24]}, enforcement: Report", 200),
+        ("{allow: [10.0.0.1/8]}, enforcement: Report", 200),
     ] {
         let targets = format!("{strangers}, {own}");
         site.save(

@@ -1,5 +1,6 @@
-//! What a class lets policies of tenants ask for: where it takes something back, an Envoy does it
-//! no more, and AccessPolicies close. Alice, whose policies the class allows, is served as before.
+//! What a class lets policies and routes of tenants ask for: where it takes something back, an
+//! Envoy does it no more, and AccessPolicies close. Alice, whose policies the class allows, is
+//! served as before.
 
 use std::fs;
 
@@ -10,6 +11,11 @@ use crate::site::{FORWARD, Site, route};
 
 const HOST: &str = "mallory.example.org";
 const GUARDED: &str = "guarded.example.org";
+const SORRY: &str = "sorry.example.org";
+
+/// A rule that mallory's DirectResponse answers.
+const ANSWER: &str = "[{filters: [{type: ExtensionRef, extensionRef: {group: gatewright.io, \
+                      kind: DirectResponse, name: sorry}}]}]";
 
 /// The class with parameters that say this of policies.
 fn say(site: &Site, policies: &str) -> Result<()> {
@@ -61,6 +67,10 @@ async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Resu
             route("mallory", "own", HOST, FORWARD),
             route("mallory", "guarded", GUARDED, FORWARD),
             guard("mallory", "guarded", networks),
+            route("mallory", "sorry", SORRY, ANSWER),
+            "apiVersion: gatewright.io/v1alpha1\nkind: DirectResponse\n\
+             metadata: {name: sorry, namespace: mallory}\nspec: {statusCode: 418}\n---\n"
+                .to_owned(),
             format!(
                 "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
                  metadata: {{name: own, namespace: mallory}}\n\
@@ -77,10 +87,12 @@ async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Resu
     )?;
     site.answered_with(&site.plain(HOST), 429).await?;
     site.served_by(GUARDED, "mallory").await?;
+    answered(&site, SORRY, 418).await?;
     let before = listeners(&site).await?;
 
     say(&site, "{allow: [ClientAddress], limits: {networks: 1}}")?;
     answered(&site, GUARDED, 500).await?;
+    answered(&site, SORRY, 500).await?;
     site.served_by(HOST, "mallory").await?;
     site.served_by("alice.example.org", "alice").await?;
     let (_, told) = site.ask(&["explain", &format!("http://{GUARDED}:{}/", site.http)])?;
@@ -88,8 +100,14 @@ async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Resu
         told.contains("the Gateway's class allows 1 (spec.policies.limits.networks"),
         "{told}"
     );
+    let (_, told) = site.ask(&["explain", &format!("http://{SORRY}:{}/", site.http)])?;
+    ensure!(
+        told.contains("DirectResponse: the Gateway's class does not allow it"),
+        "{told}"
+    );
 
-    say(&site, "{allow: [ClientAddress, RateLimit]}")?;
+    say(&site, "{allow: [ClientAddress, RateLimit, DirectResponse]}")?;
+    answered(&site, SORRY, 418).await?;
     site.answered_with(&site.plain(HOST), 429).await?;
     site.served_by(GUARDED, "mallory").await?;
 

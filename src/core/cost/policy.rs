@@ -57,12 +57,17 @@ pub(crate) fn guarded(
 fn access(access: &Access) -> Bytes {
     let Access {
         policy: _,
+        enforcement: _,
         addresses,
         users,
         login,
         tokens,
     } = access;
-    ACCESS
+    // The proof that a token was verified.
+    let reported = tokens.as_ref().filter(|_| access.only_reports());
+    let reported = reported.map(|auth| CLAIM + CLAIM_VALUE * 2 + TEXT * auth.issuer.len() as u64);
+    reported.unwrap_or_default()
+        + ACCESS
         + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
         + users.as_ref().map_or(Bytes::default(), basic_auth)
         + login.as_ref().map_or(Bytes::default(), logged_in)

@@ -16,7 +16,7 @@ use super::client_addresses::network;
 use super::text;
 use super::{AttachedPolicy, AttachedRules, Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::{AddressList, ObjectName};
+use crate::model::{AddressList, Enforcement, ObjectName};
 
 use self::oidc::WrittenLogin;
 use self::tokens::WrittenJwt;
@@ -75,6 +75,8 @@ impl AccessRules {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct AccessPolicySpec {
     target_refs: Vec<BackendTlsPolicyTargetRefs>,
+    #[serde(default)]
+    enforcement: Enforcement,
     client_address: Option<WrittenAddresses>,
     basic_auth: Option<WrittenBasicAuth>,
     jwt: Option<WrittenJwt>,
@@ -136,6 +138,7 @@ impl AccessPolicySpec {
     pub(super) fn policy(self, meta: Meta) -> Result<AttachedPolicy, ParseError> {
         let Self {
             target_refs,
+            enforcement,
             client_address,
             basic_auth,
             jwt,
@@ -151,7 +154,12 @@ impl AccessPolicySpec {
             .iter()
             .all(|target| target.kind == Kind::HTTPRoute.as_str());
         let rules = rules(&meta.name.namespace, written, only_routes);
-        AttachedPolicy::new(meta, target_refs, AttachedRules::Access(rules))
+        let rules = match enforcement {
+            Enforcement::Enforce => rules,
+            Enforcement::Report => rules.and_then(rehearsed),
+        };
+        let rules = AttachedRules::Access(enforcement, rules);
+        AttachedPolicy::new(meta, target_refs, rules)
     }
 }
 
@@ -200,6 +208,36 @@ fn rules(namespace: &Arc<str>, written: Written, only_routes: bool) -> Result<Ac
             .map(|written| tokens::tokens(namespace, written).map(Box::new))
             .transpose()?,
     })
+}
+
+/// The same rules, if Envoy can tell whom they would refuse without a refusal, a change or a delay
+/// of requests.
+fn rehearsed(rules: AccessRules) -> Result<AccessRules, String> {
+    let AccessRules {
+        addresses: _,
+        users,
+        login,
+        tokens,
+    } = &rules;
+    let fetches = tokens
+        .as_ref()
+        .is_some_and(|tokens| matches!(tokens.jwks, JwksSource::Fetched { .. }));
+    let refused = [
+        (users.is_some(), "basicAuth", "passwords are not verified"),
+        (login.is_some(), "oidc", "nobody logs in"),
+        (
+            fetches,
+            "jwt.jwks.remote",
+            "requests would wait for the keys",
+        ),
+    ];
+    match refused.into_iter().find(|(is_there, ..)| *is_there) {
+        Some((_, field, why)) => Err(format!(
+            "{field}: enforcement Report cannot rehearse it, {why}: use clientAddress, or jwt with keys of inline or \
+             configMapRef"
+        )),
+        None => Ok(rules),
+    }
 }
 
 fn users(namespace: &Arc<str>, written: WrittenBasicAuth) -> Result<BasicAuthRules, String> {

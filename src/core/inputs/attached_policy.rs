@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::{AccessRules, Kind, LocalRef, Meta, ObjectKey, ParseError, RouteTraffic};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::ObjectName;
+use crate::model::{Enforcement, ObjectName};
 
 /// The most targets of a policy.
 const TARGETS: usize = 16;
@@ -45,8 +46,9 @@ pub struct AttachedPolicy {
 /// The rules of a policy, by its kind; or the reason why they cannot be determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttachedRules {
-    /// AccessPolicy: who may send requests. Where it cannot be told, nobody may.
-    Access(Result<AccessRules, String>),
+    /// AccessPolicy: who may send requests. Where it cannot be told, nobody may, unless the policy
+    /// only reports.
+    Access(Enforcement, Result<AccessRules, String>),
     /// TrafficPolicy: how many requests pass. Where it cannot be told the policy has no effect.
     Traffic(Result<RouteTraffic, String>),
 }
@@ -99,7 +101,10 @@ impl AttachedPolicy {
     pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
         let rules = match kind {
-            Kind::AccessPolicy => AttachedRules::Access(Err(why)),
+            Kind::AccessPolicy => {
+                let written = Enforcement::deserialize(&value["spec"]["enforcement"]);
+                AttachedRules::Access(written.unwrap_or_default(), Err(why))
+            }
             Kind::TrafficPolicy => AttachedRules::Traffic(Err(why)),
             _ => return None,
         };
@@ -131,7 +136,7 @@ impl AttachedPolicy {
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match self.rules {
-            AttachedRules::Access(_) => Kind::AccessPolicy,
+            AttachedRules::Access(..) => Kind::AccessPolicy,
             AttachedRules::Traffic(_) => Kind::TrafficPolicy,
         }
     }
@@ -139,7 +144,7 @@ impl AttachedPolicy {
     /// The objects that it refers to, beside its targets.
     pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
         let (access, traffic) = match &self.rules {
-            AttachedRules::Access(rules) => (rules.as_ref().ok(), None),
+            AttachedRules::Access(_, rules) => (rules.as_ref().ok(), None),
             AttachedRules::Traffic(rules) => (None, rules.as_ref().ok()),
         };
         let access = access.into_iter().flat_map(AccessRules::references);

@@ -1,5 +1,5 @@
-//! `spec.policies` of GatewayParameters: what the policies of namespaces may ask of the Gateways of
-//! a class.
+//! `spec.policies` of GatewayParameters: what the policies and routes of namespaces may ask of the
+//! Gateways of a class.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClassPolicies {
-    /// The fields that policies may have; all if `None`.
+    /// The fields that policies may have, and the filters that routes may; all if `None`.
     pub allow: Option<Arc<[PolicyField]>>,
     /// How much a policy may ask for.
     #[serde(default)]
@@ -33,7 +33,8 @@ pub struct ClassPolicyLimits {
     pub buffered_bytes: Option<u32>,
 }
 
-/// A field of an AccessPolicy or of a TrafficPolicy on Gateways, ListenerSets and routes.
+/// A field of an AccessPolicy or of a TrafficPolicy on Gateways, ListenerSets and routes; or a
+/// filter of routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum PolicyField {
     /// `clientAddress` of an AccessPolicy.
@@ -54,10 +55,12 @@ pub enum PolicyField {
     ResponseOverride,
     /// `requestBody` of a TrafficPolicy.
     RequestBody,
+    /// Filter ExtensionRef of a rule that refers to a DirectResponse.
+    DirectResponse,
 }
 
 impl PolicyField {
-    /// The name of the field in the policy.
+    /// The name of the field in the policy, or of the kind that the filter refers to.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClientAddress => "clientAddress",
@@ -68,6 +71,7 @@ impl PolicyField {
             Self::Compression => "compression",
             Self::ResponseOverride => "responseOverride",
             Self::RequestBody => "requestBody",
+            Self::DirectResponse => "DirectResponse",
         }
     }
 }

@@ -171,6 +171,14 @@ pub struct RouteRule {
     pub session: Option<Box<Result<SessionPersistence, Unsupported>>>,
 }
 
+impl RouteRule {
+    /// True if a DirectResponse answers its requests.
+    pub(crate) fn answers(&self) -> bool {
+        let filters = self.filters.as_ref().ok().and_then(Option::as_deref);
+        filters.is_some_and(|filters| filters.direct_response.is_some())
+    }
+}
+
 /// Count and sizes of the regular expressions of a rule, for Envoy's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Regexes {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use serde::Deserialize;
 
 use super::{BackendId, Login, ObjectName, TokenAuth, Users};
 
@@ -12,6 +13,8 @@ use super::{BackendId, Login, ObjectName, TokenAuth, Users};
 pub struct Access {
     /// The policy.
     pub policy: ObjectName,
+    /// The effect on requests that it does not admit.
+    pub enforcement: Enforcement,
     /// The clients by address; `None` if any may send requests.
     pub addresses: Option<AddressList>,
     /// The clients by name and password; `None` if nobody is asked for them.
@@ -22,7 +25,22 @@ pub struct Access {
     pub tokens: Option<TokenAuth>,
 }
 
+/// The effect of a policy on requests that it does not admit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum Enforcement {
+    /// They are refused.
+    #[default]
+    Enforce,
+    /// They pass, and their lines in the access log name the policy.
+    Report,
+}
+
 impl Access {
+    /// True if it refuses nothing, and tells only what it would refuse.
+    pub fn only_reports(&self) -> bool {
+        self.enforcement == Enforcement::Report
+    }
+
     /// The backends that it sends requests to.
     pub fn servers(&self) -> impl Iterator<Item = &BackendId> {
         let login = self.login.iter().map(|login| &login.server);

@@ -41,7 +41,7 @@ mod transport;
 mod users;
 mod zone;
 
-pub use access::{Access, AddressList, BasicAuth};
+pub use access::{Access, AddressList, BasicAuth, Enforcement};
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{

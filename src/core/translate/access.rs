@@ -1,5 +1,5 @@
 //! The effect of an AccessPolicy by itself. One that cannot be carried out closes what it is
-//! attached to.
+//! attached to; one that only reports never does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use crate::inputs::{
     LoginRules, OIDC_CLIENT_TYPE, Secret, TokenRules, credentials, jwks,
 };
 use crate::model::{
-    Access, BackendId, BasicAuth, ClientCredentials, FetchedKeys, IssuerKeys, Jwks, Login,
-    ObjectName, Reason, TokenAuth, Transport,
+    Access, BackendId, BasicAuth, ClientCredentials, Enforcement, FetchedKeys, IssuerKeys, Jwks,
+    Login, ObjectName, Reason, TokenAuth, Transport,
 };
 use crate::store::Store;
 
@@ -24,7 +24,7 @@ const USERS_OF_ALL: usize = 250;
 /// An AccessPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(super) fn judged(
     policy: &Arc<AttachedPolicy>,
-    rules: &Result<AccessRules, String>,
+    (enforcement, rules): (Enforcement, &Result<AccessRules, String>),
     beyond: Option<(Reason, String)>,
     store: &Store,
 ) -> JudgedAttachment {
@@ -38,14 +38,21 @@ pub(super) fn judged(
     let access = rules.and_then(|rules| {
         let credentials = rules.login.as_ref();
         let credentials = credentials.map(|login| client(name, login, store));
-        let access = access(name, rules, store)?;
+        let access = access((name, enforcement), rules, store)?;
         Ok((within(policy, access)?, credentials.transpose()?))
     });
     let (accepted, effect, credentials) = match access {
         Ok((access, credentials)) => (Ok(()), Effect::Admit(Arc::new(access)), credentials),
         Err((reason, text)) => {
-            let told = format!("{text}; requests are answered 500");
-            (Err((reason, told)), Effect::Close, None)
+            let (comes_of_it, effect) = match enforcement {
+                Enforcement::Enforce => ("requests are answered 500", Effect::Close),
+                Enforcement::Report => ("nothing is reported, and nobody refused", Effect::Nothing),
+            };
+            (
+                Err((reason, format!("{text}; {comes_of_it}"))),
+                effect,
+                None,
+            )
         }
     };
     JudgedAttachment {
@@ -74,7 +81,7 @@ fn within(policy: &AttachedPolicy, access: Access) -> Result<Access, (Reason, St
 }
 
 fn access(
-    policy: &ObjectName,
+    (policy, enforcement): (&ObjectName, Enforcement),
     rules: &AccessRules,
     store: &Store,
 ) -> Result<Access, (Reason, String)> {
@@ -90,6 +97,7 @@ fn access(
         .transpose()?;
     Ok(Access {
         policy: policy.clone(),
+        enforcement,
         addresses: addresses.clone(),
         users,
         login: login

@@ -27,10 +27,12 @@ use crate::multimap::MultiMap;
 /// The effect of a policy where it is attached.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Effect {
-    /// AccessPolicy: only those whom it admits pass.
+    /// AccessPolicy: only those whom it admits pass, unless it only reports.
     Admit(Arc<Access>),
     /// AccessPolicy that cannot be carried out: nobody passes.
     Close,
+    /// AccessPolicy that only reports, and cannot be carried out: everybody passes.
+    Nothing,
     /// TrafficPolicy; without settings if it cannot be carried out.
     Traffic(TrafficSettings),
 }
@@ -155,7 +157,12 @@ impl AttachedPolicies {
                 continue;
             };
             // Of those without effect there may be any number.
-            if matches!(effect, Effect::Traffic(settings) if settings.is_empty()) {
+            let has_effect = match effect {
+                Effect::Admit(_) | Effect::Close => true,
+                Effect::Nothing => false,
+                Effect::Traffic(settings) => !settings.is_empty(),
+            };
+            if !has_effect {
                 continue;
             }
             let rank = (policy.meta.created, key.clone());
@@ -223,8 +230,9 @@ impl AttachedPolicies {
                 Effect::Admit(access) if place.parent.allows(judged).is_ok() => {
                     all.push(access.clone())
                 }
+                Effect::Admit(access) if access.only_reports() => {}
                 Effect::Admit(_) | Effect::Close => return AccessAt::Closed,
-                Effect::Traffic(_) => {}
+                Effect::Nothing | Effect::Traffic(_) => {}
             }
         }
         if has_logins(&all, 2) {

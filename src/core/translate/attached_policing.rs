@@ -54,7 +54,9 @@ impl AttachedPolicing<'_> {
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let beyond = self.quotas.attached_beyond(key);
         match &policy.rules {
-            AttachedRules::Access(rules) => access::judged(policy, rules, beyond, self.store),
+            AttachedRules::Access(enforcement, rules) => {
+                access::judged(policy, (*enforcement, rules), beyond, self.store)
+            }
             AttachedRules::Traffic(rules) => {
                 let limits = self.quotas.of_objects();
                 route_traffic::judged(policy, rules, beyond, limits, self.store)

@@ -46,8 +46,8 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `filters`, `upgrade`, `route`, `access`, `rate limit`, `preflight`, `authorization`, `backend`,
-    /// `backend TLS`, `endpoints`.
+    /// `filters`, `upgrade`, `route`, `access`, `server`, `rate limit`, `preflight`, `authorization`,
+    /// `backend`, `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -449,7 +449,7 @@ impl<'a> Explainer<'a> {
                 return;
             }
         }
-        self.explain_action(route, protocol, explanation);
+        self.explain_action(route, (listener, protocol), explanation);
     }
 }
 
@@ -555,5 +555,6 @@ mod handshake;
 mod hosts;
 mod rate_limits;
 mod request;
+mod servers;
 #[cfg(test)]
 mod tests;

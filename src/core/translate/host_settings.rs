@@ -46,8 +46,8 @@ pub(super) fn touch_hosts(
     }
 }
 
-/// Marks what depends on the policies that a Gateway allows, beside its units: their statuses, and
-/// what routes take.
+/// Marks what depends on the policies and filters that a Gateway allows, beside its units: their
+/// statuses, those of routes, and what routes take.
 fn touch_policies(attachments: &Attachments, parent: &Parent, store: &Store, dirty: &mut Dirty) {
     touch_statuses(&parent.key.object(), store, dirty);
     if parent.is_default() {
@@ -55,6 +55,7 @@ fn touch_policies(attachments: &Attachments, parent: &Parent, store: &Store, dir
     }
     for route in attachments.routes_at(parent) {
         touch_statuses(&route.object(), store, dirty);
+        dirty.statuses.insert(route.object());
         dirty.charged.insert(route);
     }
 }

@@ -1,4 +1,4 @@
-//! What a class lets the policies of namespaces ask of its Gateways. Pure.
+//! What a class lets the policies and routes of namespaces ask of its Gateways. Pure.
 //!
 //! A policy is judged as a whole, at each Gateway: one that asks for too much has no effect there,
 //! and an AccessPolicy closes what it is attached to. The namespace of the class's parameters is
@@ -8,8 +8,9 @@ use super::attached_policies::{Effect, JudgedAttachment};
 use super::gateway_exposure::PolicyAllowance;
 use super::key::Verdict;
 use super::parent::Parent;
+use super::resolve::label;
 use super::route_traffic::TrafficSettings;
-use crate::inputs::{ClassPolicyLimits, PolicyField};
+use crate::inputs::{ClassPolicyLimits, PolicyField, Route};
 use crate::model::{Access, Bodies, LimitedBy, Reason};
 
 impl Parent {
@@ -20,6 +21,38 @@ impl Parent {
             None => Ok(()),
         }
     }
+
+    /// Ok if the class of the Gateway allows rules of a namespace that answer by a DirectResponse.
+    pub(super) fn allows_answers(&self, namespace: &str) -> Result<(), String> {
+        match &self.placement.exposure.policies {
+            Some(allowance) if *allowance.parameters.namespace != *namespace => {
+                allowance.may_have(PolicyField::DirectResponse)
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Ok if the class of the Gateway allows the filters of all rules of a route; the others are
+    /// answered 500.
+    pub(super) fn allows_filters(&self, route: &Route) -> Verdict {
+        let answering: Vec<String> = route
+            .rules
+            .iter()
+            .enumerate()
+            .filter(|(_, rule)| rule.answers())
+            .map(|(index, rule)| label(index, rule))
+            .collect();
+        if answering.is_empty() {
+            return Ok(());
+        }
+        let verdict = self.allows_answers(&route.meta.name.namespace);
+        verdict.map_err(|text| {
+            let rules = answering.join(", ");
+            let text =
+                format!("filter ExtensionRef: {text}; requests for rule {rules} are answered 500");
+            (Reason::InvalidFilter, text)
+        })
+    }
 }
 
 impl PolicyAllowance {
@@ -29,9 +62,12 @@ impl PolicyAllowance {
             return Ok(());
         }
         let (verdict, comes_of_it) = match &judged.effect {
+            Effect::Admit(access) if access.only_reports() => {
+                (self.access(access), "the policy reports nothing there")
+            }
             Effect::Admit(access) => (self.access(access), "requests there are answered 500"),
             Effect::Traffic(settings) => (self.traffic(settings), "the policy has no effect there"),
-            Effect::Close => return Ok(()),
+            Effect::Close | Effect::Nothing => return Ok(()),
         };
         verdict.map_err(|text| (Reason::NotAllowed, format!("{text}; {comes_of_it}")))
     }
@@ -39,6 +75,7 @@ impl PolicyAllowance {
     fn access(&self, access: &Access) -> Result<(), String> {
         let Access {
             policy: _,
+            enforcement: _,
             addresses,
             users,
             login,

@@ -550,11 +550,16 @@ impl Report<'_> {
                 (verdict, _) => verdict.clone(),
             };
             let is_accepted = accepted.is_ok();
+            let allowed = reached
+                .iter()
+                .filter_map(|(_, parent, _)| self.parents.get(parent))
+                .map(|parent| parent.allows_filters(route))
+                .find(Result::is_err);
             let mut conditions = vec![
                 condition(ConditionType::Accepted, accepted, Reason::Accepted),
                 condition(
                     ConditionType::ResolvedRefs,
-                    references.clone(),
+                    references.clone().and(allowed.unwrap_or(Ok(()))),
                     Reason::ResolvedRefs,
                 ),
             ];

@@ -214,7 +214,11 @@ pub(super) fn note(judged: &JudgedAttachment) -> String {
             rate_limits: Some(_),
             ..
         }) => "rateLimit: each Envoy counts for itself".to_owned(),
-        Effect::Traffic(_) | Effect::Admit(_) | Effect::Close => String::new(),
+        Effect::Admit(access) if access.only_reports() => {
+            "enforcement Report: nobody is refused, access logs name whom the policy would refuse"
+                .to_owned()
+        }
+        Effect::Traffic(_) | Effect::Admit(_) | Effect::Close | Effect::Nothing => String::new(),
     }
 }
 

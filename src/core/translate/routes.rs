@@ -73,9 +73,12 @@ impl<'a> Routing<'a> {
         let routes: Vec<Route> = ranked
             .into_iter()
             .map(|(_, (rule, policies), m)| {
-                let served = self
-                    .policies
-                    .with_client(self.served(&rule.rule, hostname, at), client);
+                let served = if policies.answers {
+                    self.served(&rule.rule, hostname, at)
+                } else {
+                    Arc::new(respond(500))
+                };
+                let served = self.policies.with_client(served, client);
                 guarded(&rule.name, m, served, policies)
             })
             .collect();
@@ -111,6 +114,7 @@ impl<'a> Routing<'a> {
     ) -> Guards {
         let Some(parent) = self.admission.parents.get(&listener.parent) else {
             return Guards {
+                answers: true,
                 access: AccessAt::Admit(Vec::new()),
                 rate_limits: None,
                 bodies: Bodies::default(),
@@ -123,7 +127,12 @@ impl<'a> Routing<'a> {
             rule: rule.section.as_deref(),
         };
         let limits = self.attached.rate_limits(place, self.admission.attachments);
+        let answers = match rule.rule.action {
+            Action::Answer(_) => parent.allows_answers(&route.name.namespace).is_ok(),
+            Action::Forward(_) | Action::Redirect(_) | Action::Respond(_) => true,
+        };
         Guards {
+            answers,
             access: self.access(at, place),
             rate_limits: limits.map(|all| RuleLimits {
                 rule: rule.name.clone(),
@@ -255,6 +264,8 @@ impl<'a> Routing<'a> {
 /// What policies on Gateways, ListenerSets and routes ask of the requests of a rule.
 #[derive(Clone)]
 struct Guards {
+    /// False for a rule that answers, where the class of the Gateway does not allow it.
+    answers: bool,
     access: AccessAt,
     rate_limits: Option<RuleLimits>,
     bodies: Bodies,
@@ -263,6 +274,7 @@ struct Guards {
 /// A route behind policies. One that nobody may use has the name of its answer.
 fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) -> Route {
     let Guards {
+        answers: _,
         access,
         rate_limits,
         bodies,

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
-use crate::model::{ClaimType, ObjectName, RequiredClaim};
+use crate::model::{ClaimType, Enforcement, ObjectName, RequiredClaim};
 
 fn written(spec: Value) -> Value {
     let mut spec = spec;
@@ -27,7 +27,7 @@ fn rules_of(spec: Value) -> Result<AccessRules, String> {
 
 fn access(rules: AttachedRules) -> Result<AccessRules, String> {
     match rules {
-        AttachedRules::Access(rules) => rules,
+        AttachedRules::Access(_, rules) => rules,
         other @ AttachedRules::Traffic(_) => panic!("{other:?}"),
     }
 }
@@ -276,6 +276,58 @@ fn a_policy_with_an_unknown_field_keeps_its_targets() {
     assert_eq!(policy.targets.len(), 1, "the Gateway");
     let error = access(policy.rules).expect_err("nobody is admitted");
     assert!(error.contains("cannot be read"), "{error}");
+}
+
+#[test]
+fn a_rehearsal_has_rules_that_refuse_change_and_delay_nothing() {
+    fn reported(mut spec: Value) -> Result<AccessRules, String> {
+        spec["enforcement"] = json!("Report");
+        rules_of(spec)
+    }
+    let list = json!({"allow": ["10.0.0.0/8"]});
+    let map = json!({"configMapRef": {"name": "keys", "key": "jwks.json"}});
+    let spec = json!({"clientAddress": list, "jwt": {"issuer": "id", "jwks": map}});
+    reported(spec).expect("both are rehearsed");
+    let at = "https://id.example.org/a";
+    let backend = json!({"name": "id", "port": 443});
+    let remote = json!({"remote": {"uri": at, "backendRef": backend}});
+    let provider = json!({"issuer": at, "authorizationEndpoint": at, "tokenEndpoint": at,
+        "backendRef": backend});
+    for (spec, field) in [
+        (json!({"basicAuth": {"users": {"name": "u"}}}), "basicAuth"),
+        (
+            json!({"oidc": {"provider": provider, "clientID": "shop",
+                "clientSecret": {"name": "login"}}}),
+            "oidc",
+        ),
+        (
+            json!({"jwt": {"issuer": "id", "jwks": remote}, "clientAddress": list}),
+            "jwt.jwks.remote",
+        ),
+    ] {
+        rules_of(spec.clone()).expect("it is enforced");
+        let error = reported(spec).expect_err("it is not rehearsed");
+        let told = format!("{field}: enforcement Report cannot rehearse it");
+        assert!(error.starts_with(&told), "{error}");
+    }
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_is_enforced_unless_it_says_that_it_reports() {
+    for (enforcement, expected) in [
+        (json!(null), Enforcement::Enforce),
+        (json!("Later"), Enforcement::Enforce),
+        (json!("Report"), Enforcement::Report),
+    ] {
+        let object = written(json!({"enforcement": enforcement, "clientAddress": 7}));
+        let Ok(Object::AttachedPolicy(policy)) = Object::parse_admitted(object) else {
+            panic!("it is salvaged")
+        };
+        let AttachedRules::Access(found, Err(_)) = policy.rules else {
+            panic!("it has no rules: {policy:?}")
+        };
+        assert_eq!(found, expected, "{enforcement}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn read_on_route(spec: Value) -> Result<RouteTraffic, String> {
     match Object::parse_admitted(written(of_route(), spec)) {
         Ok(Object::AttachedPolicy(policy)) => match policy.rules {
             AttachedRules::Traffic(rules) => rules,
-            other @ AttachedRules::Access(_) => panic!("{other:?}"),
+            other @ AttachedRules::Access(..) => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
     }

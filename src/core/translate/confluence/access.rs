@@ -9,8 +9,8 @@ use crate::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
-/// login at a Service, that may not be there; and TrafficPolicies with rate limits, compression, or
-/// a page of a ConfigMap, which have the names of those on Services.
+/// login at a Service, that may not be there, some of which only report; and TrafficPolicies with
+/// rate limits, compression, or a page of a ConfigMap, which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -33,6 +33,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
         pick(&[
             "10.0.0.0/8",
             "192.0.2.0/24",
+            "198.51.100.0/24",
             "nowhere",
             "many",
             "a",
@@ -115,6 +116,10 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                 "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
             "spec": {"targetRefs": targets}});
         policy["spec"][field] = value;
+        // Logins and users cannot be rehearsed.
+        if kind == "AccessPolicy" && (asked == "198.51.100.0/24" || created == 2) {
+            policy["spec"]["enforcement"] = json!("Report");
+        }
         object(policy)
     })
 }

@@ -8,8 +8,8 @@ use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};
 use crate::model::{
-    Access, AddressList, BasicAuth, ClaimType, FetchedKeys, Hostname, IssuerKeys, Login,
-    RequiredClaim, Route, TokenAuth,
+    Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
+    Login, RequiredClaim, Route, TokenAuth,
 };
 use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
@@ -17,7 +17,8 @@ use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 const SHOWN: usize = 5;
 
 impl Explainer<'_> {
-    /// Adds what AccessPolicies ask of a request of a route, up to the first that refuses it.
+    /// Adds what AccessPolicies ask of a request of a route, and the servers that are asked for
+    /// them, up to the first that refuses it or is not reached.
     pub(super) fn explain_access(
         &self,
         question: &Question,
@@ -42,10 +43,19 @@ impl Explainer<'_> {
             match judged(access, question) {
                 Ok(found) if found.is_empty() => explanation.hold("access", asked),
                 Ok(found) => explanation.hold("access", format!("{asked}; {}", found.join(", "))),
-                Err(refusal) => {
-                    let text = format!("{asked}; {}", refusal.text);
-                    return explanation.fail_by("access", text, Some(refusal.cause));
+                Err(Refusal { why, status, .. }) if access.only_reports() => {
+                    let text =
+                        format!("{asked}; {why}: with enforcement Enforce answered {status}");
+                    explanation.hold("access", text);
                 }
+                Err(Refusal { why, status, cause }) => {
+                    let text = format!("{asked}; {why}: answered {status}");
+                    return explanation.fail_by("access", text, Some(cause));
+                }
+            }
+            self.explain_servers(access, explanation);
+            if !explanation.ok() {
+                return;
             }
         }
     }
@@ -56,7 +66,11 @@ impl Explainer<'_> {
         let parent = self.admission().parents.get(&listener.parent);
         let policies = self
             .policies(hostname, listener)
-            .filter(|judged| matches!(judged.effect, Effect::Admit(_) | Effect::Close));
+            .filter(|judged| match &judged.effect {
+                Effect::Admit(access) => !access.only_reports(),
+                Effect::Close => true,
+                Effect::Nothing | Effect::Traffic(_) => false,
+            });
         let causes = policies.filter_map(|judged| {
             let allowed = parent.map_or(Ok(()), |parent| parent.allows(judged));
             let (reason, text) = judged.accepted.clone().and(allowed).err()?;
@@ -127,7 +141,8 @@ fn judged(access: &Access, question: &Question) -> Result<Vec<String>, Refusal> 
                 return Ok(format!("{client} is admitted"));
             }
             Err(Refusal {
-                text: format!("{client} is not admitted: answered 403"),
+                why: format!("{client} is not admitted"),
+                status: 403,
                 cause: ADDRESS_DENIED,
             })
         });
@@ -140,6 +155,7 @@ fn judged(access: &Access, question: &Question) -> Result<Vec<String>, Refusal> 
 fn words(access: &Access) -> String {
     let Access {
         policy,
+        enforcement,
         addresses,
         users,
         login,
@@ -197,7 +213,11 @@ fn words(access: &Access) -> String {
             ));
         }
     }
-    format!("AccessPolicy {policy}: {}", parts.join(", "))
+    let reports = match enforcement {
+        Enforcement::Enforce => "",
+        Enforcement::Report => " only reports, and refuses nobody",
+    };
+    format!("AccessPolicy {policy}{reports}: {}", parts.join(", "))
 }
 
 fn required(required: &RequiredClaim) -> String {

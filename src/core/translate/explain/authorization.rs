@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::endpoints::PermittedEndpoints;
+use super::servers::ReachedServer;
 use super::{Explainer, Explanation, Link};
-use crate::model::{AppProtocol, AuthProtocol, BackendTransport, ExternalAuth};
+use crate::model::{AppProtocol, AuthProtocol, ExternalAuth};
 use crate::request_outcome::AUTHORIZATION_FAILED;
 
 /// An authorization server that a request needs the consent of. Whether it answers is not known to
@@ -48,34 +48,13 @@ impl Explainer<'_> {
         explanation: &mut Explanation,
     ) {
         let port = &auth.server.port;
-        let refused = "every request is answered 403";
-        let policies = self.routing.policies;
-        let tls = match policies.transport(&auth.server) {
-            BackendTransport::Plain => false,
-            BackendTransport::Tls(_) => true,
-            BackendTransport::Refused => {
-                let text = format!(
-                    "{filter}: the BackendTLSPolicy of Service {port} cannot be carried out: {refused}"
-                );
+        let ReachedServer { addresses, tls } = match self.reach(&auth.server) {
+            Ok(reached) => reached,
+            Err(why) => {
+                let text = format!("{filter}: {why}: every request is answered 403");
                 return explanation.fail_by("authorization", text, Some(AUTHORIZATION_FAILED));
             }
         };
-        let PermittedEndpoints {
-            addresses,
-            refused: denied,
-            ..
-        } = self.allowed.permitted(port);
-        if addresses.is_empty() {
-            let why = match denied.first() {
-                None => "has no endpoint that is ready or still serves".to_owned(),
-                Some((address, why)) => format!("gets nothing at its endpoint {address} ({why})"),
-            };
-            return explanation.fail_by(
-                "authorization",
-                format!("{filter}: Service {port} {why}: {refused}"),
-                Some(AUTHORIZATION_FAILED),
-            );
-        }
         let (protocol, words) = match &auth.protocol {
             AuthProtocol::Grpc => (CheckProtocol::Grpc, "gRPC"),
             AuthProtocol::Http { path, answers: _ } => {

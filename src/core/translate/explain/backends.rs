@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::super::endpoints::PermittedEndpoints;
+use super::super::key::ListenerId;
 use super::super::protocol::Protocol;
 use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
@@ -18,7 +19,7 @@ impl Explainer<'_> {
     pub(super) fn explain_action(
         &self,
         route: &Route,
-        protocol: Protocol,
+        (listener, protocol): (&ListenerId, Protocol),
         explanation: &mut Explanation,
     ) {
         match &route.rule.action {
@@ -29,7 +30,7 @@ impl Explainer<'_> {
                 );
                 explanation.fail_by(
                     "backend",
-                    with_causes(text, self.cause_of_response(route)),
+                    with_causes(text, self.cause_of_response(route, listener)),
                     logged(protocol, BROKEN_RULE),
                 );
             }

@@ -173,11 +173,12 @@ impl Explainer<'_> {
     }
 
     /// Why a rule of a route is answered without a backend.
-    pub(super) fn cause_of_response(&self, route: &Route) -> Vec<String> {
-        let key = RouteKey::of_envoy_route(&route.name);
-        let Some((key, resolution)) =
-            key.and_then(|key| Some((key.object(), self.routing.resolutions.get(&key)?)))
-        else {
+    pub(super) fn cause_of_response(&self, route: &Route, listener: &ListenerId) -> Vec<String> {
+        let Some(known) = RouteKey::of_envoy_route(&route.name) else {
+            return Vec::new();
+        };
+        let key = known.object();
+        let Some(resolution) = self.routing.resolutions.get(&known) else {
             return Vec::new();
         };
         let partial = resolution.partial.as_deref();
@@ -186,9 +187,16 @@ impl Explainer<'_> {
             .as_ref()
             .err()
             .map(|(_, text)| text.as_str()));
+        let parent = self.admission().parents.get(&listener.parent);
+        let withheld = parent
+            .zip(self.routing.store.route(&known))
+            .and_then(|(parent, route)| parent.allows_filters(route).err())
+            .map(|(_, text)| text);
         cause
-            .map(|text| format!("{key}: {text}"))
+            .map(str::to_owned)
             .into_iter()
+            .chain(withheld)
+            .map(|text| format!("{key}: {text}"))
             .collect()
     }
 

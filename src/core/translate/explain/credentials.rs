@@ -10,8 +10,10 @@ use crate::request_outcome::UNAUTHENTICATED;
 
 /// The refusal of a request.
 pub(super) struct Refusal {
-    /// Its words.
-    pub(super) text: String,
+    /// The reason in words.
+    pub(super) why: String,
+    /// The status of the answer.
+    pub(super) status: u16,
     /// The cause that the request has.
     pub(super) cause: &'static str,
 }
@@ -63,7 +65,8 @@ fn authorization(question: &Question, scheme: &str) -> Option<String> {
 
 fn refusal(why: &str) -> Refusal {
     Refusal {
-        text: format!("{why}: answered 401"),
+        why: why.to_owned(),
+        status: 401,
         cause: UNAUTHENTICATED[0],
     }
 }

@@ -96,6 +96,30 @@ fn the_query_is_that_of_the_url() {
 }
 
 #[test]
+fn a_policy_that_only_reports_refuses_nobody() {
+    let list = json!({"allow": ["192.0.2.0/24"]});
+    let rules = json!({"enforcement": "Report", "clientAddress": list});
+    let closing = json!({"enforcement": "Report", "clientAddress": {"allow": ["192.0.2.1/24"]}});
+    let users = json!({"enforcement": "Report", "basicAuth": {"users": {"name": "users"}}});
+    let engine = engine(vec![
+        access("office", rules),
+        access("broken", closing),
+        access("users", users),
+    ]);
+    let explained = engine.explain(&of_client("198.51.100.1"));
+    assert!(explained.ok(), "{explained:?}");
+    let found = text(&explained, "access");
+    assert!(
+        found.starts_with("AccessPolicy a/office only reports, and refuses nobody: only clients"),
+        "{found}"
+    );
+    let end = "198.51.100.1 is not admitted: with enforcement Enforce answered 403";
+    assert!(found.ends_with(end), "{found}");
+    let admitted = engine.explain(&of_client("192.0.2.1"));
+    assert!(text(&admitted, "access").ends_with("192.0.2.1 is admitted"));
+}
+
+#[test]
 fn a_client_is_judged_by_the_lists_of_addresses() {
     let lists = json!({"clientAddress": {"allow": ["192.0.2.0/24", "2001:db8::/32"],
         "deny": ["192.0.2.7/32"]}});

@@ -1,0 +1,79 @@
+//! The servers that Envoys ask before a request passes: how they are reached, and those of logins
+//! and keys of AccessPolicies.
+
+use std::net::SocketAddr;
+
+use super::super::endpoints::PermittedEndpoints;
+use super::{Explainer, Explanation};
+use crate::model::{Access, BackendId, BackendTransport};
+use crate::request_outcome::UNAUTHENTICATED;
+
+/// A server that Envoys can ask.
+pub(super) struct ReachedServer {
+    /// Its endpoints.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// True if it is asked over TLS.
+    pub(super) tls: bool,
+}
+
+impl Explainer<'_> {
+    /// A server; or why nothing is sent to it.
+    pub(super) fn reach(&self, server: &BackendId) -> Result<ReachedServer, String> {
+        let port = &server.port;
+        let tls = match self.routing.policies.transport(server) {
+            BackendTransport::Plain => false,
+            BackendTransport::Tls(_) => true,
+            BackendTransport::Refused => {
+                return Err(format!(
+                    "the BackendTLSPolicy of Service {port} cannot be carried out"
+                ));
+            }
+        };
+        let PermittedEndpoints {
+            addresses,
+            refused,
+            problem,
+            ..
+        } = self.allowed.permitted(port);
+        if !addresses.is_empty() {
+            return Ok(ReachedServer { addresses, tls });
+        }
+        Err(match (refused.first(), problem) {
+            (Some((address, why)), _) => {
+                format!("Service {port} gets nothing at its endpoint {address} ({why})")
+            }
+            (None, Some((_, problem))) => problem,
+            (None, None) => {
+                format!("Service {port} has no endpoint that is ready or still serves")
+            }
+        })
+    }
+
+    /// Adds the servers that Envoys ask for a policy, up to the first that is not reached.
+    pub(super) fn explain_servers(&self, access: &Access, explanation: &mut Explanation) {
+        let provider = access.login.iter().map(|login| {
+            let failure = "who has no session cannot log in";
+            ("oidc.provider.backendRef", &login.server, failure)
+        });
+        let keys = access.tokens.iter().filter_map(|auth| {
+            let failure = "tokens are answered 401 once Envoys have no keys";
+            Some(("jwt.jwks.remote.backendRef", auth.keys.server()?, failure))
+        });
+        let policy = &access.policy;
+        for (field, server, failure) in provider.chain(keys) {
+            match self.reach(server) {
+                Ok(ReachedServer { addresses, .. }) => {
+                    let (port, count) = (&server.port, addresses.len());
+                    let text = format!(
+                        "AccessPolicy {policy}: {field}: Service {port} has endpoints ({count})"
+                    );
+                    explanation.hold("server", text);
+                }
+                Err(why) => {
+                    let text = format!("AccessPolicy {policy}: {field}: {why}: {failure}");
+                    return explanation.fail_by("server", text, Some(UNAUTHENTICATED[0]));
+                }
+            }
+        }
+    }
+}
