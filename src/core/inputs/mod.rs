@@ -65,6 +65,7 @@ mod traffic_distribution;
 mod trafficpolicy;
 mod trafficpolicy_value;
 mod trust_bundle;
+mod xbackend;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
@@ -137,3 +138,4 @@ pub use text::{Unsupported, kept_headers};
 pub use traffic_distribution::TrafficDistribution;
 pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;
+pub use xbackend::Destination;

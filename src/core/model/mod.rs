@@ -38,6 +38,7 @@ mod tokens;
 mod traces;
 mod transport;
 mod users;
+mod xbackend;
 mod zone;
 
 pub use access::{Access, AddressList, BasicAuth};
@@ -90,4 +91,5 @@ pub use tokens::{
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
 pub use users::Users;
+pub use xbackend::{ServiceInWords, xbackend_of, xbackend_service};
 pub use zone::Zone;
