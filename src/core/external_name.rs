@@ -1,4 +1,4 @@
-//! Names outside of the cluster, of Services of type ExternalName: which names and addresses may be
+//! Names outside of the cluster, of Services of type ExternalName and of XBackends: which names and addresses may be
 //! used, and the addresses that a name has. Pure.
 
 use std::fmt;

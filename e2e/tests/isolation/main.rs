@@ -46,3 +46,4 @@ mod turns;
 mod udp_sessions;
 mod users;
 mod warming;
+mod xbackends;
