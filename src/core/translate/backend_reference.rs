@@ -122,7 +122,8 @@ impl Referrer<'_> {
 
 fn unsupported(r: &LocalRef, field: &str) -> (Reason, String) {
     let LocalRef { group, kind, name } = r;
-    let name = xbackend_of(name).unwrap_or_else(|| name.clone());
+    let xbackend = r.backend_kind().and_then(|_| xbackend_of(name));
+    let name = xbackend.as_ref().unwrap_or(name);
     let text =
         format!("{field}: {kind} {name} of group {group:?} is not supported, use a core Service");
     (Reason::InvalidKind, text)

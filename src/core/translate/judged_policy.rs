@@ -93,19 +93,18 @@ impl Judged {
         match &policy.rules {
             PolicyRules::Tls(Ok(validation)) => tls(validation, around, SERVICES),
             PolicyRules::Traffic(Ok(rules)) => traffic(rules, around.settings.channel),
-            PolicyRules::Destination(Ok(_)) if around.settings.channel == Channel::Standard => {
-                let text = experimental::unserved(Kind::XBackend);
-                unverified(Reason::Invalid, &text, ITSELF)
+            PolicyRules::Destination(Ok(destination)) => {
+                match (unreachable(policy, around), &destination.tls) {
+                    (Some(why), _) => unverified(Reason::Invalid, &why, ITSELF),
+                    (None, Some(validation)) => tls(validation, around, ITSELF),
+                    (None, None) => Self {
+                        accepted: Ok(()),
+                        resolved: Some(Ok(())),
+                        note: None,
+                        effect: Effect::Plain,
+                    },
+                }
             }
-            PolicyRules::Destination(Ok(destination)) => match &destination.tls {
-                Some(validation) => tls(validation, around, ITSELF),
-                None => Self {
-                    accepted: Ok(()),
-                    resolved: Some(Ok(())),
-                    note: None,
-                    effect: Effect::Plain,
-                },
-            },
             PolicyRules::Backend(Ok(settings)) => Self {
                 accepted: Ok(()),
                 resolved: None,
@@ -149,6 +148,15 @@ fn unverified(reason: Reason, text: &str, guarded: &str) -> Judged {
         note: None,
         effect: Effect::Tls(None),
     }
+}
+
+/// Why no host is reached by an XBackend.
+fn unreachable(policy: &Policy, around: &Surroundings<'_>) -> Option<String> {
+    if around.settings.channel == Channel::Standard {
+        return Some(experimental::unserved(Kind::XBackend));
+    }
+    let name = around.store.external_name(&policy.service()?)?;
+    name.err()
 }
 
 fn without_effect(reason: Reason, text: String) -> Judged {
