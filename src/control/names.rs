@@ -1,4 +1,5 @@
-//! Names of Services of type ExternalName and of XBackends: looks up the wanted ones, and announces their addresses.
+//! Names of Services of type ExternalName and of XBackends: looks up the wanted ones, and announces
+//! their addresses.
 //!
 //! ```text
 //! wanted names ==> schedule ==> look-ups (DNS) ==> addresses, as facts ==> translate ==> endpoints

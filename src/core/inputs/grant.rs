@@ -31,8 +31,8 @@ impl ReferenceGrant {
         }
     }
 
-    /// True if an object of `from_kind` in `from_namespace` may refer to the object of kind `to_kind`
-    /// named `name` in this grant's namespace.
+    /// True if an object of `from_kind` in `from_namespace` may refer to the object of kind
+    /// `to_kind` named `name` in this grant's namespace.
     pub fn permits(
         &self,
         from_kind: Kind,

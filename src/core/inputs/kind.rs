@@ -167,8 +167,8 @@ impl Kind {
         }
     }
 
-    /// True for policies on Services; a TrafficPolicy is one by its targets. An XBackend is one on the
-    /// Service as which it is served.
+    /// True for policies on Services; a TrafficPolicy is one by its targets. An XBackend is one on
+    /// the Service as which it is served.
     pub fn is_policy(self) -> bool {
         matches!(
             self,

@@ -57,8 +57,8 @@ pub(super) fn forwards(
 }
 
 impl LocalRef {
-    /// A reference to a backend by an object in `namespace`. That to an XBackend has the name of the
-    /// Service as which it is served.
+    /// A reference to a backend by an object in `namespace`. That to an XBackend has the name of
+    /// the Service as which it is served.
     pub(super) fn backend(
         namespace: &Arc<str>,
         group: Option<String>,

@@ -1,4 +1,5 @@
-//! The addresses of names of Services of type ExternalName, and of XBackends, stored beside the Services.
+//! The addresses of names of Services of type ExternalName, and of XBackends, stored beside the
+//! Services.
 
 use super::Store;
 use crate::external_name::{ExternalName, ExternalNames, NamePolicy, NameResolution};

@@ -1,8 +1,8 @@
 //! A policy by itself: whether it can be carried out, and what then comes of it.
 //!
 //! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them,
-//! least of all in plain text; and so is an XBackend. An XBackendTrafficPolicy guards nothing: without it its Services are
-//! served as those of others. Neither does a TrafficPolicy.
+//! least of all in plain text; and so is an XBackend. An XBackendTrafficPolicy guards nothing:
+//! without it its Services are served as those of others. Neither does a TrafficPolicy.
 
 use std::sync::Arc;
 

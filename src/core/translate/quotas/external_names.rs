@@ -1,5 +1,5 @@
-//! Names of Services of type ExternalName and of XBackends: how many are resolved, and their addresses, which count
-//! as endpoints do.
+//! Names of Services of type ExternalName and of XBackends: how many are resolved, and their
+//! addresses, which count as endpoints do.
 
 use super::super::dirty::Dirty;
 use super::{Quotas, one_too_many};
