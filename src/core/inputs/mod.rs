@@ -115,7 +115,7 @@ pub use parameters::{
     GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
     PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
-pub use policy::{Policy, PolicyRules, PolicyTarget};
+pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use response_override::OverrideRules;
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
@@ -138,4 +138,3 @@ pub use text::{Unsupported, kept_headers};
 pub use traffic_distribution::TrafficDistribution;
 pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;
-pub use xbackend::Destination;

@@ -7,11 +7,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::document::{Fields, read, text};
-use super::{
-    Destination, Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation,
-};
+use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::{BackendSettings, ObjectName, xbackend_of, xbackend_service};
+use crate::model::{AppProtocol, BackendSettings, ObjectName, xbackend_of, xbackend_service};
 
 /// A policy on Services of its namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +37,19 @@ pub enum PolicyRules {
     Destination(Result<Destination, String>),
     /// TrafficPolicy: how their endpoints are chosen, checked and limited.
     Backend(Result<Arc<BackendSettings>, String>),
+}
+
+/// What an XBackend says of a host outside of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The name of the host, as it is written.
+    pub hostname: Arc<str>,
+    /// The port of the host.
+    pub port: u16,
+    /// The protocol of HTTPRoutes; a GRPCRoute speaks HTTP/2.
+    pub protocol: AppProtocol,
+    /// The verification of the host; plain text is sent without.
+    pub tls: Option<Validation>,
 }
 
 /// A Service, or one of its ports.

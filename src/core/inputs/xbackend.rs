@@ -7,25 +7,14 @@
 use std::sync::Arc;
 
 use super::schema::same_shape;
-use super::{Meta, ParseError, Policy, PolicyRules, Service, ServicePortSpec, TargetPort};
+use super::{
+    Destination, Meta, ParseError, Policy, PolicyRules, Service, ServicePortSpec, TargetPort,
+};
 use super::{Validation, schema};
 use crate::gateway_api::xbackends::{
     XBackendProtocol as Protocol, XBackendSpec, XBackendTls, XBackendTlsMode as Mode, XBackendType,
 };
 use crate::model::{AppProtocol, ServicePort, Transport, xbackend_service};
-
-/// What an XBackend says of a host outside of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
-    /// The name of the host, as it is written.
-    pub hostname: Arc<str>,
-    /// The port of the host.
-    pub port: u16,
-    /// The protocol of HTTPRoutes; a GRPCRoute speaks HTTP/2.
-    pub protocol: AppProtocol,
-    /// The verification of the host; plain text is sent without.
-    pub tls: Option<Validation>,
-}
 
 impl Destination {
     pub(super) fn policy(meta: Meta, spec: XBackendSpec) -> Result<Policy, ParseError> {
