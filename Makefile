@@ -6,9 +6,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 KINDS := gatewayclasses gateways httproutes grpcroutes tlsroutes tcproutes udproutes listenersets referencegrants backendtlspolicies \
-    xbackendtrafficpolicies xtelemetrypolicies
+    xbackends xbackendtrafficpolicies xtelemetrypolicies
 # For these kinds the types of the experimental channel are generated, which include the standard one: `gatewayApi.channel` enables it.
-EXPERIMENTAL := gateways listenersets httproutes grpcroutes tlsroutes tcproutes udproutes xbackendtrafficpolicies xtelemetrypolicies
+EXPERIMENTAL := gateways listenersets httproutes grpcroutes tlsroutes tcproutes udproutes xbackends xbackendtrafficpolicies xtelemetrypolicies
 GATEWAY_API := v1.7.0
 # The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.

@@ -187,7 +187,11 @@ fn check(input: &Path) -> Result<(), String> {
         } else {
             Channel::Standard
         },
-        external_names: if text.starts_with("# external names: enabled") {
+        external_names: if text
+            .lines()
+            .next()
+            .is_some_and(|told| told.contains("external names: enabled"))
+        {
             ExternalNames::On(NamePolicy::default())
         } else {
             ExternalNames::Off

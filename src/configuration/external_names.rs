@@ -1,4 +1,4 @@
-//! Services of type ExternalName as backends.
+//! Services of type ExternalName, and XBackends, as backends.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use gatewright_core::external_name::{ExternalName, ExternalNames, NamePolicy};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Services of type ExternalName as backends.
+/// Services of type ExternalName, and XBackends, as backends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 #[garde(allow_unvalidated)]

@@ -137,7 +137,7 @@ pub struct Backends {
     /// and multicast addresses, metadata services of clouds and Envoy's own listeners are always
     /// denied (docs/endpoints.md)
     pub denied_networks: Vec<Network>,
-    /// Services of type ExternalName, whose endpoints are the addresses of a name
+    /// Services of type ExternalName and XBackends, whose endpoints are the addresses of a name
     #[garde(dive)]
     pub external_names: BackendNames,
     /// Path, in the filesystem of each Envoy, of the system's root certificates, for

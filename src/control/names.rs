@@ -1,4 +1,5 @@
-//! Names of Services of type ExternalName: looks up the wanted ones, and announces their addresses.
+//! Names of Services of type ExternalName and of XBackends: looks up the wanted ones, and announces
+//! their addresses.
 //!
 //! ```text
 //! wanted names ==> schedule ==> look-ups (DNS) ==> addresses, as facts ==> translate ==> endpoints
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use acme::dns::{LookupError, NameAddresses, Resolver};
 use gatewright_core::external_name::{ExternalName, NameResolution};
-use gatewright_core::model::ObjectName;
+use gatewright_core::model::{ObjectName, ServiceInWords};
 use gatewright_core::translate::{Change, Fact};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -151,12 +152,13 @@ fn resolver(resolvers: Vec<SocketAddr>) -> Option<Resolver> {
 fn log(service: &ObjectName, resolution: &NameResolution) {
     let (name, count) = (&resolution.name, resolution.addresses.len());
     let namespace = &*service.namespace;
+    let shown = ServiceInWords(service);
     match &resolution.problem {
         None => {
-            debug!(event = EXTERNAL_NAME, object = %service, namespace, "Service {service}: {name} has {count} addresses");
+            debug!(event = EXTERNAL_NAME, object = %service, namespace, "{shown}: {name} has {count} addresses");
         }
         Some(problem) => {
-            warn!(event = EXTERNAL_NAME, object = %service, namespace, "Service {service}: {name}: {problem}");
+            warn!(event = EXTERNAL_NAME, object = %service, namespace, "{shown}: {name}: {problem}");
         }
     }
 }

@@ -10,7 +10,7 @@ pub enum Channel {
     /// Stable fields
     #[default]
     Standard,
-    /// In addition `sessionPersistence` of rules, filter `ExternalAuth`, filters of listeners and
-    /// `routability` of addresses: fields that may change or go
+    /// In addition XBackends, `sessionPersistence` of rules, filter `ExternalAuth`, filters of
+    /// listeners and `routability` of addresses: fields that may change or go
     Experimental,
 }

@@ -1,5 +1,5 @@
-//! Names outside of the cluster, of Services of type ExternalName: which names and addresses may be
-//! used, and the addresses that a name has. Pure.
+//! Names outside of the cluster, of Services of type ExternalName and of XBackends: which names and
+//! addresses may be used, and the addresses that a name has. Pure.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -63,7 +63,7 @@ impl fmt::Display for ExternalName {
     }
 }
 
-/// Whether Services of type ExternalName may be backends.
+/// Whether Services of type ExternalName, and XBackends, may be backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ExternalNames {
     /// They are refused.

@@ -103,8 +103,8 @@ quotas! {
     default_gateways: 4,
     /// Maximum number of endpoints of all Services of a namespace
     endpoints: 10_000,
-    /// Maximum number of BackendTLSPolicies, of XBackendTrafficPolicies, of XTelemetryPolicies, of
-    /// TrafficPolicies, and of AccessPolicies, of a namespace
+    /// Maximum number of BackendTLSPolicies with XBackends, of XBackendTrafficPolicies, of
+    /// XTelemetryPolicies, of TrafficPolicies, and of AccessPolicies, of a namespace
     policies: 256,
     /// Maximum number of targets of the TrafficPolicies of a namespace that have active health
     /// checks, which each Envoy makes of every endpoint. By default there are none, since the first
@@ -113,8 +113,8 @@ quotas! {
     /// Maximum number of HTTPRoutes and GRPCRoutes of a namespace that Envoys count by themselves:
     /// some 24 series for each, in each Envoy
     counted_routes: 16,
-    /// Maximum number of Services of type ExternalName of a namespace whose names are resolved,
-    /// where backends.externalNames.enabled is set: those to which routes lead
+    /// Maximum number of Services of type ExternalName and XBackends of a namespace whose names are
+    /// resolved, where backends.externalNames.enabled is set: those to which routes lead
     external_names: 16,
 }
 

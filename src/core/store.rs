@@ -28,7 +28,7 @@ use crate::inputs::{
     Service, SetKey, SetKind, TelemetryPolicy,
 };
 use crate::interner::Interner;
-use crate::model::{HostnameGrant, ObjectName, ServicePort};
+use crate::model::{HostnameGrant, ObjectName, ServicePort, xbackend_of};
 use crate::namespaces::Namespaces;
 
 use self::indexes::Indexes;
@@ -79,6 +79,7 @@ pub struct Store {
     /// Which names may be resolved.
     names: ExternalNames,
     /// Which fields are served.
+    channel: Channel,
     /// The definitions of the Gateway API.
     definitions: Definitions,
 }
@@ -109,6 +110,7 @@ impl Store {
             reserved: Reserved::new(home),
             watched,
             has_trust_bundles,
+            channel,
             definitions,
             ..Self::default()
         }
@@ -123,6 +125,11 @@ impl Store {
     /// True if a namespace is the installation's own.
     pub fn is_home(&self, namespace: &str) -> bool {
         self.reserved.is_home(namespace)
+    }
+
+    /// The channel of the Gateway API whose kinds and fields are served.
+    pub(crate) fn channel(&self) -> Channel {
+        self.channel
     }
 
     /// The indexes from referenced objects to the objects that refer to them.
@@ -369,7 +376,10 @@ impl Store {
                 self.trust_bundles.remove(name)?;
                 Replaced::default()
             }
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
+            Kind::BackendTLSPolicy
+            | Kind::XBackend
+            | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy => {
                 let policy = self.remove_policy(key);
                 if self.remove_attached(key).is_none() && policy.is_none() {
                     return None;
@@ -536,12 +546,20 @@ impl Store {
         self.slices.get(slice)?.service.clone()
     }
 
-    /// True if an object of `kind` in namespace `from` may refer to the core object `to_kind` named
-    /// `to`: always within one namespace, else by a ReferenceGrant in the target's.
-    pub fn permits(&self, kind: Kind, from: &str, to_kind: &str, to: &ObjectName) -> bool {
+    /// True if an object of `kind` in namespace `from` may refer to the object `to` of kind
+    /// `to_kind`: always within one namespace, else by a ReferenceGrant in the target's.
+    pub fn permits(&self, kind: Kind, from: &str, to_kind: Kind, to: &ObjectName) -> bool {
         *from == *to.namespace
             || of_namespace(&self.grants, &to.namespace)
                 .any(|(_, grant)| grant.permits(kind, from, to_kind, &to.name))
+    }
+
+    /// The same for a Service, or for the XBackend that is served as one.
+    pub(crate) fn permits_backend(&self, kind: Kind, from: &str, service: &ObjectName) -> bool {
+        match xbackend_of(service) {
+            Some(xbackend) => self.permits(kind, from, Kind::XBackend, &xbackend),
+            None => self.permits(kind, from, Kind::Service, service),
+        }
     }
 
     /// The routes of a namespace.
@@ -661,31 +679,12 @@ pub(crate) fn target_ports(route: &Route) -> impl Iterator<Item = ServicePort> {
         let mirrors = filters
             .map(|filters| filters.mirrors.as_slice())
             .unwrap_or_default();
-        let backends = rule
-            .backends
-            .iter()
-            .filter_map(move |b| port(&b.target.name, b.port, transport));
         let auth = filters.and_then(|filters| filters.auth.as_ref());
-        let auth = auth.and_then(|auth| port(&auth.server.name, auth.port, transport));
+        let backends = rule.backends.iter().map(|b| (&b.target, b.port));
         backends
-            .chain(
-                mirrors
-                    .iter()
-                    .filter_map(move |(target, number, _)| port(&target.name, *number, transport)),
-            )
-            .chain(auth)
-    })
-}
-
-fn port(
-    name: &ObjectName,
-    port: Option<u16>,
-    transport: crate::model::Transport,
-) -> Option<ServicePort> {
-    Some(ServicePort {
-        service: name.clone(),
-        port: port?,
-        transport,
+            .chain(mirrors.iter().map(|(target, port, _)| (target, *port)))
+            .chain(auth.map(|auth| (&auth.server, auth.port)))
+            .filter_map(move |(target, port)| ServicePort::referred(&target.name, port, transport))
     })
 }
 

@@ -57,7 +57,7 @@ use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
 
 /// The watched kinds.
-pub(crate) const KINDS: [Kind; 28] = [
+pub(crate) const KINDS: [Kind; 29] = [
     Kind::Namespace,
     Kind::TenantGateway,
     Kind::GatewayClass,
@@ -72,6 +72,7 @@ pub(crate) const KINDS: [Kind; 28] = [
     Kind::UDPRoute,
     Kind::ReferenceGrant,
     Kind::BackendTLSPolicy,
+    Kind::XBackend,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
     Kind::AccessPolicy,
@@ -97,6 +98,7 @@ pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
         .filter(|kind| match kind {
             Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
             Kind::ClusterTrustBundle
+            | Kind::XBackend
             | Kind::XBackendTrafficPolicy
             | Kind::XTelemetryPolicy
             | Kind::XListenerSet => channel == Channel::Experimental,

@@ -625,6 +625,7 @@ fn writes(kind: Kind) -> bool {
             | Kind::TCPRoute
             | Kind::UDPRoute
             | Kind::BackendTLSPolicy
+            | Kind::XBackend
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
             | Kind::AccessPolicy

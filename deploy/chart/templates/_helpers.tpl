@@ -192,10 +192,10 @@ authorization:
   verbs: [list, watch]
 {{- if include "gatewright.experimental" . }}
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies, xlistenersets, xtelemetrypolicies]
+  resources: [xbackends, xbackendtrafficpolicies, xlistenersets, xtelemetrypolicies]
   verbs: [list, watch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies/status, xlistenersets/status, xtelemetrypolicies/status]
+  resources: [xbackends/status, xbackendtrafficpolicies/status, xlistenersets/status, xtelemetrypolicies/status]
   verbs: [patch]
 {{- end }}
 - apiGroups: [gateway.cozystack.io]

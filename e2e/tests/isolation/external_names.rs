@@ -13,20 +13,20 @@ use tokio::time::{Duration, Instant, sleep};
 
 use crate::site::{LIMIT, Site, named, route};
 
-const ZONE: &str = "partner.example";
-const NAME: &str = "api.partner.example";
-const HOST: &str = "mallory.example.org";
+pub(crate) const ZONE: &str = "partner.example";
+pub(crate) const NAME: &str = "api.partner.example";
+pub(crate) const HOST: &str = "mallory.example.org";
 /// Addresses that names may have in these tests.
-const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
-const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
+pub(crate) const FIRST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+pub(crate) const SECOND: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// An address that they may not have.
-const DENIED: Ipv4Addr = Ipv4Addr::LOCALHOST;
+pub(crate) const DENIED: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Rules that forward to the Service `partner`.
 const FORWARD: &str = "[{backendRefs: [{name: partner, port: 80}]}]";
 
 /// A program that asks this BIND, and lets names have two addresses of this machine.
-async fn site(bind: &Bind, more: &[&str]) -> Result<Site> {
+pub(crate) async fn site(bind: &Bind, more: &[&str]) -> Result<Site> {
     let settings = format!(
         "backends.externalNames={{enabled: true, resolvers: [\"{}\"], allowedNetworks: [{FIRST}/32, {SECOND}/32]}}",
         bind.address()
@@ -34,7 +34,7 @@ async fn site(bind: &Bind, more: &[&str]) -> Result<Site> {
     Site::start(&[&["--set", &settings], more].concat()).await
 }
 
-async fn bind(address: Ipv4Addr) -> Result<Bind> {
+pub(crate) async fn bind(address: Ipv4Addr) -> Result<Bind> {
     let zone = BindZone::new(ZONE)
         .open()
         .records(&format!("api 1 A {address}"));
@@ -50,7 +50,7 @@ fn external(namespace: &str, name: &str, target: u16) -> String {
 }
 
 /// The same program at several addresses, on one port.
-async fn everywhere(addresses: &[(&str, Ipv4Addr)]) -> Result<(u16, Vec<Echo>)> {
+pub(crate) async fn everywhere(addresses: &[(&str, Ipv4Addr)]) -> Result<(u16, Vec<Echo>)> {
     let port = free_port()?;
     let mut echoes = Vec::new();
     for (name, address) in addresses {
@@ -60,7 +60,7 @@ async fn everywhere(addresses: &[(&str, Ipv4Addr)]) -> Result<(u16, Vec<Echo>)> 
 }
 
 /// Waits until a condition of mallory's route has this text, and none of others has the name.
-async fn told(site: &Site, text: &str) -> Result<()> {
+pub(crate) async fn told(site: &Site, text: &str) -> Result<()> {
     let until = Instant::now() + LIMIT;
     loop {
         let (_, told) = site.ask(&["status"])?;

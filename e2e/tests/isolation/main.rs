@@ -47,3 +47,4 @@ mod turns;
 mod udp_sessions;
 mod users;
 mod warming;
+mod xbackends;

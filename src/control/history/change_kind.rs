@@ -97,7 +97,7 @@ impl ChangeKind {
             | Kind::TrafficPolicy
             | Kind::AccessPolicy
             | Kind::XTelemetryPolicy => Self::Policy,
-            Kind::Service => Self::Service,
+            Kind::Service | Kind::XBackend => Self::Service,
             Kind::EndpointSlice | Kind::Pod | Kind::Node => Self::Endpoints,
             Kind::Secret
             | Kind::ConfigMap

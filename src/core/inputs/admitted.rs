@@ -32,6 +32,7 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
         Some("XBackendTrafficPolicy") => {
             Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy)
         }
+        Some("XBackend") => Policy::salvage(Kind::XBackend, value, &why).map(Object::Policy),
         Some("TrafficPolicy") => trafficpolicy::salvage(value, &why).map(Object::from),
         Some("AccessPolicy") => {
             AttachedPolicy::salvage(Kind::AccessPolicy, value, &why).map(Object::AttachedPolicy)

@@ -31,20 +31,22 @@ impl ReferenceGrant {
         }
     }
 
-    /// True if an object of `from_kind` in `from_namespace` may refer to the core object `to_kind`
-    /// named `name` in this grant's namespace.
+    /// True if an object of `from_kind` in `from_namespace` may refer to the object of kind
+    /// `to_kind` named `name` in this grant's namespace.
     pub fn permits(
         &self,
         from_kind: Kind,
         from_namespace: &str,
-        to_kind: &str,
+        to_kind: Kind,
         name: &str,
     ) -> bool {
         let from = self.from.iter().any(|(group, kind, namespace)| {
             group == from_kind.group() && kind == from_kind.as_str() && namespace == from_namespace
         });
         from && self.to.iter().any(|(group, kind, only)| {
-            group.is_empty() && kind == to_kind && only.as_deref().is_none_or(|only| only == name)
+            group == to_kind.group()
+                && kind == to_kind.as_str()
+                && only.as_deref().is_none_or(|only| only == name)
         })
     }
 }

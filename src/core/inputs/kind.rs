@@ -21,6 +21,7 @@ pub enum Kind {
     UDPRoute,
     ReferenceGrant,
     BackendTLSPolicy,
+    XBackend,
     XBackendTrafficPolicy,
     TrafficPolicy,
     AccessPolicy,
@@ -45,7 +46,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::Namespace,
         Kind::GatewayClass,
         Kind::Gateway,
@@ -58,6 +59,7 @@ impl Kind {
         Kind::UDPRoute,
         Kind::ReferenceGrant,
         Kind::BackendTLSPolicy,
+        Kind::XBackend,
         Kind::XBackendTrafficPolicy,
         Kind::TrafficPolicy,
         Kind::AccessPolicy,
@@ -87,6 +89,7 @@ impl Kind {
             Kind::UDPRoute => "UDPRoute",
             Kind::ReferenceGrant => "ReferenceGrant",
             Kind::BackendTLSPolicy => "BackendTLSPolicy",
+            Kind::XBackend => "XBackend",
             Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Kind::TrafficPolicy => "TrafficPolicy",
             Kind::AccessPolicy => "AccessPolicy",
@@ -123,9 +126,10 @@ impl Kind {
             | Kind::TrafficPolicy
             | Kind::AccessPolicy
             | Kind::DirectResponse => super::OWN_GROUP,
-            Kind::XBackendTrafficPolicy | Kind::XTelemetryPolicy | Kind::XListenerSet => {
-                EXPERIMENTAL_GROUP
-            }
+            Kind::XBackend
+            | Kind::XBackendTrafficPolicy
+            | Kind::XTelemetryPolicy
+            | Kind::XListenerSet => EXPERIMENTAL_GROUP,
             _ => GATEWAY_GROUP,
         }
     }
@@ -152,6 +156,7 @@ impl Kind {
             Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
             Kind::TenantGateway
             | Kind::GatewayParameters
+            | Kind::XBackend
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
             | Kind::AccessPolicy
@@ -162,11 +167,15 @@ impl Kind {
         }
     }
 
-    /// True for policies on Services; a TrafficPolicy is one by its targets.
+    /// True for policies on Services; a TrafficPolicy is one by its targets. An XBackend is one on
+    /// the Service as which it is served.
     pub fn is_policy(self) -> bool {
         matches!(
             self,
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy
+            Kind::BackendTLSPolicy
+                | Kind::XBackend
+                | Kind::XBackendTrafficPolicy
+                | Kind::TrafficPolicy
         )
     }
 

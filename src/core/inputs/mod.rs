@@ -66,6 +66,7 @@ mod traffic_distribution;
 mod trafficpolicy;
 mod trafficpolicy_value;
 mod trust_bundle;
+mod xbackend;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
@@ -115,7 +116,7 @@ pub use parameters::{
     GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
     PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
-pub use policy::{Policy, PolicyRules, PolicyTarget};
+pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use request_body::RequestBodyRules;
 pub use response_override::OverrideRules;

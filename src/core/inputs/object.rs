@@ -15,10 +15,10 @@ use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
 use super::trust_bundle;
 use super::xlistenerset::xlistenerset;
 use super::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
-    GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace, ObjectKey,
-    ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind, TelemetryPolicy,
-    TenantGateway, TrafficRules, Validation,
+    AttachedPolicy, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
+    Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace,
+    ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind,
+    TelemetryPolicy, TenantGateway, TrafficRules, Validation,
 };
 use crate::gateway_api as gw;
 use crate::limits::ObjectLimits;
@@ -227,6 +227,11 @@ impl Object {
                     read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
                 Object::Policy(TrafficRules::policy(meta, object.spec)?)
+            }
+            Kind::XBackend => {
+                let object: Manifest<gw::xbackends::XBackendSpec> = read(value, fields)?;
+                let meta = Meta::read(known, &object.metadata)?;
+                Object::Policy(Destination::policy(meta, object.spec)?)
             }
             Kind::TrafficPolicy => {
                 let object: Manifest<TrafficPolicySpec> = read(value, fields)?;

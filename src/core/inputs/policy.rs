@@ -1,5 +1,6 @@
 //! Policies on Services (GEP-713): BackendTLSPolicy, XBackendTrafficPolicy and TrafficPolicy. What
-//! one is about is read in the same way, whatever it asks for.
+//! one is about is read in the same way, whatever it asks for. An XBackend is a Service and a
+//! policy on it in one.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 use super::document::{Fields, read, text};
 use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::{BackendSettings, ObjectName};
+use crate::model::{AppProtocol, BackendSettings, ObjectName, xbackend_of, xbackend_service};
 
 /// A policy on Services of its namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,8 +32,24 @@ pub enum PolicyRules {
     Tls(Result<Validation, String>),
     /// XBackendTrafficPolicy: how they are retried, and which sessions stay with them.
     Traffic(Result<TrafficRules, String>),
+    /// XBackend: what is reached, and how it is verified. Where that cannot be told nothing is sent
+    /// there.
+    Destination(Result<Destination, String>),
     /// TrafficPolicy: how their endpoints are chosen, checked and limited.
     Backend(Result<Arc<BackendSettings>, String>),
+}
+
+/// What an XBackend says of a host outside of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The name of the host, as it is written.
+    pub hostname: Arc<str>,
+    /// The port of the host.
+    pub port: u16,
+    /// The protocol of HTTPRoutes; a GRPCRoute speaks HTTP/2.
+    pub protocol: AppProtocol,
+    /// The verification of the host; plain text is sent without.
+    pub tls: Option<Validation>,
 }
 
 /// A Service, or one of its ports.
@@ -65,10 +82,14 @@ impl Policy {
         let rules = match kind {
             Kind::BackendTLSPolicy => PolicyRules::Tls(Err(why)),
             Kind::XBackendTrafficPolicy => PolicyRules::Traffic(Err(why)),
+            Kind::XBackend => PolicyRules::Destination(Err(why)),
             Kind::TrafficPolicy => PolicyRules::Backend(Err(why)),
             _ => return None,
         };
         let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
+        if kind == Kind::XBackend {
+            return Some(Self::of_xbackend(meta, rules));
+        }
         let written = value["spec"]["targetRefs"].as_array()?.iter();
         let read = written.filter_map(|target| {
             Some(BackendTlsPolicyTargetRefs {
@@ -85,8 +106,10 @@ impl Policy {
         let mut targets = Vec::new();
         let mut others = Vec::new();
         for target in written {
-            if target.group.is_empty() && target.kind == "Service" {
-                let service = ObjectName::new(meta.name.namespace.clone(), target.name);
+            let service = ObjectName::new(meta.name.namespace.clone(), target.name.as_str());
+            // An XBackend is no target of policies, by whatever name.
+            let is_service = target.group.is_empty() && target.kind == "Service";
+            if is_service && xbackend_of(&service).is_none() {
                 let section = target
                     .section_name
                     .filter(|section| !section.is_empty())
@@ -109,11 +132,26 @@ impl Policy {
         }
     }
 
+    /// An XBackend: a policy on the Service as which it is served.
+    pub(super) fn of_xbackend(meta: Meta, rules: PolicyRules) -> Self {
+        let target = PolicyTarget {
+            service: xbackend_service(&meta.name),
+            section: None,
+        };
+        Self {
+            meta,
+            targets: vec![target],
+            others: Vec::new(),
+            rules,
+        }
+    }
+
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match self.rules {
             PolicyRules::Tls(_) => Kind::BackendTLSPolicy,
             PolicyRules::Traffic(_) => Kind::XBackendTrafficPolicy,
+            PolicyRules::Destination(_) => Kind::XBackend,
             PolicyRules::Backend(_) => Kind::TrafficPolicy,
         }
     }
@@ -130,12 +168,21 @@ impl Policy {
 
     /// The objects in which its roots are.
     pub fn references(&self) -> &[LocalRef] {
-        match &self.rules {
-            PolicyRules::Tls(Ok(Validation {
+        match self.validation() {
+            Some(Validation {
                 roots: Roots::References(references),
                 ..
-            })) => references,
-            PolicyRules::Tls(_) | PolicyRules::Traffic(_) | PolicyRules::Backend(_) => &[],
+            }) => references,
+            Some(_) | None => &[],
+        }
+    }
+
+    /// The verification that it asks for, if it can be told.
+    fn validation(&self) -> Option<&Validation> {
+        match &self.rules {
+            PolicyRules::Tls(validation) => validation.as_ref().ok(),
+            PolicyRules::Destination(destination) => destination.as_ref().ok()?.tls.as_ref(),
+            PolicyRules::Traffic(_) | PolicyRules::Backend(_) => None,
         }
     }
 }

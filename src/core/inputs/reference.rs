@@ -34,8 +34,12 @@ impl LocalRef {
 
     /// True if the target is a ClusterTrustBundle (GEP-5075).
     pub(crate) fn is_to_trust_bundle(&self) -> bool {
-        self.group == Kind::ClusterTrustBundle.group()
-            && self.kind == Kind::ClusterTrustBundle.as_str()
+        self.is_of_kind(Kind::ClusterTrustBundle)
+    }
+
+    /// True if the target is of a kind.
+    pub(super) fn is_of_kind(&self, kind: Kind) -> bool {
+        self.group == kind.group() && self.kind == kind.as_str()
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::route::any_request;
 use super::schema::{self, exact, same_shape};
-use super::{LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
+use super::{Kind, LocalRef, Meta, ParseError, Regexes, Route, RouteKind, RouteRule};
 use crate::gateway_api::tlsroutes::{TlsRouteRules, TlsRouteSpec, TlsRouteUseDefaultGateways};
-use crate::model::Timeouts;
+use crate::model::{ObjectName, Timeouts, xbackend_of, xbackend_service};
 
 impl Route {
     pub(super) fn read_tls(meta: Meta, spec: TlsRouteSpec) -> Result<Self, ParseError> {
@@ -57,6 +57,8 @@ pub(super) fn forwards(
 }
 
 impl LocalRef {
+    /// A reference to a backend by an object in `namespace`. That to an XBackend has the name of
+    /// the Service as which it is served.
     pub(super) fn backend(
         namespace: &Arc<str>,
         group: Option<String>,
@@ -64,13 +66,28 @@ impl LocalRef {
         to: Option<String>,
         name: String,
     ) -> Self {
-        Self {
+        let namespace = to.map_or_else(|| namespace.clone(), Arc::from);
+        let written = Self {
             group: group.unwrap_or_default(),
             kind: kind.unwrap_or_else(|| "Service".to_owned()),
-            name: crate::model::ObjectName::new(
-                to.map_or_else(|| namespace.clone(), Arc::from),
-                name,
-            ),
+            name: ObjectName::new(namespace, name),
+        };
+        if !written.is_of_kind(Kind::XBackend) {
+            return written;
         }
+        Self {
+            name: xbackend_service(&written.name),
+            ..written
+        }
+    }
+
+    /// The kind of the backend that a reference leads to, a Service or an XBackend; `None` for
+    /// anything else. The name is that of the Service in both cases.
+    pub(crate) fn backend_kind(&self) -> Option<Kind> {
+        let kind = match xbackend_of(&self.name) {
+            Some(_) => Kind::XBackend,
+            None => Kind::Service,
+        };
+        self.is_of_kind(kind).then_some(kind)
     }
 }

@@ -39,6 +39,7 @@ mod tokens;
 mod traces;
 mod transport;
 mod users;
+mod xbackend;
 mod zone;
 
 pub use access::{Access, AddressList, BasicAuth, Enforcement};
@@ -92,4 +93,5 @@ pub use tokens::{
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};
 pub use users::Users;
+pub use xbackend::{ServiceInWords, xbackend_of, xbackend_service};
 pub use zone::Zone;

@@ -129,7 +129,7 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// The kinds whose statuses we report.
-const WITH_STATUS: [Kind; 15] = [
+const WITH_STATUS: [Kind; 16] = [
     Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
@@ -140,6 +140,7 @@ const WITH_STATUS: [Kind; 15] = [
     Kind::TCPRoute,
     Kind::UDPRoute,
     Kind::BackendTLSPolicy,
+    Kind::XBackend,
     Kind::XBackendTrafficPolicy,
     Kind::TrafficPolicy,
     Kind::AccessPolicy,

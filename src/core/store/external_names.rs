@@ -1,9 +1,10 @@
-//! The addresses of names of Services of type ExternalName, stored beside the Services.
+//! The addresses of names of Services of type ExternalName, and of XBackends, stored beside the
+//! Services.
 
 use super::Store;
 use crate::external_name::{ExternalName, ExternalNames, NamePolicy, NameResolution};
 use crate::inputs::Service;
-use crate::model::ObjectName;
+use crate::model::{ObjectName, ServiceInWords, xbackend_of};
 
 impl Store {
     /// Sets which names may be resolved.
@@ -22,22 +23,21 @@ impl Store {
     /// The name of a Service, or why it is not resolved; `None` for a Service of another type.
     pub(crate) fn external_name(&self, service: &Service) -> Option<Result<ExternalName, String>> {
         let text = service.external_name.as_deref()?;
+        let shown = ServiceInWords(&service.meta.name);
+        let (of_type, field) = match xbackend_of(&service.meta.name) {
+            Some(_) => ("ExternalHostname", "externalHostname.hostname"),
+            None => ("ExternalName", "externalName"),
+        };
         let Some(policy) = self.name_policy() else {
             return Some(Err(format!(
-                "Service {} has type ExternalName, and backends.externalNames.enabled is not set in the configuration",
-                service.meta.name
+                "{shown} has type {of_type}, and backends.externalNames.enabled is not set in the configuration"
             )));
         };
         let name = ExternalName::parse(text).and_then(|name| match policy.refuses_name(&name) {
             Some(why) => Err(why),
             None => Ok(name),
         });
-        Some(name.map_err(|why| {
-            format!(
-                "Service {}: spec.externalName {text:?} is not resolved: {why}",
-                service.meta.name
-            )
-        }))
+        Some(name.map_err(|why| format!("{shown}: spec.{field} {text:?} is not resolved: {why}")))
     }
 
     /// Sets the addresses of the name of a Service. Returns whether that changed them.

@@ -269,10 +269,10 @@ fn permitted(
     (name, field): (&ObjectName, &str),
     store: &Store,
 ) -> Verdict {
-    let kind = kind.as_str();
     if store.permits(Kind::AccessPolicy, &policy.namespace, kind, name) {
         return Ok(());
     }
+    let kind = kind.as_str();
     let text = format!(
         "{field}: no ReferenceGrant permits AccessPolicies of namespace {} to refer to {kind} {name}{}",
         policy.namespace,

@@ -45,7 +45,7 @@ pub(super) type Place = (ObjectName, Kind, Option<Arc<str>>);
 /// A Service that is the target of policies.
 #[derive(Default)]
 struct Targeted {
-    /// By which BackendTLSPolicy each of its ports goes.
+    /// By which BackendTLSPolicy or XBackend each of its ports goes.
     ports: BTreeMap<u16, ObjectKey>,
     /// The sessions that stay with its endpoints.
     session: Option<SessionPersistence>,
@@ -83,12 +83,14 @@ pub(super) struct Uses {
 }
 
 impl BackendPolicies {
-    /// True if a policy applies to a Service port.
-    fn applies(&self, port: &ServicePort) -> bool {
-        self.tls_policy(port).is_some()
+    /// True if a Service port gets the client certificates of Gateways: a BackendTLSPolicy applies
+    /// to it. An XBackend says itself whether the client has a certificate.
+    pub(super) fn gets_clients(&self, port: &ServicePort) -> bool {
+        self.tls_policy(port)
+            .is_some_and(|policy| policy.kind == Kind::BackendTLSPolicy)
     }
 
-    /// The BackendTLSPolicy that a Service port goes by.
+    /// The BackendTLSPolicy that a Service port goes by, or the XBackend that is served as it.
     pub(super) fn tls_policy(&self, port: &ServicePort) -> Option<&ObjectKey> {
         self.services.get(&port.service)?.ports.get(&port.port)
     }
@@ -128,7 +130,7 @@ impl BackendPolicies {
         };
         match self.traffic(&id.port.service)? {
             Effect::Traffic { retries, .. } => *retries,
-            Effect::Tls(_) | Effect::Backend(_) => None,
+            Effect::Tls(_) | Effect::Plain | Effect::Backend(_) => None,
         }
     }
 
@@ -432,7 +434,7 @@ impl BackendPolicies {
     /// certificate.
     pub(super) fn with_client(&self, rule: Arc<Rule>, client: Option<&ObjectName>) -> Arc<Rule> {
         let Some(gateway) = client else { return rule };
-        let is_shown = |id: &BackendId| self.applies(&id.port);
+        let is_shown = |id: &BackendId| self.gets_clients(&id.port);
         let of_action = match &rule.action {
             Action::Forward(shares) => shares.as_slice(),
             Action::Redirect(_) | Action::Answer(_) | Action::Respond(_) => &[],
@@ -475,7 +477,7 @@ impl BackendPolicies {
         access: Arc<Access>,
         client: Option<&ObjectName>,
     ) -> Arc<Access> {
-        let is_shown = |id: &BackendId| self.applies(&id.port);
+        let is_shown = |id: &BackendId| self.gets_clients(&id.port);
         let (Some(gateway), true) = (client, access.servers().any(is_shown)) else {
             return access;
         };
@@ -492,7 +494,7 @@ impl BackendPolicies {
         filters: &Arc<ListenerFilters>,
         client: Option<&ObjectName>,
     ) -> Arc<ListenerFilters> {
-        let is_shown = |auth: &ExternalAuth| self.applies(&auth.server.port);
+        let is_shown = |auth: &ExternalAuth| self.gets_clients(&auth.server.port);
         let (Some(gateway), true) = (client, filters.servers().iter().any(is_shown)) else {
             return filters.clone();
         };
@@ -507,7 +509,7 @@ impl BackendPolicies {
     /// one.
     pub(super) fn terminated(&self, target: Target, client: Option<&ObjectName>) -> Target {
         match target {
-            Target::Backend(id) if self.applies(&id.port) => Target::Backend(BackendId {
+            Target::Backend(id) if self.gets_clients(&id.port) => Target::Backend(BackendId {
                 protocol: AppProtocol::Terminated,
                 client: client.cloned(),
                 ..id

@@ -201,7 +201,7 @@ pub(super) fn resolve(
         return refused(invalid, text);
     }
     // Permission is decided before existence, so that nobody learns what another namespace holds.
-    if !store.permits(kind, &meta.name.namespace, "Secret", name) {
+    if !store.permits(kind, &meta.name.namespace, Kind::Secret, name) {
         let note = store.unwatched(name);
         let text = format!(
             "{field}: Secret {name} is in another namespace and no ReferenceGrant permits it{note}"

@@ -15,7 +15,7 @@ use super::protocol::Protocol;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
 use crate::cost::{self, Bytes, Cost};
-use crate::inputs::{BackendRef, Filters, Kind, LocalRef, Route, RouteKind};
+use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
 use crate::model::{
     AppProtocol, BackendId, FrontendId, HashKey, Hostname, ObjectName, ServicePort, Transport,
 };
@@ -335,7 +335,7 @@ impl Charging<'_> {
             + cost::ENDPOINT * self.endpoints(&port.service)
             + self.settings(&port);
         for client in clients {
-            let client = client.filter(|_| tls.is_some());
+            let client = client.filter(|_| tls.is_some() && self.policies.gets_clients(&port));
             let shown = client.map_or(Bytes::default(), |gateway| self.parents.chain_of(gateway));
             let bytes = bytes + shown;
             let id = BackendId {
@@ -389,13 +389,8 @@ fn asked(filters: &Filters) -> impl Iterator<Item = (&LocalRef, Option<u16>)> {
 
 /// The Service port of a reference that may be one.
 fn service_port(target: &LocalRef, port: Option<u16>, transport: Transport) -> Option<ServicePort> {
-    let is_service = target.group == Kind::Service.group() && target.kind == Kind::Service.as_str();
-    let service = target.name.clone();
-    port.filter(|_| is_service).map(|port| ServicePort {
-        service,
-        port,
-        transport,
-    })
+    target.backend_kind()?;
+    ServicePort::referred(&target.name, port, transport)
 }
 
 /// The cost of a Gateway or ListenerSet; it may share its ports with others. Each of its ports for

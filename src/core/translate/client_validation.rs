@@ -132,7 +132,7 @@ pub(super) fn union(
             (store, now),
             Reason::InvalidCACertificateKind,
             |name| {
-        if store.permits(Kind::Gateway, &gateway.namespace, "ConfigMap", name) {
+        if store.permits(Kind::Gateway, &gateway.namespace, Kind::ConfigMap, name) {
             return Ok(());
         }
         let note = store.unwatched(name);

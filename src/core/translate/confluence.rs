@@ -43,6 +43,7 @@ use super::{
     OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
+use crate::external_name::{ExternalNames, NamePolicy};
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::{Limits, NamespaceLimits, ObjectLimits};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort};
@@ -167,6 +168,7 @@ fn settings(how: &str) -> Settings {
                 clusters: 2,
                 filter_chains: 1,
                 policies: 1,
+                external_names: 1,
                 default_gateways: 1,
                 isolated_gateways: 1,
                 ..Limits::default().namespace
@@ -191,6 +193,7 @@ fn settings(how: &str) -> Settings {
         bind,
         limits,
         channel,
+        external_names: ExternalNames::On(NamePolicy::default()),
         ..Settings::new(CONTROLLER, addresses)
     }
 }

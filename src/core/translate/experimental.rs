@@ -4,7 +4,7 @@
 use sha2::{Digest, Sha256};
 
 use crate::channel::Channel;
-use crate::inputs::{AuthFilter, Filters, Route, RouteRule, SessionPersistence, Unsupported};
+use crate::inputs::{AuthFilter, Filters, Kind, Route, RouteRule, SessionPersistence, Unsupported};
 use crate::limits::ObjectLimits;
 use crate::model::{Session, SessionCookie};
 
@@ -18,6 +18,14 @@ pub(super) fn allowed(filters: &Filters, channel: Channel) -> Result<(), Unsuppo
         }
         (Channel::Standard | Channel::Experimental, _) => Ok(()),
     }
+}
+
+/// Why an object of a kind of the experimental channel is not carried out.
+pub(super) fn unserved(kind: Kind) -> String {
+    format!(
+        "{} has no effect: it is of the experimental channel, gatewayApi.channel is standard",
+        kind.as_str()
+    )
 }
 
 /// A word where a route wants default Gateways in vain.

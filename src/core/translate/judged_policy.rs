@@ -1,17 +1,18 @@
 //! A policy by itself: whether it can be carried out, and what then comes of it.
 //!
 //! A BackendTLSPolicy that cannot be carried out has its Services refused: nothing is sent to them,
-//! least of all in plain text. An XBackendTrafficPolicy guards nothing: without it its Services are
-//! served as those of others. Neither does a TrafficPolicy.
+//! least of all in plain text; and so is an XBackend. An XBackendTrafficPolicy guards nothing:
+//! without it its Services are served as those of others. Neither does a TrafficPolicy.
 
 use std::sync::Arc;
 
 use super::ca_bundles;
+use super::experimental;
 use super::key::Verdict;
 use super::surroundings::Surroundings;
 use crate::channel::Channel;
 use crate::inputs::{
-    LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation,
+    Kind, LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation,
 };
 use crate::model::{BackendSettings, BackendTls, Reason, RetryBudget, TrustedRoots};
 
@@ -34,6 +35,8 @@ pub(super) enum Effect {
     /// The verification that it asks for, without a certificate of a client; `None` where nothing
     /// can be verified.
     Tls(Option<Arc<BackendTls>>),
+    /// An XBackend that is sent plain text.
+    Plain,
     /// Retries and sessions; none where it cannot be carried out.
     Traffic {
         retries: Option<RetryBudget>,
@@ -48,7 +51,7 @@ impl Effect {
     pub(super) fn tls(&self) -> Option<&Arc<BackendTls>> {
         match self {
             Effect::Tls(tls) => tls.as_ref(),
-            Effect::Traffic { .. } | Effect::Backend(_) => None,
+            Effect::Plain | Effect::Traffic { .. } | Effect::Backend(_) => None,
         }
     }
 
@@ -56,7 +59,7 @@ impl Effect {
     pub(super) fn session(&self) -> Option<&SessionPersistence> {
         match self {
             Effect::Traffic { session, .. } => session.as_ref(),
-            Effect::Tls(_) | Effect::Backend(_) => None,
+            Effect::Tls(_) | Effect::Plain | Effect::Backend(_) => None,
         }
     }
 
@@ -64,7 +67,7 @@ impl Effect {
     pub(super) fn settings(&self) -> Option<&Arc<BackendSettings>> {
         match self {
             Effect::Backend(settings) => settings.as_ref(),
-            Effect::Tls(_) | Effect::Traffic { .. } => None,
+            Effect::Tls(_) | Effect::Plain | Effect::Traffic { .. } => None,
         }
     }
 }
@@ -80,6 +83,7 @@ impl Judged {
     pub(super) fn competes(&self) -> bool {
         match self.effect {
             Effect::Tls(_) => true,
+            Effect::Plain => false,
             Effect::Traffic { .. } | Effect::Backend(_) => self.is_accepted(),
         }
     }
@@ -87,8 +91,20 @@ impl Judged {
     /// Judges a policy.
     pub(super) fn of(policy: &Policy, around: &Surroundings<'_>) -> Self {
         match &policy.rules {
-            PolicyRules::Tls(Ok(validation)) => tls(validation, around),
+            PolicyRules::Tls(Ok(validation)) => tls(validation, around, SERVICES),
             PolicyRules::Traffic(Ok(rules)) => traffic(rules, around.settings.channel),
+            PolicyRules::Destination(Ok(destination)) => {
+                match (unreachable(policy, around), &destination.tls) {
+                    (Some(why), _) => unverified(Reason::Invalid, &why, ITSELF),
+                    (None, Some(validation)) => tls(validation, around, ITSELF),
+                    (None, None) => Self {
+                        accepted: Ok(()),
+                        resolved: Some(Ok(())),
+                        note: None,
+                        effect: Effect::Plain,
+                    },
+                }
+            }
             PolicyRules::Backend(Ok(settings)) => Self {
                 accepted: Ok(()),
                 resolved: None,
@@ -96,6 +112,7 @@ impl Judged {
                 effect: Effect::Backend(Some(settings.clone())),
             },
             PolicyRules::Tls(Err(text))
+            | PolicyRules::Destination(Err(text))
             | PolicyRules::Traffic(Err(text))
             | PolicyRules::Backend(Err(text)) => {
                 Self::refused(policy, (Reason::Invalid, text.clone()))
@@ -106,7 +123,8 @@ impl Judged {
     /// A policy that is not carried out, and why.
     pub(super) fn refused(policy: &Policy, (reason, text): (Reason, String)) -> Self {
         match policy.rules {
-            PolicyRules::Tls(_) => unverified(reason, &text),
+            PolicyRules::Tls(_) => unverified(reason, &text, SERVICES),
+            PolicyRules::Destination(_) => unverified(reason, &text, ITSELF),
             PolicyRules::Traffic(_) => without_effect(reason, text),
             PolicyRules::Backend(_) => Self {
                 accepted: Err((reason, text)),
@@ -118,14 +136,27 @@ impl Judged {
     }
 }
 
-fn unverified(reason: Reason, text: &str) -> Judged {
-    let accepted = Err((reason, format!("{text}; nothing is sent to its Services")));
+/// What is sent nothing while a BackendTLSPolicy cannot be carried out, or an XBackend.
+const SERVICES: &str = "its Services";
+const ITSELF: &str = "it";
+
+fn unverified(reason: Reason, text: &str, guarded: &str) -> Judged {
+    let accepted = Err((reason, format!("{text}; nothing is sent to {guarded}")));
     Judged {
         accepted,
         resolved: Some(Ok(())),
         note: None,
         effect: Effect::Tls(None),
     }
+}
+
+/// Why no host is reached by an XBackend.
+fn unreachable(policy: &Policy, around: &Surroundings<'_>) -> Option<String> {
+    if around.settings.channel == Channel::Standard {
+        return Some(experimental::unserved(Kind::XBackend));
+    }
+    let name = around.store.external_name(&policy.service()?)?;
+    name.err()
 }
 
 fn without_effect(reason: Reason, text: String) -> Judged {
@@ -144,9 +175,8 @@ fn without_effect(reason: Reason, text: String) -> Judged {
 fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
     let TrafficRules { budget, session } = rules;
     if channel == Channel::Standard {
-        let text = "XBackendTrafficPolicy has no effect: it is of the experimental channel, gatewayApi.channel is \
-                    standard";
-        return without_effect(Reason::Invalid, text.to_owned());
+        let text = experimental::unserved(Kind::XBackendTrafficPolicy);
+        return without_effect(Reason::Invalid, text);
     }
     // The specification has no other word for it: `Accepted` says what of a policy is not as it is
     // written.
@@ -166,12 +196,12 @@ fn traffic(rules: &TrafficRules, channel: Channel) -> Judged {
     }
 }
 
-fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
+fn tls(validation: &Validation, around: &Surroundings<'_>, guarded: &str) -> Judged {
     let (roots, resolved) = match (&validation.roots, &around.settings.system_roots) {
         (Roots::System, Some(file)) => (Some(TrustedRoots::File(file.clone())), Ok(())),
         (Roots::System, None) => {
             let text = "validation.wellKnownCACertificates: the Envoys have no system roots, use caCertificateRefs";
-            return unverified(Reason::Invalid, text);
+            return unverified(Reason::Invalid, text, guarded);
         }
         (Roots::References(references), _) => bundle(references, around),
     };
@@ -179,7 +209,7 @@ fn tls(validation: &Validation, around: &Surroundings<'_>) -> Judged {
         let text = "none of validation.caCertificateRefs can be used";
         return Judged {
             resolved: Some(resolved),
-            ..unverified(Reason::NoValidCACertificate, text)
+            ..unverified(Reason::NoValidCACertificate, text, guarded)
         };
     };
     let hostname = validation.hostname.clone();

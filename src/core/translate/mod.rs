@@ -133,6 +133,7 @@ mod udp_ports;
 mod uses;
 mod verdict;
 mod wanted_index;
+mod xbackends;
 
 pub use crate::store::RouteGrants;
 pub use access_logs::EnvoyLogs;

@@ -1,4 +1,5 @@
-//! Endpoints by name: the addresses of the name of a Service of type ExternalName.
+//! Endpoints by name: the addresses of the name of a Service of type ExternalName, or of an
+//! XBackend.
 //!
 //! The owner of a name outside of the cluster can have it lead anywhere, and lead elsewhere a
 //! moment later (DNS rebinding). So each address is judged whenever the name is resolved, and
@@ -9,7 +10,7 @@ use std::net::SocketAddr;
 
 use super::endpoints::{AllowedEndpoints, PermittedEndpoints, in_words};
 use crate::inputs::{Service, TargetPort};
-use crate::model::{Reason, ServicePort};
+use crate::model::{Reason, ServiceInWords, ServicePort};
 
 impl AllowedEndpoints<'_> {
     /// Returns the addresses of the name of a Service, with the port to which the Service port
@@ -28,12 +29,13 @@ impl AllowedEndpoints<'_> {
             return permitted;
         };
         let service = &port.service;
+        let shown = ServiceInWords(service);
         if let Some(beyond) = self.quotas.name_beyond(service) {
             permitted.problem = Some(beyond);
             return permitted;
         }
         let Some(resolution) = self.store.resolution(service) else {
-            let text = format!("Service {service}: {name} is being resolved");
+            let text = format!("{shown}: {name} is being resolved");
             permitted.problem = Some((Reason::Pending, text));
             return permitted;
         };
@@ -47,14 +49,18 @@ impl AllowedEndpoints<'_> {
         permitted.problem = match (&resolution.problem, permitted.refused.is_empty()) {
             (_, false) => {
                 let text = format!(
-                    "Service {service} port {}: nothing is sent to addresses of {name}: {}: have its records list others",
-                    port.port,
+                    "{shown} port {}: nothing is sent to addresses of {name}: {}: have its records list others",
+                    if port.port == ServicePort::OF_XBACKEND {
+                        number
+                    } else {
+                        port.port
+                    },
                     in_words(&permitted.refused)
                 );
                 Some((Reason::EndpointNotPermitted, text))
             }
             (Some(problem), true) if permitted.addresses.is_empty() => {
-                let text = format!("Service {service}: {name}: {problem}");
+                let text = format!("{shown}: {name}: {problem}");
                 Some((Reason::NameNotResolved, text))
             }
             (_, true) => None,

@@ -21,10 +21,8 @@ use super::parent::ParentListener;
 use super::quotas::Quotas;
 use super::settings::Settings;
 use super::surroundings::Surroundings;
-use crate::inputs::{
-    Kind, ListenerFilter, LocalRef, ObjectKey, Policy, PolicyRules, Roots, RouteKind, Validation,
-};
-use crate::model::{ObjectName, Transport, TransportPort};
+use crate::inputs::{Kind, ListenerFilter, ObjectKey, RouteKind};
+use crate::model::{ObjectName, Transport, TransportPort, xbackend_of};
 use crate::store::{Store, targets};
 
 /// The stage that judges and ranks policies.
@@ -51,7 +49,7 @@ impl Policing<'_> {
         let policy = self.store.policy(key);
         self.policies.set_deadline(
             key,
-            policy.and_then(|policy| next_time(roots_of(policy), self.store, self.now)),
+            policy.and_then(|policy| next_time(policy.references(), self.store, self.now)),
         );
         let new = policy.map(|policy| {
             let judged = match self.quotas.policy_beyond(key) {
@@ -118,7 +116,8 @@ impl Policing<'_> {
         }
     }
 
-    /// The BackendTLSPolicies that the TCP ports of a Service go by.
+    /// The BackendTLSPolicies that the TCP ports of a Service go by; the XBackend itself where one
+    /// that asks for TLS is served as the Service.
     fn verified_ports(&self, name: &ObjectName) -> BTreeMap<u16, ObjectKey> {
         let ports = self
             .store
@@ -126,9 +125,12 @@ impl Policing<'_> {
             .map(|service| service.ports.as_slice())
             .unwrap_or_default();
         let ports = ports.iter().filter(|port| port.transport == Transport::Tcp);
+        let kind = match xbackend_of(name) {
+            Some(_) => Kind::XBackend,
+            None => Kind::BackendTLSPolicy,
+        };
         ports
             .filter_map(|port| {
-                let kind = Kind::BackendTLSPolicy;
                 let policy = of_port(kind, &port.name, name, self.policies)?;
                 Some((port.port, policy.clone()))
             })
@@ -244,7 +246,7 @@ impl Policing<'_> {
                 self.policies.knows(service)
                     && self
                         .store
-                        .permits(by.kind, &by.name.namespace, "Service", service)
+                        .permits_backend(by.kind, &by.name.namespace, service)
             })
             .cloned()
             .collect();
@@ -266,17 +268,6 @@ fn of_port<'a>(
     let place = (service.clone(), kind, Some(name.clone()));
     let of_section = policies.first(&place);
     of_section.or_else(|| policies.first(&(place.0, place.1, None)))
-}
-
-/// The objects with the CA certificates of a policy.
-fn roots_of(policy: &Policy) -> &[LocalRef] {
-    match &policy.rules {
-        PolicyRules::Tls(Ok(Validation {
-            roots: Roots::References(references),
-            ..
-        })) => references,
-        PolicyRules::Tls(_) | PolicyRules::Traffic(_) | PolicyRules::Backend(_) => &[],
-    }
 }
 
 /// Marks everything that a route gives to hostnames.

@@ -70,7 +70,7 @@ pub(super) struct Quotas {
     of_service: Quota<ObjectName, ObjectName>,
     /// Endpoints of each namespace.
     of_namespace: Quota<Arc<str>, ObjectName>,
-    /// BackendTLSPolicies.
+    /// BackendTLSPolicies and XBackends.
     tls_policies: Quota<Arc<str>, ObjectKey>,
     /// XBackendTrafficPolicies.
     traffic_policies: Quota<Arc<str>, ObjectKey>,
@@ -164,7 +164,10 @@ impl Quotas {
             }
             Kind::XTelemetryPolicy => self.note_telemetry(&key.name, store, dirty),
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
+            Kind::BackendTLSPolicy
+            | Kind::XBackend
+            | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy => {
                 let there = store.policy(key);
                 let attached = store.attached_policy(key).map(|policy| policy.meta.created);
                 let created = there.map(|policy| policy.meta.created).or(attached);

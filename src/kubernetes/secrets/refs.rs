@@ -133,7 +133,7 @@ impl BodyRefs {
         *namespace == *secret.namespace
             || grants
                 .into_iter()
-                .any(|(_, grant)| grant.permits(kind, namespace, self.kind.as_str(), &secret.name))
+                .any(|(_, grant)| grant.permits(kind, namespace, self.kind, &secret.name))
     }
 
     /// Evaluates references again after the ReferenceGrants of a namespace have changed.

@@ -12,8 +12,9 @@ const NAMED: usize = 3;
 /// The kinds that only add to what is served: where the right to read them is missing, all else is
 /// served. The absence of any other kind would take something from what is served, or a protection
 /// from it.
-const LEFT_OUT: [Kind; 4] = [
+const LEFT_OUT: [Kind; 5] = [
     Kind::XListenerSet,
+    Kind::XBackend,
     Kind::XBackendTrafficPolicy,
     Kind::XTelemetryPolicy,
     Kind::ClusterTrustBundle,

@@ -135,6 +135,7 @@ pub fn patch(
         }
         (
             Kind::BackendTLSPolicy
+            | Kind::XBackend
             | Kind::XBackendTrafficPolicy
             | Kind::TrafficPolicy
             | Kind::AccessPolicy
@@ -180,6 +181,7 @@ pub(crate) fn without_room(
 ) -> Vec<String> {
     let left_out = match kind {
         Kind::BackendTLSPolicy
+        | Kind::XBackend
         | Kind::XBackendTrafficPolicy
         | Kind::TrafficPolicy
         | Kind::AccessPolicy

@@ -116,8 +116,10 @@ pub(super) fn frontend_tls() -> impl Strategy<Value = Value> {
 pub(super) fn route() -> impl Strategy<Value = Object> {
     let hostnames = proptest::collection::vec(pick(&HOSTS[1..]), 0..3);
     let kind = pick(&["HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"]);
-    let backends =
-        proptest::collection::vec((pick(NAMESPACES), pick(&["web", "api"]), 0i32..3), 0..3);
+    let backends = proptest::collection::vec(
+        (pick(NAMESPACES), pick(&["web", "api", "web", "x"]), 0i32..3),
+        0..3,
+    );
     (
         kind,
         pick(NAMESPACES),
@@ -135,7 +137,11 @@ pub(super) fn route() -> impl Strategy<Value = Object> {
                 }
                 let backends: Vec<Value> = backends
                     .into_iter()
-                    .map(|(ns, name, weight)| json!({"namespace": ns, "name": name, "port": 80, "weight": weight}))
+                    .map(|(ns, name, weight)| match name {
+                        "x" => json!({"group": group("XBackend"), "kind": "XBackend", "namespace": ns, "name": name,
+                            "weight": weight}),
+                        _ => json!({"namespace": ns, "name": name, "port": 80, "weight": weight}),
+                    })
                     .collect();
                 let mut rule = json!({"backendRefs": backends});
                 if created == 1 && matches!(kind, "HTTPRoute" | "GRPCRoute") {
@@ -178,12 +184,13 @@ pub(super) fn other() -> impl Strategy<Value = Object> {
     let grant = (
         pick(NAMESPACES),
         pick(&["Gateway", "HTTPRoute", "GRPCRoute", "TCPRoute", "UDPRoute", "ListenerSet", "XListenerSet"]),
-        pick(&["Secret", "Service", "ConfigMap"]),
+        pick(&["Secret", "Service", "ConfigMap", "XBackend"]),
         pick(NAMESPACES),
     )
         .prop_map(|(namespace, from, to, from_namespace)| {
+            let of_target = if to == "XBackend" { group(to) } else { "" };
             let spec = json!({"from": [{"group": group(from), "kind": from, "namespace": from_namespace}],
-                "to": [{"group": "", "kind": to}]});
+                "to": [{"group": of_target, "kind": to}]});
             gateway_object(
                 "ReferenceGrant",
                 namespace,

@@ -71,7 +71,35 @@ pub(super) fn policy() -> impl Strategy<Value = Object> {
         let spec = json!({"targetRefs": targets.collect::<Vec<_>>(), "validation": validation});
         gateway_object("BackendTLSPolicy", namespace, name, created, spec)
     });
-    prop_oneof![1 => bundle, 1 => shared, 2 => policy, 2 => traffic_policy(), 2 => backend_policy()]
+    prop_oneof![1 => bundle, 1 => shared, 2 => policy, 2 => traffic_policy(), 2 => backend_policy(), 2 => xbackend()]
+}
+
+/// Hosts outside of the cluster.
+fn xbackend() -> impl Strategy<Value = Object> {
+    let tls = pick(&["None", "ServerOnly", "ServerOnly", "ClientAndServer"]);
+    let hostname = pick(&["api.example", "web.a.svc"]);
+    (
+        pick(NAMESPACES),
+        0u32..3,
+        hostname,
+        pick(&["80", "443"]),
+        tls,
+    )
+        .prop_map(|(namespace, created, hostname, port, mode)| {
+            let port: u16 = port.parse().expect("a number");
+            let mut tls = json!({"mode": mode});
+            if mode != "None" {
+                let roots = json!([{"group": "", "kind": "ConfigMap", "name": "ca"}]);
+                tls["validation"] = json!({"hostname": hostname, "caCertificateRefs": roots});
+            }
+            object(
+                json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackend",
+                "metadata": {"namespace": namespace, "name": "x",
+                    "creationTimestamp": format!("2026-01-01T00:00:{created:02}Z")},
+                "spec": {"type": "ExternalHostname", "externalHostname": {"hostname": hostname},
+                    "port": {"number": port}, "tls": tls}}),
+            )
+        })
 }
 
 /// Policies of retries and sessions.

@@ -47,7 +47,7 @@ pub(super) fn parent_refs() -> impl Strategy<Value = Value> {
 
 /// The API group of a kind of the Gateway API.
 pub(super) fn group(kind: &str) -> &'static str {
-    if kind == "XListenerSet" {
+    if kind.starts_with('X') {
         "gateway.networking.x-k8s.io"
     } else {
         "gateway.networking.k8s.io"

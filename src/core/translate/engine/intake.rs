@@ -8,13 +8,17 @@ use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::key::{ParentKey, RouteKey};
 use super::super::log_collectors;
 use super::super::telemetry_marks;
+use super::super::xbackends;
 use super::Engine;
 use crate::inputs::{Kind, ObjectChange, ObjectKey};
-use crate::model::ObjectName;
+use crate::model::{ObjectName, xbackend_service};
 
 impl Engine {
     /// Applies one change to the inputs and marks what depends on it.
     pub(super) fn take_in(&mut self, change: Change, dirty: &mut Dirty) {
+        if let Some(service) = xbackends::service(&change) {
+            self.take_in(service, dirty);
+        }
         let (key, replaced) = match change {
             Change::Object(ObjectChange::Put(mut object)) => {
                 object.drop_over_limit(&self.settings.limits.object);
@@ -245,7 +249,10 @@ impl Engine {
             }
             // Services with these addresses are marked above.
             Kind::Pod | Kind::Node => {}
-            Kind::BackendTLSPolicy | Kind::XBackendTrafficPolicy | Kind::TrafficPolicy => {
+            Kind::BackendTLSPolicy
+            | Kind::XBackend
+            | Kind::XBackendTrafficPolicy
+            | Kind::TrafficPolicy => {
                 let policies = [replaced.policy.as_ref(), self.store.policy(&key)]
                     .into_iter()
                     .flatten();
@@ -260,6 +267,12 @@ impl Engine {
                 let is_attached = self.store.attached_policy(&key).is_some();
                 if is_attached || self.attached.get(&key).is_some() {
                     dirty.attached.insert(key.clone());
+                }
+                if key.kind == Kind::XBackend {
+                    // Routes say why it cannot be served.
+                    let service = xbackend_service(name);
+                    let routes = self.store.indexes().routes_by_service(&service);
+                    dirty.routes.extend(routes.cloned());
                 }
                 if replaced.policy.is_some() || self.store.policy(&key).is_some() {
                     dirty.policies.insert(key);

@@ -92,7 +92,7 @@ impl Explainer<'_> {
             );
             return;
         };
-        let text = format!("Service {} with weight {}", backend.port, share.weight);
+        let text = format!("{} with weight {}", backend.port.in_words(), share.weight);
         explanation.hold(
             "backend",
             with_notes(text, self.unknown_protocol(backend).into_iter().collect()),
@@ -124,11 +124,13 @@ impl Explainer<'_> {
             let text = match (refused.first(), problem) {
                 (None, Some((_, problem))) => format!("{problem}: {answer}"),
                 (None, None) => format!(
-                    "Service {port} has no endpoint that is ready or still serves: {answer}"
+                    "{} has no endpoint that is ready or still serves: {answer}",
+                    port.in_words()
                 ),
                 (Some((address, why)), _) => {
                     format!(
-                        "Service {port}: nothing is sent to its endpoint {address} ({why}): {answer}"
+                        "{}: nothing is sent to its endpoint {address} ({why}): {answer}",
+                        port.in_words()
                     )
                 }
             };

@@ -1,5 +1,5 @@
-//! Names of Services of type ExternalName: how many are resolved, and their addresses, which count
-//! as endpoints do.
+//! Names of Services of type ExternalName and of XBackends: how many are resolved, and their
+//! addresses, which count as endpoints do.
 
 use super::super::dirty::Dirty;
 use super::{Quotas, one_too_many};
@@ -30,7 +30,13 @@ impl Quotas {
         let namespace = &service.namespace;
         let most = self.limits_of(namespace).external_names;
         let limit = format!("externalNames {most}");
-        let text = || one_too_many("Services of type ExternalName", namespace, &limit);
+        let text = || {
+            one_too_many(
+                "Services of type ExternalName and XBackends",
+                namespace,
+                &limit,
+            )
+        };
         (!self.resolves(service)).then(text)
     }
 
