@@ -63,9 +63,10 @@ pub(super) const FILTER: &str = "gatewright.listener_filters";
 /// Sets the header that says which filters the route has: Envoy's header mutation filter.
 pub(super) const MARK: &str = "gatewright.mark_route";
 
-/// Make the filters of the marked route: Envoy's composite filter, which goes on with nothing behind
-/// a filter that waits. So each of these has the filters behind the waiting one of the one before.
-pub(super) const MARKED: [&str; 3] = [
+/// Make the filters of the marked route: Envoy's composite filter, which goes on with nothing
+/// behind a filter that waits. So each of these has the filters behind the waiting one of the one
+/// before.
+pub(super) const MARKED: [&str; route_filters::STAGES] = [
     "gatewright.marked_route_filters.1",
     "gatewright.marked_route_filters.2",
     "gatewright.marked_route_filters.3",
@@ -301,8 +302,8 @@ impl MarkedFilters {
             .collect()
     }
 
-    /// From the mark of a request to the filters of its route in one stage. A mark that is not known
-    /// is of another version, and lets nobody pass.
+    /// From the mark of a request to the filters of its route in one stage. A mark that is not
+    /// known is of another version, and lets nobody pass.
     fn by_mark(&self, stage: usize) -> Matcher {
         let chosen = self.0.iter().filter_map(|(mark, stages)| {
             let filters = stages.get(stage)?;

@@ -10,7 +10,6 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
 use envoy_types::pb::google::protobuf::Any;
 use prost::Message;
 
-use super::listener_filters::MARKED;
 use super::{
     access, compression, external_auth, jwt, oidc, rate_limit, request_body, response_override,
     session,
@@ -19,6 +18,9 @@ use gatewright_core::model::{Rule, Session, WeightedTarget};
 
 /// The filter's name, under which routes configure it.
 pub(super) const FILTER: &str = "envoy.filters.http.filter_chain";
+
+/// The most filters of a route of which each waits before those behind it are made.
+pub(super) const STAGES: usize = 3;
 
 /// The filters of a rule, for all of its shares or the only one.
 pub(super) fn filters(
@@ -68,8 +70,8 @@ fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerR
 }
 
 /// Takes the filters out of the configuration of a route or of one of several shares, for the
-/// composite filters of [`MARKED`]: in their order, each list up to one that waits. Nobody passes
-/// where more of them wait than there are composite filters.
+/// composite filters: in their order, each list up to one that waits. Nobody passes where more of
+/// them wait than there are composite filters.
 pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<Vec<TypedExtensionConfig>> {
     let Some(config) = configs.remove(FILTER) else {
         return Vec::new();
@@ -77,7 +79,7 @@ pub(super) fn take_out(configs: &mut HashMap<String, Any>) -> Vec<Vec<TypedExten
     let config = FilterChainConfigPerRoute::decode(config.value.as_slice()).unwrap_or_default();
     let filters = config.filter_chain.unwrap_or_default().filters;
     let stages: Vec<_> = filters.split_inclusive(waits).map(<[_]>::to_vec).collect();
-    if (1..=MARKED.len()).contains(&stages.len()) {
+    if (1..=STAGES).contains(&stages.len()) {
         stages
     } else {
         vec![vec![external_auth::nobody()]]

@@ -1,5 +1,5 @@
-//! Limits of bodies that mallory asks for: bodies of alice's requests pass, and what an Envoy has for
-//! alice's host stays the same to the byte.
+//! Limits of bodies that mallory asks for: bodies of alice's requests pass, and what an Envoy has
+//! for alice's host stays the same to the byte.
 
 use anyhow::{Result, ensure};
 use e2e::probe::{Answer, Probe};
