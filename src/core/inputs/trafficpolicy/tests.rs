@@ -256,11 +256,13 @@ fn the_definition_and_the_type_agree() {
                 "loadBalancer",
                 "proxyProtocol",
                 "rateLimit",
+                "requestBody",
                 "responseOverride",
                 "targetRefs",
                 "timeout",
             ],
         ),
+        (vec!["requestBody"], vec!["buffer", "maxBytes"]),
         (vec!["loadBalancer"], vec!["consistentHash", "type"]),
         (
             vec!["loadBalancer", "consistentHash"],
