@@ -285,7 +285,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (
             json!({"targetRefs": [route()]}),
-            "need one of rateLimit, compression, responseOverride and requestBody",
+            "Gateways, ListenerSets and routes need one of",
         ),
         (
             json!({"targetRefs": [&twice, route()]}),
@@ -297,7 +297,7 @@ fn refused() -> Vec<(Value, &'static str)> {
         ),
         (
             limited("Everyone", json!({})),
-            "responseOverride and requestBody belong to Gateways",
+            "belong to Gateways, ListenerSets and routes",
         ),
         (
             on_route(json!({"loadBalancer": {"type": "Random"}})),
@@ -336,6 +336,7 @@ fn refused_bodies() -> Vec<(Value, &'static str)> {
     let call = json!({"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "name": "app"});
     let mut on_call = page(json!({"value": 404}));
     on_call["targetRefs"] = json!([call]);
+    let body_of_call = json!({"requestBody": {"maxBytes": 1}, "targetRefs": [call]});
     vec![
         (
             on_route(json!({"compression": {"types": ["application/grpc"]}})),
@@ -343,9 +344,18 @@ fn refused_bodies() -> Vec<(Value, &'static str)> {
         ),
         (
             page(json!({"value": 404})),
-            "responseOverride belong to Gateways",
+            "belong to Gateways, ListenerSets and routes",
         ),
         (on_call, "responseOverride does not belong to GRPCRoutes"),
+        (body_of_call, "requestBody does not belong to GRPCRoutes"),
+        (
+            on_route(json!({"requestBody": {"maxBytes": 1_048_577, "buffer": "All"}})),
+            "with buffer All at most 1048576 bytes",
+        ),
+        (
+            on_route(json!({"requestBody": {"buffer": "None"}})),
+            "maxBytes: Required value",
+        ),
         (
             on_route(page(json!({"value": 304}))),
             "greater than or equal to 400",

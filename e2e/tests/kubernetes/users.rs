@@ -60,8 +60,12 @@ async fn users_of_secrets_pass_and_those_of_lost_ones_do_not() -> Result<()> {
     let web = Echo::start_on("web", BACKEND).await?;
     let port = plain_edge(server, HOST, web.address().port()).await?;
     for (spec, expected) in [
-        (json!({}), "jwt or oidc is needed"),
+        (json!({}), "is needed"),
         (json!({"basicAuth": {}}), "users: Required value"),
+        (
+            json!({"basicAuth": {"users": {"name": "people"}}, "enforcement": "Report"}),
+            "enforcement Report",
+        ),
         (
             json!({"basicAuth": {"users": {"name": "people"}, "credentials": "Keep"}}),
             "Unsupported value",
