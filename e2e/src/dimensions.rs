@@ -427,11 +427,16 @@ impl Batch<'_> {
         let mut rule = edits();
         rule["filters"][0]["requestHeaderModifier"]["add"] = headers(16, "y");
         rule["matches"] = paths(60);
+        let rules = json!(vec![rule; 2]);
+        self.with_tls(self.route("HTTPRoute", &self.name, &[], &rules))
+    }
+
+    /// A route for hostnames below a wildcard with TLS, and its Gateway before the first one.
+    fn with_tls(&self, mut route: Value) -> Vec<Value> {
         let hosts: Vec<String> = (0..HOSTNAMES)
             .map(|host| format!("h{host}-{}.wild.example.com", self.name))
             .collect();
-        let rules = json!(vec![rule; 2]);
-        let mut route = self.route("HTTPRoute", &self.name, &hosts, &rules);
+        route["spec"]["hostnames"] = json!(hosts);
         route["spec"]["parentRefs"] = json!([{"name": "wild"}]);
         let listener = json!([{"name": "wild", "protocol": "HTTPS", "port": self.place.https,
             "hostname": "*.wild.example.com", "tls": {"certificateRefs": [{"name": "wild"}]}}]);

@@ -173,8 +173,11 @@ impl Batch<'_> {
         let secret = self.place.object("v1", "Secret", &self.name, &client);
         let oidc = json!({"provider": provider, "clientID": "c".repeat(512),
             "clientSecret": {"name": self.name}, "scopes": scopes});
+        // On plain HTTP nobody logs in.
         let mut all = self.guarded(8, "oidc", oidc);
+        let route = all.swap_remove(0);
         all.push(secret);
+        all.extend(self.with_tls(route));
         all
     }
 
