@@ -69,12 +69,16 @@ impl Batch<'_> {
         vec![route, policy]
     }
 
-    /// A route, and a policy with as many media types as there may be, and all algorithms.
+    /// A route, and a policy with as many media types as there may be, and all algorithms. On plain
+    /// HTTP the matches of a rule share them.
     pub(super) fn compressed(&self) -> Vec<Value> {
         let types: Vec<String> = (0..32)
             .map(|number| format!("application/x-{number:02}-{}", "t".repeat(100)))
             .collect();
-        self.shaped("compression", json!({"types": types}))
+        let mut all = self.shaped("compression", json!({"types": types}));
+        let route = all.swap_remove(0);
+        all.extend(self.with_tls(route));
+        all
     }
 
     /// A route, and a policy with as many answers as there may be, as long as they may be.
