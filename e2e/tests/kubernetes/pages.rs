@@ -226,7 +226,9 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         let page = entry?.path();
         if page.extension().is_some_and(|extension| extension == "md") {
-            let is_experimental = page.file_stem().is_some_and(|name| name == "experimental");
+            let name = page.file_stem();
+            let is_experimental =
+                name.is_some_and(|name| name == "experimental" || name == "backends");
             pages.entry(is_experimental).or_default().push(page);
         }
     }
