@@ -32,13 +32,12 @@ use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
 };
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::xds::r#type::matcher::v3::{
-    Matcher, RegexMatcher,
+    Matcher,
     matcher::{
         MatcherList, MatcherType, OnMatch,
         matcher_list::{FieldMatcher, Predicate},
         on_match,
     },
-    regex_matcher::{EngineType, GoogleRe2},
     string_matcher::MatchPattern,
 };
 use prost::Message;
@@ -46,9 +45,9 @@ use sha2::{Digest, Sha256};
 
 use super::cors;
 use super::external_auth;
-use super::header_predicate::{all_of, is};
 use super::headers;
 use super::internal_headers::ROUTE_HEADER;
+use super::predicate::{all_of, header, regex};
 use super::preflight::routes;
 use super::proto::{always, any, disabled, extension, map, map_with, xds_extension};
 use super::request_body;
@@ -309,11 +308,7 @@ impl MarkedFilters {
             let filters = stages.get(stage)?;
             Some(by_request(mark, filters))
         });
-        let any = RegexMatcher {
-            regex: format!(".+-[{}-9]", stage + 1),
-            engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
-        };
-        let any = is(ROUTE_HEADER, MatchPattern::SafeRegex(any));
+        let any = header(ROUTE_HEADER, regex(format!(".+-[{}-9]", stage + 1)));
         let unknown = when(any, vec![external_auth::nobody()]);
         let matchers = chosen.flatten().chain([unknown]).collect();
         Matcher {
@@ -349,7 +344,7 @@ fn name(stages: &[Stage]) -> String {
 
 /// The filters of a mark, of which those that collect a body are left out by what the request says.
 fn by_request(mark: &str, filters: &[TypedExtensionConfig]) -> Vec<FieldMatcher> {
-    let mark = is(ROUTE_HEADER, MatchPattern::Exact(mark.to_owned()));
+    let mark = header(ROUTE_HEADER, MatchPattern::Exact(mark.to_owned()));
     let uncollected = filters.split_last().and_then(|(last, others)| {
         let passing = request_body::uncollected(last)?;
         Some(when(all_of(vec![mark.clone(), passing]), others.to_vec()))

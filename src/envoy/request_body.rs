@@ -1,10 +1,10 @@
 //! Envoy's filters for the bodies of requests of TrafficPolicies, the last of the own filters of a
 //! route.
 //!
-//! A request that says how long its body is is refused at once, and its body is passed on as it
-//! comes: the codecs see to it that the body is no longer. Envoy has nothing that counts the bytes
-//! of others on their way, so they are collected first. An upgrade has no body, and what follows it
-//! never ends: it passes.
+//! A request whose `Content-Length` is beyond the limit is refused at once. Another body with a
+//! length is passed on as it comes: the codecs see to it that it is no longer. Envoy has nothing
+//! that counts the bytes of a body without a length on its way, so it is collected first. An
+//! upgrade has no body, and what follows it never ends: it passes.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::{
@@ -17,15 +17,10 @@ use envoy_types::pb::envoy::extensions::filters::http::fault::v3::{
 use envoy_types::pb::envoy::r#type::v3::{
     FractionalPercent, Int64Range, fractional_percent::DenominatorType,
 };
+use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::Predicate;
 
-use super::header_predicate::{all_of, is, one_of};
+use super::predicate::{all_of, header, one_of, regex};
 use super::proto::{extension, uint};
-use envoy_types::pb::xds::r#type::matcher::v3::{
-    RegexMatcher,
-    matcher::matcher_list::Predicate,
-    regex_matcher::{EngineType, GoogleRe2},
-    string_matcher::MatchPattern,
-};
 use gatewright_core::model::{BodyBuffer, RequestBody};
 
 const LENGTH: &str = "content-length";
@@ -92,19 +87,12 @@ fn too_long(most: u64) -> TypedExtensionConfig {
 /// The requests that a filter of the last stage does not have to collect; `None` if it collects none.
 pub(super) fn uncollected(filter: &TypedExtensionConfig) -> Option<Predicate> {
     let is_upgrade = all_of(vec![
-        is("upgrade", matching(".+")),
-        is("connection", matching(UPGRADE_OPTION)),
+        header("upgrade", regex(".+")),
+        header("connection", regex(UPGRADE_OPTION)),
     ]);
     match filter.name.as_str() {
         ALL => Some(is_upgrade),
-        UNKNOWN_LENGTH => Some(one_of(vec![is(LENGTH, matching(".+")), is_upgrade])),
+        UNKNOWN_LENGTH => Some(one_of(vec![header(LENGTH, regex(".+")), is_upgrade])),
         _ => None,
     }
-}
-
-fn matching(regex: &str) -> MatchPattern {
-    MatchPattern::SafeRegex(RegexMatcher {
-        regex: regex.to_owned(),
-        engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
-    })
 }

@@ -14,22 +14,13 @@ use envoy_types::pb::envoy::extensions::filters::http::custom_response::v3::Cust
 use envoy_types::pb::envoy::extensions::http::custom_response::local_response_policy::v3::{
     LocalResponsePolicy, local_response_policy::ResponseCodeDetailsAction,
 };
-use envoy_types::pb::envoy::r#type::matcher::v3::HttpResponseStatusCodeMatchInput;
 use envoy_types::pb::xds::r#type::matcher::v3::{
-    Matcher, RegexMatcher, StringMatcher,
-    matcher::{
-        MatcherList, MatcherType, OnMatch,
-        matcher_list::{
-            FieldMatcher, Predicate,
-            predicate::{MatchType, SinglePredicate, single_predicate},
-        },
-        on_match,
-    },
-    regex_matcher::{EngineType, GoogleRe2},
-    string_matcher::MatchPattern,
+    Matcher,
+    matcher::{MatcherList, MatcherType, OnMatch, matcher_list::FieldMatcher, on_match},
 };
 
 use super::headers::headers;
+use super::predicate::{self, regex};
 use super::proto::{any, extension, uint, xds_extension};
 use gatewright_core::model::{HeaderEdits, ResponseOverride, ResponseOverrides, StatusRange};
 use gatewright_core::request_outcome::OVERRIDDEN;
@@ -56,25 +47,8 @@ pub(super) fn filter(overrides: &ResponseOverrides) -> TypedExtensionConfig {
 }
 
 fn matcher(one: &ResponseOverride) -> FieldMatcher {
-    let regex = RegexMatcher {
-        regex: statuses(&one.statuses),
-        engine_type: Some(EngineType::GoogleRe2(GoogleRe2 {})),
-    };
-    let value = StringMatcher {
-        match_pattern: Some(MatchPattern::SafeRegex(regex)),
-        ..Default::default()
-    };
-    let predicate = SinglePredicate {
-        input: Some(xds_extension(
-            "envoy.matching.inputs.response_status_code",
-            any(&HttpResponseStatusCodeMatchInput {}),
-        )),
-        matcher: Some(single_predicate::Matcher::ValueMatch(value)),
-    };
     FieldMatcher {
-        predicate: Some(Predicate {
-            match_type: Some(MatchType::SinglePredicate(predicate)),
-        }),
+        predicate: Some(predicate::status(regex(statuses(&one.statuses)))),
         on_match: Some(OnMatch {
             on_match: Some(on_match::OnMatch::Action(xds_extension(
                 "response",

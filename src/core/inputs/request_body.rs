@@ -25,15 +25,7 @@ pub struct RequestBodyRules {
 pub(super) struct WrittenRequestBody {
     max_bytes: i64,
     #[serde(default)]
-    buffer: WrittenBuffer,
-}
-
-#[derive(Clone, Copy, Default, Deserialize)]
-enum WrittenBuffer {
-    None,
-    #[default]
-    UnknownLength,
-    All,
+    buffer: BodyBuffer,
 }
 
 /// The limit as written.
@@ -47,11 +39,6 @@ pub(super) fn read(written: &WrittenRequestBody) -> Result<RequestBodyRules, Str
         return Err(format!(
             "requestBody.maxBytes: 1 to {MOST_BYTES} is expected, found {max_bytes}"
         ));
-    };
-    let buffer = match buffer {
-        WrittenBuffer::None => BodyBuffer::None,
-        WrittenBuffer::UnknownLength => BodyBuffer::UnknownLength,
-        WrittenBuffer::All => BodyBuffer::All,
     };
     let most = RequestBody::MOST_BUFFERED;
     if buffer == BodyBuffer::All && bytes > u64::from(most) {

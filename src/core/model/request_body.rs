@@ -1,5 +1,7 @@
 //! The bodies of requests that a TrafficPolicy lets pass.
 
+use serde::Deserialize;
+
 use super::ObjectName;
 
 /// How long the bodies of a rule's requests may be, and which of them are complete before a backend
@@ -15,7 +17,7 @@ pub struct RequestBody {
 }
 
 /// The bodies that Envoy collects before a backend gets the request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum BodyBuffer {
     /// None: a body whose length is not known at its beginning has no limit.
     None,
@@ -35,8 +37,8 @@ impl RequestBody {
         match self.buffer {
             BodyBuffer::None => 0,
             BodyBuffer::UnknownLength | BodyBuffer::All => {
-                let bytes = self.max_bytes.min(u64::from(Self::MOST_BUFFERED));
-                u32::try_from(bytes).expect("it is at most 1 MiB")
+                let bytes = u32::try_from(self.max_bytes);
+                bytes.map_or(Self::MOST_BUFFERED, |bytes| bytes.min(Self::MOST_BUFFERED))
             }
         }
     }

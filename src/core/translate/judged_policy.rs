@@ -136,7 +136,7 @@ impl Judged {
     }
 }
 
-/// What is sent nothing while a BackendTLSPolicy cannot be carried out, or an XBackend.
+/// The backends that get nothing while a BackendTLSPolicy, or an XBackend, cannot be carried out.
 const SERVICES: &str = "its Services";
 const ITSELF: &str = "it";
 

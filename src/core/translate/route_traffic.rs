@@ -245,13 +245,13 @@ impl AttachedPolicies {
             settings.bodies.compression.as_ref()
         });
         // A call has its status in trailers, and its messages may come one by one.
-        let pages = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
-        let overrides = pages.and_then(|place| {
+        let of_http = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
+        let overrides = of_http.and_then(|place| {
             self.nearest(place, attachments, |settings| {
                 settings.bodies.overrides.as_ref()
             })
         });
-        let request = pages.and_then(|place| {
+        let request = of_http.and_then(|place| {
             self.nearest(place, attachments, |settings| {
                 settings.bodies.request.as_ref()
             })

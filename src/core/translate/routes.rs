@@ -73,12 +73,9 @@ impl<'a> Routing<'a> {
         let routes: Vec<Route> = ranked
             .into_iter()
             .map(|(_, (rule, policies), m)| {
-                let served = if policies.answers {
-                    self.served(&rule.rule, hostname, at)
-                } else {
-                    Arc::new(respond(500))
-                };
-                let served = self.policies.with_client(served, client);
+                let served = self
+                    .policies
+                    .with_client(self.served(&rule.rule, hostname, at), client);
                 guarded(&rule.name, m, served, policies)
             })
             .collect();
@@ -274,11 +271,16 @@ struct Guards {
 /// A route behind policies. One that nobody may use has the name of its answer.
 fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) -> Route {
     let Guards {
-        answers: _,
+        answers,
         access,
         rate_limits,
         bodies,
     } = guards;
+    let rule = if answers {
+        rule
+    } else {
+        Arc::new(respond(500))
+    };
     // A DirectResponse is what its author wants clients to get, errors as well, and reads no body.
     let bodies = match rule.action {
         Action::Answer(_) => Bodies {
