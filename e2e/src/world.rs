@@ -292,6 +292,12 @@ pub fn object(value: Value) -> Change {
     Change::put(Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}")))
 }
 
+/// An object of our own group in namespace `default`.
+pub fn gatewright(kind: &str, name: &str, spec: Value) -> Change {
+    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
+        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
+}
+
 /// An object of the Gateway API in namespace `default`.
 pub fn api(kind: &str, name: &str, spec: Value) -> Change {
     object(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::{Answer, Probe};
-use e2e::world::{World, api, class, edge_route, free_port, object, secret, service};
+use e2e::world::{World, api, class, edge_route, free_port, gatewright, object, secret, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::request_outcome::{Evidence, outcome};
@@ -160,18 +160,24 @@ fn reason(line: &Value) -> Option<Option<&'static str>> {
 }
 
 pub(super) fn policy(name: &str, target: Value, addresses: Value) -> Change {
-    let mut target = target;
+    policy_with(name, target, json!({"clientAddress": addresses}))
+}
+
+/// A policy with this and its target in its `spec`.
+pub(super) fn policy_with(name: &str, mut target: Value, mut spec: Value) -> Change {
     target["group"] = json!("gateway.networking.k8s.io");
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {"targetRefs": [target], "clientAddress": addresses}}),
-    )
+    spec["targetRefs"] = json!([target]);
+    gatewright("AccessPolicy", name, spec)
+}
+
+/// The same on the rule `admin` of the route.
+pub(super) fn admin_with(name: &str, spec: Value) -> Change {
+    let rule = json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"});
+    policy_with(name, rule, spec)
 }
 
 fn admin(addresses: Value) -> Change {
-    let rule = json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"});
-    policy("admin", rule, addresses)
+    admin_with("admin", json!({"clientAddress": addresses}))
 }
 
 #[tokio::test(flavor = "multi_thread")]

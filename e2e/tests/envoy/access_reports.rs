@@ -10,7 +10,7 @@ use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::access::{HOST, OTHER, Site};
+use super::access::{HOST, OTHER, Site, admin_with, policy_with};
 use super::tokens::keys;
 use super::users::told;
 
@@ -18,23 +18,6 @@ use super::users::told;
 const WRITTEN: Duration = Duration::from_secs(30);
 /// The versions of HTTP by which each client asks.
 const PROBES: usize = 4;
-
-fn policy(name: &str, target: Value, rules: Value) -> Change {
-    let mut spec = rules;
-    let mut target = target;
-    target["group"] = json!("gateway.networking.k8s.io");
-    spec["targetRefs"] = json!([target]);
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
-    )
-}
-
-/// A policy on the rule `admin` of the route.
-fn admin(name: &str, rules: Value) -> Change {
-    let rule = json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"});
-    policy(name, rule, rules)
-}
 
 /// Waits until all lines of a path are written, and returns what each says of policies that would
 /// have refused the request.
@@ -86,8 +69,8 @@ async fn a_reported_client_is_served_and_refused_once_the_policy_is_enforced() -
     let inner = json!({"allow": ["10.0.0.0/8"]});
     let reported = |list: &Value| json!({"enforcement": "Report", "clientAddress": list});
     let site = Site::start(vec![
-        policy("outer", gateway.clone(), reported(&outer)),
-        admin("inner", reported(&inner)),
+        policy_with("outer", gateway.clone(), reported(&outer)),
+        admin_with("inner", reported(&inner)),
     ])
     .await?;
     for (client, host, path, would) in [
@@ -104,7 +87,7 @@ async fn a_reported_client_is_served_and_refused_once_the_policy_is_enforced() -
     // One that is enforced says the same; the other one sees what passes.
     let enforced = json!({"clientAddress": outer});
     site.world
-        .settle(vec![policy("outer", gateway, enforced)])
+        .settle(vec![policy_with("outer", gateway, enforced)])
         .await?;
     for (client, path, status, would) in [
         ("203.0.113.1", "/admin/refused", 403, None),
@@ -129,7 +112,9 @@ async fn a_reported_client_is_served_and_refused_once_the_policy_is_enforced() -
         "a line of what nobody reports"
     );
     let enforced = json!({"clientAddress": inner});
-    site.world.settle(vec![admin("inner", enforced)]).await?;
+    site.world
+        .settle(vec![admin_with("inner", enforced)])
+        .await?;
     expect(&site, ("192.0.2.1", HOST, "/admin/enforced"), 403, None).await
 }
 
@@ -166,7 +151,7 @@ async fn reported_tokens_reach_the_backend_as_the_client_wrote_them() -> Result<
         "requiredClaims": claims, "claimToHeaders": [{"claim": "sub", "header": "X-Sub"}],
         "forwardPayloadHeader": "X-Payload", "credentials": "Remove"});
     let reporting = json!({"enforcement": "Report", "jwt": jwt});
-    let site = Site::start(vec![admin("staff", reporting)]).await?;
+    let site = Site::start(vec![admin_with("staff", reporting)]).await?;
     let good = json!({"sub": "alice", "scope": "openid orders"});
     let tokens = [
         (issuer.token(good.clone())?, false),
@@ -188,12 +173,14 @@ async fn reported_tokens_reach_the_backend_as_the_client_wrote_them() -> Result<
     // A policy without claims asks for a token all the same.
     let jwt = json!({"issuer": ISSUER, "jwks": keys(&[issuer.jwk()])});
     let plain = json!({"enforcement": "Report", "jwt": jwt});
-    site.world.settle(vec![admin("staff", plain)]).await?;
+    site.world.settle(vec![admin_with("staff", plain)]).await?;
     let any = issuer.token(json!({}))?;
     passes(&site, Some(&any), "/admin/any", None).await?;
     passes(&site, None, "/admin/anonymous", Some("default/staff")).await?;
     let enforced = json!({"jwt": jwt});
-    site.world.settle(vec![admin("staff", enforced)]).await?;
+    site.world
+        .settle(vec![admin_with("staff", enforced)])
+        .await?;
     expect(&site, ("10.2.0.1", HOST, "/admin/enforced"), 401, None).await
 }
 
@@ -202,6 +189,6 @@ async fn reported_tokens_reach_the_backend_as_the_client_wrote_them() -> Result<
 async fn what_cannot_be_rehearsed_or_read_closes_nothing() -> Result<()> {
     let users = json!({"enforcement": "Report", "basicAuth": {"users": {"name": "users"}}});
     let list = json!({"enforcement": "Report", "clientAddress": {"allow": ["10.0.0.1/8"]}});
-    let site = Site::start(vec![admin("users", users), admin("list", list)]).await?;
+    let site = Site::start(vec![admin_with("users", users), admin_with("list", list)]).await?;
     expect(&site, ("192.0.2.1", HOST, "/admin/open"), 200, None).await
 }

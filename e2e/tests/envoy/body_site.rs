@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use e2e::echo::Echo;
 use e2e::probe::{Answer, Probe};
 use e2e::websocket::WebSocketServer;
-use e2e::world::{World, class, edge, edge_route, free_port, secret, service};
+use e2e::world::{World, class, edge, edge_route, free_port, gatewright, secret, service};
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 
@@ -27,6 +27,15 @@ pub(super) struct BodySite {
 /// The rule that forwards all other paths.
 pub(super) fn forward() -> Value {
     json!({"backendRefs": [{"name": "web", "port": 80}]})
+}
+
+/// A TrafficPolicy of a route with a field, by the name of the route.
+pub(super) fn policy(route: &str, field: &str, value: Value) -> Change {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route});
+    let mut spec = json!({"targetRefs": [target]});
+    spec[field] = value;
+    let name = format!("{route}-{}", field.to_lowercase());
+    gatewright("TrafficPolicy", &name, spec)
 }
 
 impl BodySite {

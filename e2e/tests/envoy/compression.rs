@@ -7,25 +7,13 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use e2e::probe::Answer;
 use e2e::websocket::over_http2;
-use e2e::world::object;
-use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward};
+use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward, policy};
 
 /// A value for a header that makes the answer of a backend longer than `minBytes`.
 const FILLING: usize = 3000;
-
-/// A policy of the route, by its name.
-fn policy(name: &str, compression: Value) -> Change {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name});
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {"targetRefs": [target], "compression": compression}}),
-    )
-}
 
 /// A rule for a path whose answers have this header.
 fn with_header(path: &str, (name, value): (&str, &str)) -> Value {
@@ -45,7 +33,10 @@ async fn start(compression: Value) -> Result<BodySite> {
         with_header("/vary", ("vary", "Origin")),
         forward(),
     ]);
-    let policies = vec![policy("app", compression), policy("ws", json!({}))];
+    let policies = vec![
+        policy("app", "compression", compression),
+        policy("ws", "compression", json!({})),
+    ];
     BodySite::start(rules, policies).await
 }
 
@@ -190,13 +181,13 @@ async fn clients_get_what_they_accept_and_responses_keep_their_meaning() -> Resu
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn the_policy_says_which_types_sizes_and_algorithms() -> Result<()> {
-    let policy = json!({"types": ["image/png"], "minBytes": 100_000, "algorithms": ["Gzip"]});
-    let site = start(policy).await?;
+    let compression = json!({"types": ["image/png"], "minBytes": 100_000, "algorithms": ["Gzip"]});
+    let site = start(compression).await?;
     expect(&site, "/", "gzip, br", None, false).await?;
     expect(&site, "/image", "gzip, br", None, false).await?;
     let smaller = json!({"types": ["Image/PNG"], "minBytes": 64, "algorithms": ["Gzip", "Brotli"]});
     site.world
-        .settle(vec![self::policy("app", smaller)])
+        .settle(vec![policy("app", "compression", smaller)])
         .await?;
     expect(&site, "/", "gzip, br", None, false).await?;
     expect(&site, "/image", "br, gzip", Some("gzip"), true).await?;

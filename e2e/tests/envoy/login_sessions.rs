@@ -184,11 +184,7 @@ async fn hosts_of_a_policy_share_a_session_in_a_domain_and_no_other_policy_does(
     }
     // Another policy with the same domain, client and secret, whose host gets the cookies.
     let other = login_with(&[("cookieDomain", json!(DOMAIN))]);
-    let alone = policy_with(
-        "people",
-        &["shop"],
-        json!({"oidc": login_with(&[("cookieDomain", json!(DOMAIN))])}),
-    );
+    let alone = policy_with("people", &["shop"], json!({"oidc": other}));
     let world = &shop.site.world;
     world.settle(vec![alone, policy("other", other)]).await?;
     ensure!(browser.open(PAGE).await?.status == 200, "its own");

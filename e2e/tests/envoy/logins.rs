@@ -11,7 +11,7 @@ use e2e::oidc::{
 };
 use e2e::probe::Probe;
 use e2e::webdriver::DrivenBrowser;
-use e2e::world::object;
+use e2e::world::{gatewright, object};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
@@ -39,10 +39,7 @@ pub(super) fn policy_with(name: &str, routes: &[&str], mut spec: Value) -> Chang
         |name| json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}),
     );
     spec["targetRefs"] = targets.collect();
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
-    )
+    gatewright("AccessPolicy", name, spec)
 }
 
 fn secret(text: &str) -> Change {

@@ -1,48 +1,37 @@
 //! Bodies of requests that TrafficPolicies limit on a real Envoy: which are refused, which are
 //! collected before a backend gets the request, and which pass as they come.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use e2e::probe::{Answer, Probe};
+use e2e::tenants::until;
 use e2e::websocket::over_http2;
-use e2e::world::object;
+use e2e::world::gatewright;
 use gatewright_core::translate::Change;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep};
 
-use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward};
+use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward, policy};
 
 /// The limit, of more than a frame of HTTP/2.
 const MOST: usize = 20_000;
 /// The most bytes of a frame of HTTP/2, by which a body of unknown length may exceed it.
 const FRAME: usize = 16_384;
-/// Time limit of a wait on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
 
-/// A policy of a route, by its name.
-fn policy(route: &str, buffer: &str) -> Change {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route});
-    let limit = json!({"maxBytes": MOST, "buffer": buffer});
-    gatewright(
-        "TrafficPolicy",
-        &format!("{route}-body"),
-        json!({"targetRefs": [target], "requestBody": limit}),
+/// The limit of a route, and what is collected.
+fn limit(route: &str, buffer: &str) -> Change {
+    policy(
+        route,
+        "requestBody",
+        json!({"maxBytes": MOST, "buffer": buffer}),
     )
-}
-
-fn gatewright(kind: &str, name: &str, spec: Value) -> Change {
-    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
 }
 
 async fn start(buffer: &str, mut others: Vec<Change>) -> Result<BodySite> {
     let closed = json!({"name": "closed", "matches": [{"path": {"value": "/closed"}}],
         "backendRefs": [{"name": "web", "port": 80}]});
-    others.extend([policy("app", buffer), policy("ws", buffer)]);
+    others.extend([limit("app", buffer), limit("ws", buffer)]);
     BodySite::start(json!([closed, forward()]), others).await
 }
 
@@ -102,16 +91,12 @@ async fn a_body_beyond_the_limit_is_refused_whether_its_length_is_known_or_not()
     let [http1, ..] = site.each(HOST, "/");
     let answer = site.send(&with(&http1, MOST + 1, false)).await?;
     ensure!(answer.status == 413, "{answer:?}");
-    // What was collected has a length.
+    // The backend gets a collected body with its length.
     for answer in expect(&site, HOST, (MOST, false), 200).await? {
         let headers = answer.echoed("headers")?;
         ensure!(headers["content-length"] == json!(["20000"]), "{headers}");
     }
-    for (address, tls) in [(site.http, false), (site.https, true)] {
-        let opened = over_http2(address, SOCKET, tls, &[]).await?;
-        ensure!(opened.message.is_some(), "{opened:?}");
-    }
-    Ok(())
+    websockets_open(&site).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,26 +151,27 @@ async fn a_backend_gets_a_request_when_its_body_is_complete() -> Result<()> {
     }
     ensure!(site.web.requests() == before + 20, "the rest is missing");
     waiting.write_all(b"67890").await?;
-    until(&site, before + 21).await?;
+    asked(&site, before + 21).await?;
     // Without the policy the beginning is enough.
     site.world
-        .settle(vec![policy("app", "UnknownLength")])
+        .settle(vec![limit("app", "UnknownLength")])
         .await?;
     let _waiting = half(&site).await?;
-    until(&site, before + 22).await?;
-    for (address, tls) in [(site.http, false), (site.https, true)] {
-        let opened = over_http2(address, SOCKET, tls, &[]).await?;
-        ensure!(opened.message.is_some(), "{opened:?}");
-    }
-    Ok(())
+    asked(&site, before + 22).await?;
+    websockets_open(&site).await
 }
 
 /// Waits until the backend has got so many requests.
-async fn until(site: &BodySite, count: u64) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    while site.web.requests() < count {
-        ensure!(Instant::now() < deadline, "{}", site.web.requests());
-        sleep(Duration::from_millis(20)).await;
+async fn asked(site: &BodySite, count: u64) -> Result<()> {
+    let is_reached = async || Ok(site.web.requests() >= count);
+    until("the backend has got the request", is_reached).await
+}
+
+/// Opens WebSockets over plain HTTP and over TLS.
+async fn websockets_open(site: &BodySite) -> Result<()> {
+    for (address, tls) in [(site.http, false), (site.https, true)] {
+        let opened = over_http2(address, SOCKET, tls, &[]).await?;
+        ensure!(opened.message.is_some(), "{opened:?}");
     }
     Ok(())
 }

@@ -2,11 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::issuer::{ISSUER, Issuer};
-use e2e::world::object;
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 
-use super::access::Site;
+use super::access::{Site, policy_with};
 use super::tokens::{expect, keys, policy};
 
 /// Expects a status for tokens with each of these claims.
@@ -82,12 +81,8 @@ async fn scopes_are_a_list_and_other_texts_with_spaces_are_none() -> Result<()> 
 
 /// A policy on the route as a whole.
 fn of_route(jwt: Value) -> Change {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"});
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": "shop"},
-        "spec": {"targetRefs": [target], "jwt": jwt}}),
-    )
+    let route = json!({"kind": "HTTPRoute", "name": "shop"});
+    policy_with("shop", route, json!({"jwt": jwt}))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::websocket::over_http2;
-use e2e::world::object;
+use e2e::world::{gatewright, object};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
@@ -11,28 +11,11 @@ use hyper::Method;
 use hyper::header::HeaderName;
 use serde_json::{Value, json};
 
-use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward};
+use super::body_site::{BodySite, HOST, OTHER, SOCKET, forward, policy};
 
 /// What Envoy would read as command operators, if it read them.
 const PAGE: &str = "<h1>100 % of %REQ(:PATH)% is away</h1> %%";
 const GONE: &str = "{\"error\": \"gone\"}";
-
-fn gatewright(kind: &str, name: &str, spec: Value) -> Change {
-    object(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}))
-}
-
-/// A policy of a route, by its name.
-fn policy(route: &str, field: &str, value: Value) -> Change {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": route});
-    let mut spec = json!({"targetRefs": [target]});
-    spec[field] = value;
-    gatewright(
-        "TrafficPolicy",
-        &format!("{route}-{}", field.to_lowercase()),
-        spec,
-    )
-}
 
 /// A page for 404 and 410, and one of a ConfigMap for other errors.
 fn overrides() -> Value {

@@ -9,14 +9,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use e2e::issuer::{ISSUER, Issuer, encoded};
 use e2e::key_server::KeyServer;
 use e2e::probe::Answer;
-use e2e::world::{object, service};
+use e2e::world::{gatewright, object, service};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::access::{HOST, OTHER, Site};
+use super::access::{HOST, OTHER, Site, admin_with};
 use super::users::told;
 
 const CLIENT: &str = "10.2.0.1";
@@ -26,13 +26,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A policy on the rule `admin` of the route.
 pub(super) fn policy(mut jwt: Value) -> Change {
     jwt["issuer"] = json!(ISSUER);
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop",
-        "sectionName": "admin"});
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": "admin"},
-        "spec": {"targetRefs": [target], "jwt": jwt}}),
-    )
+    admin_with("admin", json!({"jwt": jwt}))
 }
 
 pub(super) fn keys(all: &[Value]) -> Value {
@@ -170,10 +164,11 @@ async fn what_follows_a_token_whose_keys_are_fetched_is_asked_for_as_well() -> R
     let claims = json!([{"name": "groups", "valueType": "StringArray", "values": ["staff"]}]);
     let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop",
         "sectionName": "admin"});
-    let limit = object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
-        "metadata": {"namespace": "default", "name": "admin"}, "spec": {"targetRefs": [target],
-        "rateLimit": [{"limit": {"requests": 3, "per": "Hour"}, "by": {"type": "Everyone"}}]}}),
+    let limits = json!([{"limit": {"requests": 3, "per": "Hour"}, "by": {"type": "Everyone"}}]);
+    let limit = gatewright(
+        "TrafficPolicy",
+        "admin",
+        json!({"targetRefs": [target], "rateLimit": limits}),
     );
     let guard = policy(json!({"jwks": {"remote": remote}, "requiredClaims": claims}));
     let changes = service("keys", server.address()).into_iter().chain([guard]);

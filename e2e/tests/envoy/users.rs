@@ -11,7 +11,7 @@ use gatewright_core::translate::Change;
 use hyper::Method;
 use serde_json::{Value, json};
 
-use super::access::{HOST, OTHER, Site};
+use super::access::{HOST, OTHER, Site, admin_with, policy_with};
 
 /// `secret` by SHA-1, and `other`.
 const SECRET: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
@@ -31,20 +31,8 @@ fn users(name: &str, lines: &[(&str, &str)]) -> Change {
     )
 }
 
-fn policy(name: &str, target: Value, more: Value) -> Change {
-    let mut spec = more;
-    let mut target = target;
-    target["group"] = json!("gateway.networking.k8s.io");
-    spec["targetRefs"] = json!([target]);
-    object(
-        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
-        "metadata": {"namespace": "default", "name": name}, "spec": spec}),
-    )
-}
-
 fn admin(more: Value) -> Change {
-    let rule = json!({"kind": "HTTPRoute", "name": "shop", "sectionName": "admin"});
-    policy("admin", rule, more)
+    admin_with("admin", more)
 }
 
 fn with(probe: Probe, credentials: Option<&str>) -> Probe {
@@ -80,7 +68,7 @@ async fn users_pass_with_their_password_in_every_list() -> Result<()> {
     let site = Site::start(vec![
         users("everybody", &[("alice", SECRET), ("bob", SECRET)]),
         users("admins", &[("alice", SECRET)]),
-        policy(
+        policy_with(
             "shop",
             json!({"kind": "HTTPRoute", "name": "shop"}),
             json!({"basicAuth": everybody}),

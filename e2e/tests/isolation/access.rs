@@ -29,6 +29,17 @@ pub(crate) fn everything() -> String {
     all.join(", ")
 }
 
+/// The Gateway, a route of alice's and one of mallory's by their names: in a policy of mallory's
+/// they mean objects of her own.
+pub(crate) fn targets() -> String {
+    let all = [
+        target("Gateway", "edge"),
+        target("HTTPRoute", "web"),
+        target("HTTPRoute", "own"),
+    ];
+    all.join(", ")
+}
+
 /// Alice permits AccessPolicies of mallory to refer to an object of hers.
 pub(crate) fn grant(kind: &str, name: &str) -> String {
     format!(

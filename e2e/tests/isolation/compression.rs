@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::probe::Answer;
 use serde_json::Value;
 
+use crate::access::targets;
 use crate::site::{FORWARD, Site, ask_envoy, route};
 
 const HOST: &str = "mallory.example.org";
@@ -48,20 +49,13 @@ async fn a_stranger_compresses_her_own_responses_alone() -> Result<()> {
     site.served_by(HOST, "mallory").await?;
     let before = of_alice(&site).await?;
     ensure!(!before.is_empty(), "no scope of alice's host");
-    // Targets of other namespaces have names alone, and mean objects of her own.
-    let targets = [
-        "Gateway, name: edge",
-        "HTTPRoute, name: web",
-        "HTTPRoute, name: own",
-    ]
-    .map(|target| format!("{{group: gateway.networking.k8s.io, kind: {target}}}"));
     site.save(
         "mallory.yaml",
         &format!(
             "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
              metadata: {{name: small, namespace: mallory}}\n\
              spec: {{targetRefs: [{}], compression: {{minBytes: 64}}}}\n",
-            targets.join(", ")
+            targets()
         ),
     )?;
     let asked = site.plain(HOST).header("accept-encoding", "gzip");

@@ -105,24 +105,17 @@ async fn changes_of_a_name_are_followed_until_it_ends() -> Result<()> {
     site.alice_is_unharmed(1).await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "needs Envoy and BIND"]
-async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
-    let bind = bind(FIRST).await?;
-    let (port, echoes) =
-        everywhere(&[("outside", FIRST), ("inside", DENIED), ("other", SECOND)]).await?;
-    let site = site(&bind, &[]).await?;
-    site.save("names.yaml", &external("mallory", NAME, port))?;
-    site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
-    site.served_by(HOST, "outside").await?;
+/// Has the name lead to addresses that are denied, alone and beside a good one: nothing is sent to
+/// them, and the good one, at [`SECOND`] with the backend `other`, is used.
+pub(crate) async fn never_inside(site: &Site, bind: &Bind, port: u16) -> Result<()> {
     for (address, network) in [
         (DENIED, "127.0.0.0/8"),
         (Ipv4Addr::new(10, 0, 0, 1), "10.0.0.0/8"),
         (Ipv4Addr::new(169, 254, 169, 254), "link-local"),
     ] {
         bind.replace(ZONE, NAME, 1, &[address]).await?;
-        told(&site, &format!("{address}:{port} (")).await?;
-        told(&site, network).await?;
+        told(site, &format!("{address}:{port} (")).await?;
+        told(site, network).await?;
         site.answered_with(&site.plain(HOST), 503).await?;
         let (_, explained) = site.ask(&["explain", &format!("http://{HOST}:{}/", site.http)])?;
         ensure!(
@@ -136,8 +129,22 @@ async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
             let found = named(&site.plain(HOST)).await?;
             ensure!(found == "other", "answered by {found}");
         }
-        told(&site, &address.to_string()).await?;
+        told(site, &address.to_string()).await?;
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and BIND"]
+async fn a_name_that_comes_to_lead_inside_is_not_followed() -> Result<()> {
+    let bind = bind(FIRST).await?;
+    let (port, echoes) =
+        everywhere(&[("outside", FIRST), ("inside", DENIED), ("other", SECOND)]).await?;
+    let site = site(&bind, &[]).await?;
+    site.save("names.yaml", &external("mallory", NAME, port))?;
+    site.save("mallory.yaml", &route("mallory", "web", HOST, FORWARD))?;
+    site.served_by(HOST, "outside").await?;
+    never_inside(&site, &bind, port).await?;
     ensure!(echoes[1].requests() == 0, "a denied address got a request");
     // The port of the Gateway is Envoy itself.
     bind.replace(ZONE, NAME, 1, &[DENIED]).await?;

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use e2e::dimensions::QuotaUse;
 
+use crate::access::{target, targets};
 use crate::site::{FORWARD, Site, ask_envoy, route};
 
 /// The clients that a limit counts by themselves.
@@ -17,10 +18,6 @@ fn policy(namespace: &str, targets: &str, limits: &str) -> String {
          metadata: {{name: limits, namespace: {namespace}}}\n\
          spec: {{targetRefs: [{targets}], rateLimit: [{limits}]}}\n---\n"
     )
-}
-
-fn target(kind: &str, name: &str) -> String {
-    format!("{{group: gateway.networking.k8s.io, kind: {kind}, name: {name}}}")
 }
 
 impl Site {
@@ -47,16 +44,8 @@ async fn limits_of_a_stranger_limit_nobody_else() -> Result<()> {
     let host = "mallory.example.org";
     site.save("mallory-host.yaml", &route("mallory", "own", host, FORWARD))?;
     site.served_by(host, "mallory").await?;
-    let targets = [
-        target("Gateway", "edge"),
-        target("HTTPRoute", "web"),
-        target("HTTPRoute", "own"),
-    ];
     let limit = "{limit: {requests: 1, per: Hour}, by: {type: Everyone}}";
-    site.save(
-        "mallory.yaml",
-        &policy("mallory", &targets.join(", "), limit),
-    )?;
+    site.save("mallory.yaml", &policy("mallory", &targets(), limit))?;
     site.answered_with(&site.plain(host), 429).await?;
     for _ in 0..3 {
         site.served_by("alice.example.org", "alice").await?;

@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use e2e::probe::{Answer, Probe};
 use hyper::Method;
 
+use crate::access::targets;
 use crate::compression::of_alice;
 use crate::site::{FORWARD, Site, route};
 
@@ -12,18 +13,11 @@ const HOST: &str = "mallory.example.org";
 
 /// A policy of mallory's for objects of these kinds and names, with so many bytes.
 fn policy(bytes: u32) -> String {
-    // Targets of other namespaces have names alone, and mean objects of her own.
-    let targets = [
-        "Gateway, name: edge",
-        "HTTPRoute, name: web",
-        "HTTPRoute, name: own",
-    ]
-    .map(|target| format!("{{group: gateway.networking.k8s.io, kind: {target}}}"));
     format!(
         "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
          metadata: {{name: bodies, namespace: mallory}}\n\
          spec: {{targetRefs: [{}], requestBody: {{maxBytes: {bytes}}}}}\n",
-        targets.join(", ")
+        targets()
     )
 }
 

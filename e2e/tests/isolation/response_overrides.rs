@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use e2e::probe::Answer;
 use tokio::time::{Instant, sleep};
 
+use crate::access::targets;
 use crate::site::{FORWARD, LIMIT, Site, route};
 
 const HOST: &str = "mallory.example.org";
@@ -20,20 +21,13 @@ fn pages(namespace: &str, text: &str) -> String {
 
 /// A policy of mallory's for objects of these kinds and names, with the page of a ConfigMap.
 fn policy(map: &str) -> String {
-    // Targets of other namespaces have names alone, and mean objects of her own.
-    let targets = [
-        "Gateway, name: edge",
-        "HTTPRoute, name: web",
-        "HTTPRoute, name: own",
-    ]
-    .map(|target| format!("{{group: gateway.networking.k8s.io, kind: {target}}}"));
     format!(
         "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
          metadata: {{name: pages, namespace: mallory}}\n\
          spec:\n  targetRefs: [{}]\n  responseOverride:\n\
          \x20 - match: {{statusCodes: [{{type: Range, range: {{start: 400, end: 599}}}}]}}\n\
          \x20   response: {{body: {{type: ValueRef, valueRef: {{kind: ConfigMap, name: {map}}}}}}}\n",
-        targets.join(", ")
+        targets()
     )
 }
 
