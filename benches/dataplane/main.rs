@@ -1,17 +1,18 @@
 //! What a request costs: instructions of Envoy's worker thread in user space, ours beside those of
 //! a classic Envoy with one filter chain per host.
 //!
-//! `cargo bench -p e2e --bench dataplane -- [parts] [HOSTS]` needs Valgrind. Instructions are
+//! `cargo bench -p e2e --bench dataplane -- [parts] [policies] [HOSTS]` needs Valgrind. Instructions are
 //! counted by Callgrind: twice as many requests more on one connection cost the difference, so that
 //! the connection and its handshake do not count. The kernel and the main thread do not count
 //! either. `parts` leaves out each part of our configuration alone, and prints what the request is
-//! cheaper by. With `DATAPLANE_CHECK=1` the ratios are compared with the recorded ones.
+//! cheaper by. `policies` prints what policies add. With `DATAPLANE_CHECK=1` the ratios are compared with the recorded ones.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
 mod classic;
 mod hosts;
 mod parts;
+mod policies;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -45,18 +46,42 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The instructions of one request by HTTP/1.1 and by HTTP/2.
 type Cost = [u64; 2];
 
-/// A request for a host on a port.
-fn probe(port: u16, host: &str, protocol: &str) -> Probe {
-    Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), host)
-        .alpn(&[protocol])
-        .header("user-agent", "bench/1.0")
-        .header("accept", "*/*")
-        .limit(Duration::from_secs(60))
+/// The request whose cost is measured.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    port: u16,
+    host: &'a str,
+    /// Its header `Authorization`, if it has one.
+    authorization: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    /// A request for a host on a port.
+    fn new(port: u16, host: &'a str) -> Self {
+        Self {
+            port,
+            host,
+            authorization: None,
+        }
+    }
+
+    fn probe(self, protocol: &str) -> Probe {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let probe = Probe::https(at, self.host)
+            .alpn(&[protocol])
+            .header("user-agent", "bench/1.0")
+            .header("accept", "*/*")
+            .limit(Duration::from_secs(60));
+        match self.authorization {
+            Some(value) => probe.header("authorization", value),
+            None => probe,
+        }
+    }
 }
 
 /// Begins to count once the host answers: its certificate is there, and everything was run once.
-async fn begin(envoy: &Envoy, port: u16, host: &str) -> Result<Callgrind> {
-    let probe = probe(port, host, "h2");
+async fn begin(envoy: &Envoy, request: Request<'_>) -> Result<Callgrind> {
+    let probe = request.probe("h2");
     ask(&mut connect(&probe).await?, &probe, 1).await?;
     envoy.count()
 }
@@ -74,11 +99,11 @@ async fn connect(probe: &Probe) -> Result<Connection> {
     }
 }
 
-/// Measures a request for a host on a port.
-async fn cost(callgrind: &mut Callgrind, port: u16, host: &str) -> Result<Cost> {
+/// Measures a request.
+async fn cost(callgrind: &mut Callgrind, request: Request<'_>) -> Result<Cost> {
     let mut made = Cost::default();
     for (cost, protocol) in made.iter_mut().zip(["http/1.1", "h2"]) {
-        let probe = probe(port, host, protocol);
+        let probe = request.probe(protocol);
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
             rounds.push(round(callgrind, &probe).await?);
@@ -120,26 +145,31 @@ fn ratios(ours: Cost, theirs: Cost) -> [f64; 2] {
     [0, 1].map(|at| ours[at] as f64 / theirs[at] as f64)
 }
 
-async fn run(count: usize, parts: bool) -> Result<()> {
+async fn run(count: usize, more: &[String]) -> Result<()> {
     let backend = hosts::backend().await?;
     let (port, classic_port) = (free_port()?, free_port()?);
     let host = hosts::name(count / 2);
     let theirs = {
         let envoy = classic::start(count, classic_port, backend).await?;
-        let mut callgrind = begin(&envoy, classic_port, &host).await?;
-        cost(&mut callgrind, classic_port, &host).await?
+        let request = Request::new(classic_port, &host);
+        let mut callgrind = begin(&envoy, request).await?;
+        cost(&mut callgrind, request).await?
     };
     print(count, "classic", theirs, [1.0; 2]);
+    let request = Request::new(port, &host);
     let objects = hosts::objects(count, port, backend)?;
     let ours = {
         let world = World::start_counted(objects.clone(), |_| ()).await?;
-        let mut callgrind = begin(&world.envoy, port, &host).await?;
-        cost(&mut callgrind, port, &host).await?
+        let mut callgrind = begin(&world.envoy, request).await?;
+        cost(&mut callgrind, request).await?
     };
     let ratios = ratios(ours, theirs);
     print(count, "ours", ours, ratios);
-    if parts {
-        parts::run(&objects, port, &host, ours, theirs).await?;
+    if more.iter().any(|one| one == "parts") {
+        parts::run(&objects, request, ours, theirs).await?;
+    }
+    if more.iter().any(|one| one == "policies") {
+        policies::run(&objects, request, theirs).await?;
     }
     if count == HOSTS && std::env::var_os("DATAPLANE_CHECK").is_some_and(|set| set == "1") {
         for (found, recorded) in ratios.into_iter().zip(RECORDED) {
@@ -164,7 +194,6 @@ fn print(count: usize, what: &str, cost: Cost, ratios: [f64; 2]) {
 async fn main() -> Result<()> {
     println!(" hosts | instructions of a request          | HTTP/1  | HTTP/2  | ratios to classic");
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let parts = arguments.iter().any(|argument| argument == "parts");
     let mut counts: Vec<usize> = arguments
         .iter()
         .filter_map(|arg| arg.parse().ok())
@@ -173,7 +202,7 @@ async fn main() -> Result<()> {
         counts = vec![HOSTS];
     }
     for count in counts {
-        run(count, parts).await?;
+        run(count, &arguments).await?;
     }
     Ok(())
 }

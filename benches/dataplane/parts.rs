@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use e2e::callgrind::Callgrind;
-use e2e::world::{World, object};
+use e2e::world::World;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright_core::translate::Change;
@@ -10,7 +10,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use xds::{Kind, Resource, Update};
 
-use super::{Cost, begin, cost};
+use super::{Cost, Request, begin, cost};
 
 type Manager = HttpConnectionManager;
 
@@ -56,53 +56,21 @@ const MANAGER: [Part<Manager>; 4] = [
     ("path normalization", |all| all.normalize_path = None),
 ];
 
-/// A policy's kind, the name of its field, and the field's value.
-type Policy = (&'static str, &'static str, fn() -> Value);
-
-/// Policies on all hosts, which no request exceeds.
-const POLICIES: [Policy; 5] = [
-    (
-        "AccessPolicy",
-        "clientAddress",
-        || json!({"allow": ["127.0.0.0/8"]}),
-    ),
-    ("TrafficPolicy", "rateLimit", || {
-        json!([limit(json!({"type": "ClientAddress"}))])
-    }),
-    ("TrafficPolicy", "rateLimit", || {
-        let header = json!({"type": "Header", "header": {"name": "User-Agent"}});
-        json!([limit(json!({"type": "Everyone"})), limit(header)])
-    }),
-    // No response is an error.
-    ("TrafficPolicy", "responseOverride", || {
-        let page = json!({"body": {"inline": "sorry"}});
-        json!([{"match": {"statusCodes": [{"value": 503}]}, "response": page}])
-    }),
-    // The client accepts no encoding.
-    ("TrafficPolicy", "compression", || json!({})),
-];
-
-fn limit(by: Value) -> Value {
-    json!({"limit": {"requests": 1_000_000, "per": "Second"}, "by": by})
-}
-
 /// Prints what a request is cheaper by without each part.
 pub(super) async fn run(
     objects: &[Change],
-    port: u16,
-    host: &str,
+    request: Request<'_>,
     ours: Cost,
     classic: Cost,
 ) -> Result<()> {
     println!("part: instructions of a request by HTTP/1 and HTTP/2, percent of the classic one");
     let world = World::start_counted(objects.to_vec(), |_| ()).await?;
-    let listener = listener(&world, port)?;
+    let listener = listener(&world, request.port)?;
     let mut rig = Rig {
-        callgrind: begin(&world.envoy, port, host).await?,
+        callgrind: begin(&world.envoy, request).await?,
         world,
         listener,
-        port,
-        host,
+        request,
     };
     for name in rig.filters()? {
         let without = rig
@@ -121,35 +89,14 @@ pub(super) async fn run(
     drop(rig);
     for (name, edit) in BOOTSTRAP {
         let world = World::start_counted(objects.to_vec(), edit).await?;
-        let mut callgrind = begin(&world.envoy, port, host).await?;
-        let without = cost(&mut callgrind, port, host).await?;
+        let mut callgrind = begin(&world.envoy, request).await?;
+        let without = cost(&mut callgrind, request).await?;
         print(name, ours, without, classic);
-    }
-    for (kind, field, value) in POLICIES {
-        let with = with_policy(objects, (kind, field, value()), port, host).await?;
-        print(&format!("{kind} {field}, if there"), with, ours, classic);
     }
     Ok(())
 }
 
-/// Measures a request of a host with a policy on its Gateway.
-async fn with_policy(
-    objects: &[Change],
-    (kind, field, value): (&str, &str, Value),
-    port: u16,
-    host: &str,
-) -> Result<Cost> {
-    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
-    let mut policy = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": kind,
-        "metadata": {"namespace": "default", "name": "all"}, "spec": {"targetRefs": [target]}});
-    policy["spec"][field] = value;
-    let all = [objects, &[object(policy)]].concat();
-    let world = World::start_counted(all, |_| ()).await?;
-    let mut callgrind = begin(&world.envoy, port, host).await?;
-    cost(&mut callgrind, port, host).await
-}
-
-fn print(name: &str, ours: Cost, without: Cost, classic: Cost) {
+pub(super) fn print(name: &str, ours: Cost, without: Cost, classic: Cost) {
     let saved = [0, 1].map(|at| ours[at] as f64 - without[at] as f64);
     let percent = [0, 1].map(|at| 100.0 * saved[at] / classic[at] as f64);
     println!(
@@ -179,8 +126,7 @@ struct Rig<'a> {
     callgrind: Callgrind,
     world: World,
     listener: (String, Listener),
-    port: u16,
-    host: &'a str,
+    request: Request<'a>,
 }
 
 impl Rig<'_> {
@@ -207,7 +153,7 @@ impl Rig<'_> {
             removals: Vec::new(),
         };
         self.world.acknowledged(self.world.publish(update)).await?;
-        cost(&mut self.callgrind, self.port, self.host).await
+        cost(&mut self.callgrind, self.request).await
     }
 }
 

@@ -49,6 +49,8 @@ enum Process {
     Usual(Option<Statistics>),
     /// In a zone.
     Placed(Zone),
+    /// With an edited bootstrap.
+    Edited(fn(&mut Value)),
     /// Under Callgrind, with an edited bootstrap.
     Counted(fn(&mut Value)),
 }
@@ -57,22 +59,25 @@ impl Process {
     fn statistics(&self) -> Option<Statistics> {
         match self {
             Self::Usual(statistics) => statistics.clone(),
-            Self::Placed(_) | Self::Counted(_) => None,
+            Self::Placed(_) | Self::Edited(_) | Self::Counted(_) => None,
         }
     }
 
     fn zone(&self) -> Option<Zone> {
         match self {
             Self::Placed(zone) => Some(zone.clone()),
-            Self::Usual(_) | Self::Counted(_) => None,
+            Self::Usual(_) | Self::Edited(_) | Self::Counted(_) => None,
         }
     }
 
-    async fn start(&self, bootstrap: Value) -> Result<Envoy> {
+    async fn start(&self, mut bootstrap: Value) -> Result<Envoy> {
         match self {
             Self::Usual(_) | Self::Placed(_) => Envoy::start(&bootstrap.to_string()).await,
+            Self::Edited(edit) => {
+                edit(&mut bootstrap);
+                Envoy::start(&bootstrap.to_string()).await
+            }
             Self::Counted(edit) => {
-                let mut bootstrap = bootstrap;
                 edit(&mut bootstrap);
                 bootstrap["stats_flush_interval"] = json!(UNDISTURBED);
                 Envoy::start_counted(&bootstrap.to_string()).await
@@ -100,6 +105,14 @@ impl World {
     /// As [`World::start`].
     pub async fn start_in(changes: Vec<Change>, zone: Zone) -> Result<Self> {
         Self::start_within(changes, Edge::DEFAULT, Process::Placed(zone)).await
+    }
+
+    /// The same with an Envoy whose bootstrap is edited.
+    ///
+    /// # Errors
+    /// As [`World::start`].
+    pub async fn start_edited(changes: Vec<Change>, edit: fn(&mut Value)) -> Result<Self> {
+        Self::start_within(changes, Edge::DEFAULT, Process::Edited(edit)).await
     }
 
     /// The same with an Envoy whose instructions are counted, as [`Envoy::start_counted`] says, and

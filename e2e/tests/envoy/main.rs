@@ -13,6 +13,7 @@ mod compression;
 mod cors;
 mod datagrams;
 mod direct_responses;
+mod endless_bodies;
 mod experimental;
 mod explained;
 mod fixtures;

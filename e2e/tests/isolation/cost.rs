@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use e2e::dimensions::{DIMENSIONS, Dimension, Place, QuotaUse, edited_shares, edits};
+use e2e::issuer::{ISSUER, Issuer};
+use e2e::key_server::KeyServer;
 use e2e::probe::Probe;
 use e2e::usage;
 use futures::{StreamExt, stream};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::site::{LIMIT, SOON, Site};
+use crate::site::{FORWARD, LIMIT, SOON, Site, route, service};
 use crate::told::manifest;
 
 const MIB: u64 = 1 << 20;
@@ -33,6 +35,11 @@ const MOST: Amount = Amount {
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// The hosts that alice adds while mallory's namespace is full and changes.
 const CHANGES: usize = 4;
+/// The keys in an answer that is as long as one may be, and policies that each have so many.
+const KEYS: usize = 465;
+const KEY_SETS: usize = 40;
+/// The connections for each policy, so that both workers serve some of them.
+const CONNECTIONS: usize = 12;
 /// The most hosts that she adds while mallory's Gateway goes, or comes back.
 const MOST_HOSTS: usize = 40;
 
@@ -285,6 +292,55 @@ async fn the_cost_model_says_what_processes_grow() -> Result<()> {
         wrong.extend(found);
     }
     ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
+/// Mallory's policies have Envoys fetch as many keys as an answer has room for, and tokens come for
+/// all of them.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn keys_that_envoys_fetch_take_what_was_counted() -> Result<()> {
+    let issuer = Issuer::new()?;
+    let keys = vec![issuer.jwk(); KEYS];
+    let size = json!({ "keys": keys }).to_string().len();
+    ensure!(size > 60 << 10 && size < 64 << 10, "{size} bytes");
+    let server = KeyServer::start(&keys).await?;
+    let site = Site::start_alone(&[]).await?;
+    site.save("mallory-service.yaml", &service("mallory", server.address()))?;
+    let names: Vec<String> = (0..KEY_SETS).map(|at| format!("keys-{at}")).collect();
+    let remote = json!({"uri": "https://id.example.org/keys", "backendRef": {"name": "web", "port": 80}});
+    let objects = names.iter().map(|name| {
+        let host = format!("{name}.example.org");
+        let policy = json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+            "metadata": {"namespace": "mallory", "name": name},
+            "spec": {"targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}],
+                "jwt": {"issuer": ISSUER, "jwks": {"remote": remote}}}});
+        route("mallory", name, &host, FORWARD) + &manifest(&[policy])
+    });
+    site.save("mallory.yaml", &objects.collect::<String>())?;
+    let counted = site.settled(0).await?.envoy;
+    let before = site.sizes()?.envoy;
+    let token = format!("Bearer {}", issuer.token(json!({}))?);
+    for name in &names {
+        // Each worker fetches keys of its own, and each listener of the host has the policy.
+        let host = format!("{name}.example.org");
+        for probe in [site.plain(&host), site.tls(&host)] {
+            let probe = probe.header("authorization", &token);
+            for _ in 0..CONNECTIONS {
+                probe.send().await?;
+            }
+        }
+    }
+    let fetched = server.asked().len();
+    ensure!(fetched > 3 * KEY_SETS, "of {KEY_SETS} sets at two listeners, two workers fetched {fetched}");
+    let grown = site.sizes()?.envoy.saturating_sub(before);
+    println!("{} fetched: {} MiB, {} counted", fetched, grown / MIB, counted / MIB);
+    ensure!(
+        grown < counted && counted < 3 * grown + NOISE,
+        "{fetched} sets took {} MiB, {} were counted",
+        grown / MIB,
+        counted / MIB
+    );
     Ok(())
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::{AttachedPolicies, Effect};
+use super::attached_policies::{AccessAt, AttachedPolicies, places};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -136,10 +136,13 @@ impl Charging<'_> {
                 .map_or(Bytes::default(), |l| l.guard.bytes)
                 + self.redirects(listener)
         };
-        let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
+        let named: Vec<&Contribution> = all
+            .iter()
+            .filter(|(at, ..)| !defaults.contains(&at.parent))
+            .collect();
         let mut own = Cost {
             bytes: cost::OBJECT
-                + named.map(|one| hostname + guard(one)).sum()
+                + named.iter().map(|one| hostname + guard(one)).sum()
                 + self.attached(route, &all, &defaults),
             ..Cost::default()
         };
@@ -150,7 +153,7 @@ impl Charging<'_> {
                 .map(|(at, ..)| self.parents.client_of(at))
                 .collect();
             self.forwards(route, &clients, &mut parts);
-            self.asks(key, &clients, &mut parts);
+            self.asks((key, route), &named, &clients, &mut parts);
         } else {
             all.iter().for_each(|(listener, name, _)| {
                 self.passes_on(route, listener, name, &mut own, &mut parts)
@@ -232,19 +235,32 @@ impl Charging<'_> {
         }
     }
 
-    /// Adds the clusters of Services that AccessPolicies of a route send requests to.
+    /// Adds the clusters of Services that AccessPolicies before a route send requests to. Those of
+    /// a Gateway or ListenerSet count as well, as all of it does (`attached_cost.rs`).
     fn asks(
         self,
-        key: &RouteKey,
+        (key, route): (&RouteKey, &Route),
+        named: &[&Contribution],
         clients: &BTreeSet<Option<&ObjectName>>,
         parts: &mut BTreeMap<ChargedCluster, Cost>,
     ) {
-        for judged in self.attached.on(&key.object()) {
-            if let Effect::Admit(access) = &judged.effect {
-                access.servers().for_each(|server| {
-                    self.backend(server.port.clone(), server.protocol, clients, parts)
-                });
+        if self.attached.is_empty() {
+            return;
+        }
+        let listeners: BTreeSet<&ListenerId> = named.iter().map(|(at, ..)| at).collect();
+        let mut servers: BTreeSet<BackendId> = BTreeSet::new();
+        for listener in listeners {
+            let Some(parent) = self.parents.get(&listener.parent) else {
+                continue;
+            };
+            for (_, place) in places(parent, listener, (key, route)) {
+                if let AccessAt::Admit(all) = self.attached.access(place) {
+                    servers.extend(all.iter().flat_map(|access| access.servers()).cloned());
+                }
             }
+        }
+        for server in servers {
+            self.backend(server.port, server.protocol, clients, parts);
         }
     }
 

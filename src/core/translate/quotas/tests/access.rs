@@ -107,3 +107,27 @@ fn a_policy_of_a_default_gateway_counts_there_and_harms_no_other_place_of_a_rout
         "there is room again"
     );
 }
+
+#[test]
+fn the_server_of_a_gateways_policy_counts_for_the_routes_there() {
+    let mut told = Told::within(Limits {
+        namespace: NamespaceLimits {
+            clusters: 1,
+            ..Limits::default().namespace
+        },
+        ..Limits::default()
+    });
+    let rules = json!([{"backendRefs": [backend("web")]}]);
+    told.route("HTTPRoute", "r", 0, &["a.org"], rules);
+    assert_eq!(told.told(Kind::HTTPRoute, "r"), "", "one cluster");
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "g"});
+    told.put(json!({"apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": "infra", "name": "id"}, "spec": {"ports": [{"port": 80}]}}));
+    let remote = json!({"uri": "https://id.org/keys", "backendRef": {"name": "id", "port": 80}});
+    told.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+        "metadata": {"namespace": "infra", "name": "p"},
+        "spec": {"targetRefs": [target],
+            "jwt": {"issuer": "id", "jwks": {"remote": remote}}}}));
+    let text = told.told(Kind::HTTPRoute, "r");
+    assert!(text.contains("2 clusters"), "{text}");
+}
