@@ -98,9 +98,11 @@ fn limit(by: Value) -> Value {
 
 /// The Secret of the user `alice` with the password `secret`.
 fn users() -> Change {
-    object(json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/htpasswd",
+    object(
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/htpasswd",
         "metadata": {"namespace": "default", "name": "users"},
-        "stringData": {".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}}))
+        "stringData": {".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}}),
+    )
 }
 
 /// Prints what the same request costs more with each policy.

@@ -133,7 +133,7 @@ const USER_TEXT: Bytes = Bytes::of(3, 2);
 const TOKENS: Bytes = Bytes::of(8_000, 400);
 const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
 /// Keys that Envoy fetches: as many as an answer has room for, in each worker.
-const FETCHED_KEYS: Bytes = Bytes::of(1_000_000, 400);
+const FETCHED_KEYS: Bytes = Bytes::of(600_000, 400);
 /// A claim that tokens have to have, with the filter that asks for it, and a value of it or a part
 /// of its name, beside their texts.
 const CLAIM: Bytes = Bytes::of(5_000, 200);

@@ -44,8 +44,7 @@ fn with_little_memory(bootstrap: &mut Value) {
 /// Sends all but the last byte of a body that may be collected, again and again as its connection
 /// is closed, and counts that.
 async fn attack(at: SocketAddr, given_up: Arc<AtomicU32>) {
-    let head =
-        format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let head = format!("POST / HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n");
     let chunk = format!("{:x}\r\n", COLLECTED - 1).into_bytes();
     let body = [chunk, vec![b'x'; COLLECTED - 1], b"\r\n".to_vec()].concat();
     loop {
@@ -69,8 +68,7 @@ async fn attack(at: SocketAddr, given_up: Arc<AtomicU32>) {
 async fn bodies_that_never_end_take_no_more_than_the_heap() -> Result<()> {
     let limit = json!({"maxBytes": COLLECTED, "buffer": "All"});
     let policies = vec![policy("app", "requestBody", limit)];
-    let site =
-        BodySite::start_edited(json!([forward()]), policies, with_little_memory).await?;
+    let site = BodySite::start_edited(json!([forward()]), policies, with_little_memory).await?;
     let envoy = &site.world.envoy;
     let given_up = Arc::new(AtomicU32::new(0));
     let mut attackers = JoinSet::new();

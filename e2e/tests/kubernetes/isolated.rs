@@ -52,19 +52,19 @@ fn name_of(namespace: &str) -> String {
     isolated_name(&ObjectName::new(namespace, "edge"))
 }
 
-fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
+pub(crate) fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
     json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
         "metadata": {"name": name, "namespace": namespace}, "spec": spec})
 }
 
-fn class(parameters: &str) -> Value {
+pub(crate) fn class(parameters: &str) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": parameters},
         "spec": {"controllerName": "gatewright.io/gateway-controller", "parametersRef":
             {"group": "gatewright.io", "kind": "GatewayParameters", "name": parameters, "namespace": NAMESPACE}}})
 }
 
 /// A Gateway for plain HTTP and HTTPS, with optional parameters of its own.
-fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
+pub(crate) fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
     let mut gateway = json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": namespace},
         "spec": {"gatewayClassName": class, "listeners": [
             {"name": "http", "protocol": "HTTP", "port": 80},
@@ -79,7 +79,12 @@ fn gateway(namespace: &str, class: &str, own: Option<&str>) -> Value {
 
 /// Makes a namespace with a backend, a certificate and a route to a Gateway that does not exist
 /// yet.
-async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &Echo) -> Result<()> {
+pub(crate) async fn tenant(
+    server: &ApiServer,
+    kubelet: &Kubelet,
+    namespace: &str,
+    echo: &Echo,
+) -> Result<()> {
     let labels = json!({"gatewright.io/endpoints": "any"});
     let metadata = json!({"name": namespace, "labels": labels});
     server
@@ -99,7 +104,7 @@ async fn tenant(server: &ApiServer, kubelet: &Kubelet, namespace: &str, echo: &E
 }
 
 /// Waits until a Gateway is programmed, and returns its address.
-async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
+pub(crate) async fn until_programmed(server: &ApiServer, namespace: &str) -> Result<IpAddr> {
     let there = server
         .until((GATEWAY, "Gateway", namespace), "edge", LIMIT, |o| {
             is_true(&o["status"], "Programmed") && o["status"]["addresses"][0]["value"].is_string()
@@ -155,7 +160,7 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
 }
 
 /// Starts a cluster with the chart installed for fleet Isolated, its programs in pods.
-async fn deployed() -> Result<(ApiServer, Kubelet)> {
+pub(crate) async fn deployed() -> Result<(ApiServer, Kubelet)> {
     let mut server = ApiServer::start().await?;
     server.install_gateway_api().await?;
     server.start_controllers_of_pods()?;

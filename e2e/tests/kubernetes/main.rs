@@ -34,6 +34,7 @@ mod pages;
 mod plain_manifests;
 mod pod_identity;
 mod pods;
+mod policed_fleets;
 mod policies;
 mod quickstart;
 mod recipes;

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(180);
+pub(super) const LIMIT: Duration = Duration::from_secs(180);
 /// The address that a load balancer assigns to the Envoys.
 const ADDRESS: &str = "203.0.113.7";
 const HOST: &str = "web.example.org";

@@ -25,7 +25,7 @@ mod routability;
 mod shared;
 mod unrecorded;
 
-const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+pub(crate) const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 fn class(name: &str, parameters: Option<(&str, &str)>) -> Value {
     let mut spec = json!({"controllerName": "gatewright.io/gateway-controller"});

@@ -124,10 +124,12 @@ fn the_server_of_a_gateways_policy_counts_for_the_routes_there() {
     told.put(json!({"apiVersion": "v1", "kind": "Service",
         "metadata": {"namespace": "infra", "name": "id"}, "spec": {"ports": [{"port": 80}]}}));
     let remote = json!({"uri": "https://id.org/keys", "backendRef": {"name": "id", "port": 80}});
-    told.put(json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
+    told.put(
+        json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "AccessPolicy",
         "metadata": {"namespace": "infra", "name": "p"},
         "spec": {"targetRefs": [target],
-            "jwt": {"issuer": "id", "jwks": {"remote": remote}}}}));
+            "jwt": {"issuer": "id", "jwks": {"remote": remote}}}}),
+    );
     let text = told.told(Kind::HTTPRoute, "r");
     assert!(text.contains("2 clusters"), "{text}");
 }
