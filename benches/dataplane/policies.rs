@@ -42,6 +42,14 @@ impl Policy {
         }
     }
 
+    /// The request that passes.
+    fn request<'a>(&'a self, request: Request<'a>) -> Request<'a> {
+        Request {
+            authorization: self.authorization.as_deref(),
+            ..request
+        }
+    }
+
     fn object(&self) -> Change {
         let target =
             json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
@@ -108,18 +116,22 @@ fn users() -> Change {
 /// Prints what the same request costs more with each policy.
 pub(super) async fn run(objects: &[Change], request: Request<'_>, classic: Cost) -> Result<()> {
     println!("policy: instructions that it adds, by HTTP/1 and HTTP/2, percent of the classic one");
-    let plain = World::start_counted(objects.to_vec(), |_| ()).await?;
-    let mut without = begin(&plain.envoy, request).await?;
-    for policy in all()? {
-        let request = Request {
-            authorization: policy.authorization.as_deref(),
-            ..request
-        };
+    let policies = all()?;
+    let mut plain = Vec::new();
+    {
+        // Of two Envoys on one port each would get a part of the connections.
+        let world = World::start_counted(objects.to_vec(), |_| ()).await?;
+        let mut callgrind = begin(&world.envoy, request).await?;
+        for policy in &policies {
+            plain.push(cost(&mut callgrind, policy.request(request)).await?);
+        }
+    }
+    for (policy, without) in policies.iter().zip(plain) {
         let objects = [objects, &[users(), policy.object()]].concat();
         let world = World::start_counted(objects, |_| ()).await?;
-        let mut with = begin(&world.envoy, request).await?;
-        let with = cost(&mut with, request).await?;
-        let without = cost(&mut without, request).await?;
+        let request = policy.request(request);
+        let mut callgrind = begin(&world.envoy, request).await?;
+        let with = cost(&mut callgrind, request).await?;
         parts::print(policy.name, with, without, classic);
     }
     Ok(())
