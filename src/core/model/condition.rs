@@ -166,7 +166,7 @@ reasons! {
         "Put a certificate without the fault that the message names into the Secret.";
     CertificateUnused: "Of several `certificateRefs` of a listener one is served.",
         "Remove the others, or give their hostnames listeners of their own.";
-    Conflicted: "Another policy is about the same Service or port, and comes first.",
+    Conflicted: "Another policy is about the same target, and comes first.",
         "Remove one of the two policies.";
     ConfigurationChanged: "Clients are let in without a valid certificate (`AllowInsecureFallback`).",
         "Set `mode: AllowValidOnly` in `spec.tls.frontend` once every client has a certificate.";
@@ -205,7 +205,7 @@ reasons! {
     InvalidTLSConfig: "The TLS settings of a listener cannot be used.",
         "Correct `tls.mode`, `tls.options` or `certificateRefs` as the message says.";
     LimitReached: "The namespace has reached a limit; what is beyond is not served.",
-        "Ask for less, or have the operator raise the flag that the message names.";
+        "Ask for less, or have the operator raise the limit that the message names.";
     ListenerLimitReached: "The Gateway has as many listeners as it may have.",
         "Remove hosts, or let overflow ListenerSets be used.";
     ListenerSetParentRequired: "A route of a tenant refers to a ListenerSet that does not belong to its TenantGateway.",
@@ -224,8 +224,8 @@ reasons! {
     NoResources: "The Gateway cannot be given what it needs, a free port for example.", "See the message; ask the operator.";
     NoValidCACertificate: "No `caCertificateRef` leads to CA certificates: nothing is sent to the Services of a policy, and no client of a listener is let in.",
         "Correct what the message of `ResolvedRefs` names.";
-    NotAllowed: "The Gateway admits no ListenerSets of the namespace, or may not be a default Gateway.",
-        "Ask the owner of the Gateway (`allowedListeners`), or leave `spec.defaultScope` out.";
+    NotAllowed: "The Gateway admits no ListenerSets of the namespace, or may not be a default Gateway; or its class does not allow what a policy asks for.",
+        "Ask the owner of the Gateway (`allowedListeners`), leave `spec.defaultScope` out, or ask for what the message says is allowed.";
     NotAllowedByListeners: "No listener admits routes of the namespace or kind.",
         "Ask the owner of the Gateway (`allowedRoutes`).";
     NotAssigned: "No address that the Gateway asks for is assigned.",
@@ -254,7 +254,7 @@ reasons! {
     Unsupported: "Something in the object is not served; the message names the field.",
         "Leave the field out; docs/supported.md lists what is supported.";
     UnsupportedAddress: "The type of an address is not supported.", "Use the type `IPAddress`.";
-    UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS or TLS.";
+    UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS, TLS, TCP or UDP.";
     UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
     WildcardNotIssuable: "No certificate can be issued for a wildcard by HTTP-01.",
         "Use DNS-01 or the internal CA, or name each host.";
