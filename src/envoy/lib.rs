@@ -35,6 +35,7 @@ mod edge;
 mod external_auth;
 mod find_scope;
 mod headers;
+mod http3;
 mod identity_headers;
 mod internal_headers;
 mod ip_matcher;

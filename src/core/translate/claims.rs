@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::by_record::admitted;
 use super::client_validation::Clients;
 use super::gateway_exposure::GatewayPrecedence;
+use super::http3::Http3;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
@@ -222,6 +223,7 @@ pub(super) struct Content {
     tls: Arc<TlsSettings>,
     clients: Clients,
     filters: Option<Arc<ListenerFilters>>,
+    http3: bool,
 }
 
 impl Content {
@@ -233,6 +235,7 @@ impl Content {
             tls,
             clients,
             filters,
+            http3: _,
         } = self;
         certificate.is_some() == other.certificate.is_some()
             && *tls == other.tls
@@ -277,6 +280,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 tls: listener.tls.clone(),
                 clients: listener.clients.clone(),
                 filters: listener.guard.filters.clone(),
+                http3: listener.http3 == Http3::On,
             };
             Some(((id, rank), (claim, content)))
         })

@@ -72,6 +72,8 @@ mod gateway_exposure;
 mod gateway_services;
 mod granted_names;
 mod host_settings;
+mod http3;
+mod http3_quota;
 mod internal_ports;
 mod isolated_envoys;
 mod issuance;

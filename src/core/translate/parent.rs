@@ -7,6 +7,7 @@ use super::certificate_warning::CertificateWarning;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
+use super::http3::Http3;
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::NamedService;
@@ -91,6 +92,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
     pub clients: Clients,
+    /// HTTP/3, from its options.
+    pub http3: Http3,
     /// The filters that every request passes before a route is looked for.
     pub guard: Guard,
     /// The route kinds that may attach.
