@@ -140,3 +140,71 @@ pub(super) fn alternative(port: u16) -> HeaderValueOption {
         ..Default::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::testdata::{frontend, host};
+    use gatewright_core::model::{ClientAddress, FrontendKind};
+
+    fn made(hosts: &[&str]) -> Listener {
+        let id = frontend(443).over(Transport::Udp);
+        let hosts = hosts.iter().map(|name| {
+            let secret = SecretName::Fixed(id.clone(), (*name).into());
+            (host(name), secret)
+        });
+        let kind = FrontendKind::Http3 {
+            hosts: hosts.collect(),
+            elsewhere: OtherListeners::NOWHERE,
+        };
+        crate::listener(&Frontend {
+            id,
+            addresses: vec!["127.0.0.1".parse().expect("an address")],
+            port: 443,
+            cdn_id: "test".into(),
+            clients: ClientAddress::default(),
+            access_log: None,
+            tracing: None,
+            kind,
+        })
+    }
+
+    #[test]
+    fn another_host_is_another_chain_and_leaves_the_others() {
+        let one = made(&["a.org"]);
+        let two = made(&["a.org", "b.org"]);
+        assert_eq!(two.filter_chains.len(), 2);
+        assert_eq!(two.filter_chains[0], one.filter_chains[0]);
+        fn without(listener: Listener) -> Listener {
+            Listener {
+                filter_chains: Vec::new(),
+                filter_chain_matcher: None,
+                ..listener
+            }
+        }
+        assert_eq!(without(one), without(two));
+    }
+
+    #[test]
+    fn a_chain_has_one_certificate_and_takes_no_early_data() {
+        let listener = made(&["a.org"]);
+        let socket = listener.filter_chains[0].transport_socket.as_ref();
+        let Some(transport_socket::ConfigType::TypedConfig(config)) =
+            socket.and_then(|socket| socket.config_type.as_ref())
+        else {
+            panic!("a configuration")
+        };
+        let quic = QuicDownstreamTransport::decode(config.value.as_slice()).expect("of QUIC");
+        assert_eq!(quic.enable_early_data, boolean(false));
+        let context = quic.downstream_tls_context.expect("a TLS context");
+        let common = context.common_tls_context.expect("a common context");
+        let names: Vec<_> = common
+            .tls_certificate_sds_secret_configs
+            .iter()
+            .map(|secret| secret.name.as_str())
+            .collect();
+        assert_eq!(names, ["sds/infra/edge:443/udp/a.org"]);
+    }
+}

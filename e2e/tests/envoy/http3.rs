@@ -12,6 +12,8 @@ use rcgen::{CertifiedKey, KeyPair};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
+use super::hot_restart;
+
 /// A certificate.
 struct Issued(CertifiedKey<KeyPair>);
 
@@ -218,4 +220,40 @@ async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
     let mut a = site.connect("a.example.org").await?;
     ensure!(a.get("a.example.org").await?.status == 200);
     Ok(())
+}
+
+/// A host with HTTP/3 beside the wildcard of the Gateway.
+fn with_http3(base: &str, port: u16) -> String {
+    let listener = format!(
+        "  - name: h3\n    hostname: web.example.org\n    protocol: HTTPS\n    port: {port}\n    \
+         tls: {{options: {{gatewright.io/issuer: internal-ca, gatewright.io/http3: Enabled}}}}\n"
+    );
+    base.replacen("  listeners:\n", &format!("  listeners:\n{listener}"), 1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and aioquic"]
+async fn http3_is_served_through_a_hot_restart() -> Result<()> {
+    let site = hot_restart::Site::new().await?;
+    let base = site.manifests.path().join("base.yaml");
+    let written = std::fs::read_to_string(&base)?;
+    std::fs::write(&base, with_http3(&written, site.https.port()))?;
+    let (mut old, pid, load) = site.serving().await?;
+    let connected = Quic::connect(site.https, "web.example.org").await?;
+    let mut before = connected.context("refused before")?;
+    ensure!(before.get("web.example.org").await?.status == 200);
+
+    let admin = site.state.path().join("admin-of-envoy.sock");
+    let admin = admin.display().to_string();
+    let mut new = site.start(&["--take-over", "--envoy-admin", &admin])?;
+    new.line("serves in place of").await?;
+    let connected = Quic::connect(site.https, "web.example.org").await?;
+    let mut after = connected.context("refused while the old Envoy drains")?;
+    ensure!(after.get("web.example.org").await?.status == 200);
+    ensure!(site.one().await? != pid, "the Envoy before is still there");
+    ensure!(after.get("web.example.org").await?.status == 200);
+    load.failures()?;
+    drop(load);
+    old.end().await?;
+    site.end(new).await
 }

@@ -8,13 +8,14 @@ use super::attached_policies::{AttachedPolicies, Effect};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
-use super::http3::{Http3, udp_port};
+use super::http3::udp_port;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
+use super::tls_options::Http3;
 use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
 use crate::model::{

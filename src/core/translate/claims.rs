@@ -6,12 +6,11 @@ use std::sync::Arc;
 use super::by_record::admitted;
 use super::client_validation::Clients;
 use super::gateway_exposure::GatewayPrecedence;
-use super::http3::Http3;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
-use super::tls_options::TlsSettings;
+use super::tls_options::{Http3, TlsSettings};
 use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use crate::multimap::MultiMap;
 

@@ -14,7 +14,6 @@ use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
 use super::frontend_state::Owner;
 use super::frontends::Frontends;
-use super::http3::Http3;
 use super::key::ListenerId;
 use super::parent::ParentListener;
 use super::parents::Parents;
@@ -23,6 +22,7 @@ use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
 use super::secret_names::{SecretNames, SniContent, fixed_name, secret};
+use super::tls_options::Http3;
 use crate::model::{
     AppProtocol, Certificate, CertificateSource, Cluster, ClusterId, FrontendId, Hostname,
     Requests, Route, Scope, SecretName, Target, Termination, Thumbprint, TlsParams, Transport,

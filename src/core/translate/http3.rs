@@ -11,20 +11,8 @@ use super::dirty::Dirty;
 use super::key::ListenerId;
 use super::parent::{Parent, ParentListener};
 use super::protocol::Protocol;
-use super::tls_options::HTTP3;
+use super::tls_options::{HTTP3, Http3};
 use crate::model::{FrontendId, Hostname, Reason, Transport, TransportPort, http3_chain};
-
-/// HTTP/3 of a listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Http3 {
-    /// It is not asked for.
-    #[default]
-    Off,
-    /// It is served where its port of UDP is.
-    On,
-    /// It is asked for and not served, for this reason; TLS over TCP is.
-    Refused(String),
-}
 
 /// Checks that a listener with the option has one hostname, and serves HTTP.
 pub(super) fn check(

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::dirty::Dirty;
-use super::http3::{Http3, udp_port};
+use super::http3::udp_port;
 use super::key::{ListenerId, ParentKey};
 use super::parent::{Parent, ParentListener};
 use super::settings::Settings;
+use super::tls_options::Http3;
 use crate::limits::{Limits, NamespaceLimits};
 use crate::model::FrontendId;
 use crate::quota::{Member, Quota};

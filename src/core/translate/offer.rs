@@ -8,7 +8,7 @@ use super::certificate_warning;
 use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
-use super::http3::{self, Http3};
+use super::http3;
 use super::key::{ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::named_service;
@@ -16,7 +16,7 @@ use super::ownership::ListenersOf;
 use super::parent::{GatewayPlacement, Parent, ParentListener};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
-use super::tls_options::{self, HTTP3, TlsSettings};
+use super::tls_options::{self, HTTP3, Http3, TlsSettings};
 use super::{
     allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability,
 };

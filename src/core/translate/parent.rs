@@ -7,13 +7,12 @@ use super::certificate_warning::CertificateWarning;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
-use super::http3::Http3;
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
-use super::tls_options::TlsSettings;
+use super::tls_options::{Http3, TlsSettings};
 use crate::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort};
 

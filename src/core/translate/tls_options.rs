@@ -58,6 +58,18 @@ pub const OPTIONS: [(&str, &str, &str); 8] = [
     ),
 ];
 
+/// HTTP/3 of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Http3 {
+    /// It is not asked for.
+    #[default]
+    Off,
+    /// It is served where its port of UDP is.
+    On,
+    /// It is asked for and not served, for this reason; TLS over TCP is.
+    Refused(String),
+}
+
 /// TLS settings of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {

@@ -201,7 +201,7 @@ fn a_udp_listener_has_precedence_on_its_port() {
     site.gateway("a", 1, &[http3("a.org"), udp], json!({}));
     let told = site.told("a");
     assert!(
-        told[0].contains("a UDP listener has port 443/UDP"),
+        told[0].contains("a UDP listener has port 443/udp"),
         "{told:?}"
     );
     assert_eq!(told[1], "", "the UDP listener is served");

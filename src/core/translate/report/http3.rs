@@ -2,8 +2,9 @@
 
 use super::super::fleet;
 use super::super::gateway_exposure::Fleet;
-use super::super::http3::{Http3, udp_port};
+use super::super::http3::udp_port;
 use super::super::parent::{Parent, ParentListener};
+use super::super::tls_options::Http3;
 use super::Report;
 use crate::model::FrontendId;
 
