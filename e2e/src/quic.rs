@@ -41,10 +41,9 @@ pub struct Answer {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Connected {
-    Certificate(String),
-    Refused(String),
+struct Connected {
+    /// Missing if the server refuses the connection.
+    certificate: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -79,15 +78,13 @@ impl Quic {
         let requests = process.stdin.take().context("piped")?;
         let stdout = process.stdout.take().context("piped")?;
         let mut answers = BufReader::new(stdout).lines();
-        Ok(match told(&mut answers).await? {
-            Connected::Refused(_) => None,
-            Connected::Certificate(certificate) => Some(Self {
-                certificate,
-                _process: process,
-                requests,
-                answers,
-            }),
-        })
+        let Connected { certificate } = told(&mut answers).await?;
+        Ok(certificate.map(|certificate| Self {
+            certificate,
+            _process: process,
+            requests,
+            answers,
+        }))
     }
 
     /// Sends a request for `/` of a host.

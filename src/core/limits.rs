@@ -30,8 +30,8 @@ pub struct Limits {
     /// connections.udpSessions
     #[garde(range(min = 1, max = 4096))]
     pub udp_ports: u32,
-    /// Maximum number of hosts with HTTP/3 at a port, of all namespaces: each is a filter chain, and
-    /// a change of one sends and reads all of them
+    /// Maximum number of hosts with HTTP/3 at a port, of all namespaces: each is a filter chain,
+    /// and a change of one is a change of all
     #[garde(range(min = 1, max = 256))]
     pub http3_hosts: u32,
 }

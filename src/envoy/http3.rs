@@ -1,15 +1,14 @@
 //! HTTP/3: the listener of QUIC beside that of TLS over TCP.
 //!
 //! Each host has a filter chain with its certificate. One chain with the certificates of all hosts
-//! would be smaller, but Envoy would choose among them by the names inside: a certificate that names
-//! another tenant's host would be served for that host. An additional chain is an update in place,
-//! which keeps the connections of the others.
+//! would be smaller, but Envoy would choose among them by the names inside: a certificate that
+//! names another tenant's host would be served for that host. An additional chain is an update in
+//! place, which keeps the connections of the others.
 
 use std::collections::BTreeMap;
 
 use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, QuicProtocolOptions as QuicLimits, TransportSocket,
-    header_value_option::HeaderAppendAction, transport_socket,
+    QuicProtocolOptions as QuicLimits, TransportSocket, transport_socket,
 };
 use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, Listener, QuicProtocolOptions, UdpListenerConfig,
@@ -26,9 +25,6 @@ use super::{Edge, ResourceName, limits, sni_matcher};
 use gatewright_core::model::{
     ChainName, Frontend, FrontendId, Hostname, OtherListeners, SecretName, Transport, http3_chain,
 };
-
-/// The time for which clients remember that a host has HTTP/3.
-const ALTERNATIVE_SECONDS: u32 = 86_400;
 
 /// The listener of the hosts with HTTP/3. A connection for any other name is refused.
 pub(super) fn listener(
@@ -125,19 +121,6 @@ fn transport_socket(secret: &SecretName) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.quic".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(any(&quic))),
-    }
-}
-
-/// The header of responses that tells clients of HTTP/3 at a port (RFC 7838).
-pub(super) fn alternative(port: u16) -> HeaderValueOption {
-    HeaderValueOption {
-        header: Some(HeaderValue {
-            key: "alt-svc".to_owned(),
-            value: format!("h3=\":{port}\"; ma={ALTERNATIVE_SECONDS}"),
-            ..Default::default()
-        }),
-        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
-        ..Default::default()
     }
 }
 

@@ -15,6 +15,7 @@ mod access;
 mod access_log;
 mod access_report;
 mod admin_listener;
+mod alternative_service;
 mod backend_settings;
 mod basic_auth;
 mod bind_error;

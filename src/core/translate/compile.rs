@@ -21,12 +21,11 @@ use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
-use super::secret_names::{SecretNames, SniContent, fixed_name, secret};
-use super::tls_options::Http3;
+use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
-    AppProtocol, Certificate, CertificateSource, Cluster, ClusterId, FrontendId, Hostname,
-    Requests, Route, Scope, SecretName, Target, Termination, Thumbprint, TlsParams, Transport,
-    VirtualHost, WeightedTarget,
+    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
+    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, Transport, VirtualHost,
+    WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -135,10 +134,8 @@ impl<'a> Units<'a> {
         ) {
             unit.scope = None;
         }
-        let certificate = own
-            .filter(|_| unit.scope.is_some())
-            .and_then(http3_certificate);
-        let has_http3 = self.place_http3(id, hostname, certificate, dirty);
+        let http3 = own.filter(|_| unit.scope.is_some());
+        let has_http3 = self.place_http3(id, hostname, http3, dirty);
         if let Some(scope) = &mut unit.scope {
             scope.virtual_host.http3 = has_http3.then_some(id.port);
         }
@@ -205,34 +202,6 @@ impl<'a> Units<'a> {
         let own = self.names.own_secret(id, hostname, content, register);
         self.emissions
             .emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
-    }
-
-    /// Places the certificate of a host with HTTP/3. Returns whether clients reach the host by it.
-    fn place_http3(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        certificate: Option<Arc<Certificate>>,
-        dirty: &mut Dirty,
-    ) -> bool {
-        let quic = id.over(Transport::Udp);
-        let is_placed = certificate.is_some();
-        let frontend = self.frontends.get_mut(&quic);
-        let Some(frontend) = frontend.filter(|_| id.transport == Transport::Tcp) else {
-            return false;
-        };
-        frontend
-            .http3_mut()
-            .place(&quic, hostname, is_placed, dirty);
-        let name = fixed_name(&quic, hostname);
-        let placed =
-            certificate.map(|certificate| secret(name.clone(), certificate, Arc::default()));
-        self.emissions
-            .emit(ResourceKey::Secret(name), placed, dirty);
-        is_placed
-            && self
-                .frontends
-                .serves_http3(&quic, self.routing.admission.register)
     }
 
     fn parents(&self) -> &'a Parents {
@@ -574,14 +543,6 @@ fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -
         }
         Protocol::TlsPassthrough => listener.guard.refuses(),
     }
-}
-
-/// The certificate of a listener with HTTP/3.
-fn http3_certificate(listener: &ParentListener) -> Option<Arc<Certificate>> {
-    let certificate = listener.served.certificate();
-    certificate
-        .filter(|_| listener.http3 == Http3::On && listener.protocol == Some(Protocol::Https))
-        .cloned()
 }
 
 fn is_dark(name: &&SecretName, listener_served: &crate::translate::Served) -> bool {

@@ -73,6 +73,7 @@ mod gateway_services;
 mod granted_names;
 mod host_settings;
 mod http3;
+mod http3_placement;
 mod http3_quota;
 mod internal_ports;
 mod isolated_envoys;
