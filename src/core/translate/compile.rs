@@ -24,8 +24,7 @@ use super::scope_keys::Seniority;
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::model::{
     AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
-    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, Transport, VirtualHost,
-    WeightedTarget,
+    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
