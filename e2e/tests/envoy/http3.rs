@@ -3,9 +3,12 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::quic::Quic;
+use e2e::webdriver::DrivenBrowser;
 use e2e::world::{World, class, edge, edge_route, free_port, object, service};
 use gatewright_core::translate::Change;
 use rcgen::{CertifiedKey, KeyPair};
@@ -28,6 +31,11 @@ impl Issued {
         let digest = digest(&SHA256, self.0.cert.der());
         let bytes = digest.as_ref().iter();
         bytes.map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// SHA-256 of the key, in Base64.
+    fn key(&self) -> String {
+        STANDARD.encode(digest(&SHA256, &self.0.signing_key.public_key_der()))
     }
 
     /// The Secret of a host.
@@ -219,6 +227,22 @@ async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
         .await?;
     let mut a = site.connect("a.example.org").await?;
     ensure!(a.get("a.example.org").await?.status == 200);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy and Chromium"]
+async fn a_browser_opens_a_page_by_http3() -> Result<()> {
+    let host = "a.example.org";
+    let issued = Issued::of(&[host])?;
+    let site = Site::start(&[(host, &issued)], &[host]).await?;
+    let browser = DrivenBrowser::start_with_http3(host, site.address(), &issued.key()).await?;
+    browser
+        .open(&format!("https://{host}:{}/", site.port))
+        .await?;
+    let protocol = browser.protocol().await?;
+    ensure!(protocol == "h3", "{protocol}");
+    ensure!(browser.text().await?.contains("web"), "no backend's page");
     Ok(())
 }
 

@@ -133,11 +133,7 @@ impl<'a> Units<'a> {
         ) {
             unit.scope = None;
         }
-        let http3 = own.filter(|_| unit.scope.is_some());
-        let has_http3 = self.place_http3(id, hostname, http3, dirty);
-        if let Some(scope) = &mut unit.scope {
-            scope.virtual_host.http3 = has_http3.then_some(id.port);
-        }
+        self.place_http3(id, hostname, own, unit.scope.as_mut(), dirty);
         let is_https = owner
             .as_ref()
             .is_some_and(|owner| owner.protocol == Protocol::Https);
@@ -253,12 +249,10 @@ impl<'a> Units<'a> {
             .filter(|frontend| frontend.names_owners())
             .and_then(|_| host_owner(owner, &routes, self.parents()));
         VirtualHost {
-            hostname: hostname.clone(),
             filters,
             identity_headers,
             owner: named.map(Arc::new),
-            http3: None,
-            routes,
+            ..VirtualHost::new(hostname.clone(), routes)
         }
     }
 

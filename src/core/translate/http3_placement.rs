@@ -9,24 +9,25 @@ use super::parent::ParentListener;
 use super::protocol::Protocol;
 use super::secret_names::{fixed_name, secret};
 use super::tls_options::Http3;
-use crate::model::{Certificate, FrontendId, Hostname, Transport};
+use crate::model::{Certificate, FrontendId, Hostname, Scope, Transport};
 
 impl Units<'_> {
-    /// Places the certificate of a host of a frontend of TCP, if its listener has HTTP/3. Returns
-    /// whether clients reach the host by it.
+    /// Places the certificate of a host of a frontend of TCP, if its listener has HTTP/3 and it has
+    /// a scope, whose responses tell clients of it.
     pub(super) fn place_http3(
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
         listener: Option<&ParentListener>,
+        scope: Option<&mut Scope>,
         dirty: &mut Dirty,
-    ) -> bool {
-        let certificate = listener.and_then(certificate);
+    ) {
+        let certificate = listener.filter(|_| scope.is_some()).and_then(certificate);
         let quic = id.over(Transport::Udp);
         let is_placed = certificate.is_some();
         let frontend = self.frontends.get_mut(&quic);
         let Some(frontend) = frontend.filter(|_| id.transport == Transport::Tcp) else {
-            return false;
+            return;
         };
         frontend
             .http3_mut()
@@ -36,10 +37,12 @@ impl Units<'_> {
             certificate.map(|certificate| secret(name.clone(), certificate, Arc::default()));
         self.emissions
             .emit(ResourceKey::Secret(name), placed, dirty);
-        is_placed
-            && self
-                .frontends
-                .serves_http3(&quic, self.routing.admission.register)
+        let register = self.routing.admission.register;
+        if let Some(scope) = scope.filter(|_| is_placed)
+            && self.frontends.serves_http3(&quic, register)
+        {
+            scope.virtual_host.http3 = Some(id.port);
+        }
     }
 }
 
