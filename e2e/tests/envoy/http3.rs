@@ -11,7 +11,7 @@ use e2e::quic::Quic;
 use e2e::webdriver::DrivenBrowser;
 use e2e::world::{World, class, edge, edge_route, free_port, object, service};
 use gatewright_core::translate::Change;
-use rcgen::{CertifiedKey, KeyPair};
+use rcgen::{CertifiedKey, KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
@@ -35,7 +35,10 @@ impl Issued {
 
     /// SHA-256 of the key, in Base64.
     fn key(&self) -> String {
-        STANDARD.encode(digest(&SHA256, &self.0.signing_key.public_key_der()))
+        STANDARD.encode(digest(
+            &SHA256,
+            &self.0.signing_key.subject_public_key_info(),
+        ))
     }
 
     /// The Secret of a host.
