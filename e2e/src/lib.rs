@@ -42,6 +42,7 @@ pub mod port;
 pub mod probe;
 mod process;
 pub mod prometheus;
+pub mod quic;
 pub mod registry;
 pub mod resources;
 pub mod rig;

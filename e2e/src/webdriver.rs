@@ -36,9 +36,24 @@ impl DrivenBrowser {
     /// # Errors
     /// When Chromium or its driver is missing or cannot be started.
     pub async fn start(hosts: &[(&str, SocketAddr)]) -> Result<Self> {
+        Self::start_with(hosts, &[]).await
+    }
+
+    /// The same with a browser that speaks HTTP/3 alone with a host, which it knows by the digest
+    /// of the certificate's key, in Base64 (RFC 7469, 2.4).
+    ///
+    /// # Errors
+    /// As [`DrivenBrowser::start`].
+    pub async fn start_with_http3(host: &str, address: SocketAddr, key: &str) -> Result<Self> {
+        let forced = format!("--origin-to-force-quic-on={host}:{}", address.port());
+        let known = format!("--ignore-certificate-errors-spki-list={key}");
+        Self::start_with(&[(host, address)], &[&forced, &known]).await
+    }
+
+    async fn start_with(hosts: &[(&str, SocketAddr)], more: &[&str]) -> Result<Self> {
         let [own, address] = [free_port()?, free_port()?].map(local);
         let debugged = format!("--remote-debugging-port={}", own.port());
-        let mut browser = chromium::start(hosts, &[&debugged, "about:blank"])?;
+        let mut browser = chromium::start(hosts, &[more, &[&debugged, "about:blank"]].concat())?;
         browser.accepts("the browser", own, LIMIT).await?;
         let program = Path::new("/usr/bin/chromedriver");
         chromium::installed(program)?;
@@ -110,6 +125,17 @@ impl DrivenBrowser {
         let body = self.element("body").await?;
         let text = self.value(Method::GET, &format!("{body}/text"), "").await?;
         Ok(text.as_str().context("a text")?.to_owned())
+    }
+
+    /// The protocol by which the page came, as ALPN has it.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn protocol(&self) -> Result<String> {
+        let script = "return performance.getEntriesByType('navigation')[0].nextHopProtocol";
+        let script = json!({"script": script, "args": []});
+        let protocol = self.command("/execute/sync", &script).await?;
+        Ok(protocol.as_str().context("a protocol")?.to_owned())
     }
 
     async fn element(&self, selector: &str) -> Result<String> {

@@ -30,6 +30,10 @@ pub struct Limits {
     /// connections.udpSessions
     #[garde(range(min = 1, max = 4096))]
     pub udp_ports: u32,
+    /// Maximum number of hosts with HTTP/3 at a port, of all namespaces: each is a filter chain,
+    /// and a change of one is a change of all
+    #[garde(range(min = 1, max = 256))]
+    pub http3_hosts: u32,
 }
 
 /// Declares the quotas of a namespace, each with its default, and the same ones where each may be
@@ -97,6 +101,8 @@ quotas! {
     ports: 512,
     /// Maximum number of UDP ports of the Gateways and ListenerSets of a namespace
     udp_ports: 8,
+    /// Maximum number of hosts with HTTP/3 of a namespace
+    http3_hosts: 8,
     /// Maximum number of Gateways of fleet Isolated of a namespace
     isolated_gateways: 4,
     /// Maximum number of default Gateways of a namespace
@@ -219,6 +225,7 @@ impl Default for Limits {
             overrides: Vec::new(),
             object: ObjectLimits::default(),
             udp_ports: 16,
+            http3_hosts: 32,
         }
     }
 }
@@ -254,6 +261,7 @@ impl Limits {
             rate_limit_clients: u32::MAX,
         },
         udp_ports: u32::MAX,
+        http3_hosts: u32::MAX,
     };
 
     /// The quotas of a namespace with these labels.

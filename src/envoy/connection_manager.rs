@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
     http_connection_manager::{
-        InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
+        CodecType, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
         ServerHeaderTransformation,
     },
     scoped_routes::{
@@ -91,6 +91,8 @@ pub(super) struct Http<'a> {
     pub(super) log: Option<&'a AccessLog>,
     /// The tracing.
     pub(super) tracing: Option<&'a Tracing>,
+    /// The version of HTTP: that of the client's choice over TCP, or HTTP/3.
+    pub(super) codec: CodecType,
 }
 
 /// The HTTP connection manager. It is the same for all chains of a frontend except for the routes
@@ -136,6 +138,7 @@ pub(super) fn filter(
         }
     };
     let manager = HttpConnectionManager {
+        codec_type: http.codec.into(),
         stat_prefix: stat_prefix(frontend),
         access_log: [
             access_log::access_logs(frontend, http.log),
@@ -353,6 +356,7 @@ mod tests {
             hops,
             log: None,
             tracing: None,
+            codec: CodecType::Auto,
         }
     }
 

@@ -71,6 +71,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.tracers.opentelemetry.samplers.v3.AlwaysOnSamplerConfig",
     "envoy.extensions.tracers.opentelemetry.samplers.v3.CELSamplerConfig",
     "envoy.extensions.transport_sockets.proxy_protocol.v3.ProxyProtocolUpstreamTransport",
+    "envoy.extensions.transport_sockets.quic.v3.QuicDownstreamTransport",
     "envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer",
     "envoy.extensions.transport_sockets.tls.cert_mappers.sni.v3.SNI",
     "envoy.extensions.transport_sockets.tls.cert_selectors.on_demand_secret.v3.Config",

@@ -4,10 +4,11 @@ use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, Listener, ListenerFilter, listener_filter,
 };
 use envoy_types::pb::envoy::extensions::filters::listener::tls_inspector::v3::TlsInspector;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::CodecType;
 
 use super::connection_manager::Http;
 use super::proto::{any, seconds, socket, uint};
-use super::{Edge, ResourceName, chain, client_address, limits, sni_matcher, udp};
+use super::{Edge, ResourceName, chain, client_address, http3, limits, sni_matcher, udp};
 use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
@@ -36,11 +37,15 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         hops: clients.hops,
         log: access_log.as_deref(),
         tracing: tracing.as_deref(),
+        codec: CodecType::Auto,
     };
     let mut addresses = addresses.iter().map(|ip| socket(*ip, *port, id.transport));
     let (filter_chains, mut filter_chain_matcher, mut listener_filters) = match kind {
         FrontendKind::Tcp { shares } => (vec![chain::tcp(id, shares, edge)], None, Vec::new()),
         FrontendKind::Udp => return udp::listener(frontend, edge),
+        FrontendKind::Http3 { hosts, elsewhere } => {
+            return http3::listener(frontend, http, (hosts, elsewhere), edge);
+        }
         FrontendKind::Http => (vec![chain::plain(id, http, edge)], None, Vec::new()),
         FrontendKind::Tls {
             chains,

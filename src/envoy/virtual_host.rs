@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::access_log::host_name;
+use super::alternative_service;
 use super::direct_response;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
@@ -115,6 +116,11 @@ pub(super) fn begun(host: &model::VirtualHost, first: Option<Route>) -> (Virtual
     let made = VirtualHost {
         name: host_name(&host.hostname, host.owner.as_ref()),
         domains: vec![host.hostname.to_string()],
+        response_headers_to_add: host
+            .http3
+            .map(alternative_service::http3)
+            .into_iter()
+            .collect(),
         ..Default::default()
     };
     let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();

@@ -28,7 +28,7 @@ pub(super) struct Site {
     pub(super) manifests: TempDir,
     pub(super) state: TempDir,
     http: SocketAddr,
-    https: SocketAddr,
+    pub(super) https: SocketAddr,
     // Last: it kills the Envoys that programs have left running.
     envoys: Envoys,
     echo: Echo,

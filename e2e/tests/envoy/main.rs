@@ -20,6 +20,7 @@ mod fixtures;
 mod full_disk;
 mod grpc;
 mod hot_restart;
+mod http3;
 mod kept_statistics;
 mod last_good;
 mod layout;

@@ -52,6 +52,15 @@ pub enum FrontendKind {
         /// The backends.
         shares: Vec<WeightedTarget>,
     },
+    /// HTTP/3: QUIC, each host with a filter chain of its own. Requests have the scopes of the
+    /// frontend of TCP on the same port.
+    Http3 {
+        /// The certificate of each host.
+        hosts: BTreeMap<Hostname, SecretName>,
+        /// Other listeners of the port, whose hosts have no scope: requests for them are answered
+        /// 421.
+        elsewhere: OtherListeners,
+    },
     /// UDP: every session goes to the [`super::Cluster::Udp`] of the frontend, whose endpoints have
     /// weights.
     Udp,
@@ -59,6 +68,11 @@ pub enum FrontendKind {
 
 /// Name of a chain within its frontend.
 pub type ChainName = Arc<str>;
+
+/// The name of the chain of a host with HTTP/3.
+pub fn http3_chain(hostname: &Hostname) -> ChainName {
+    format!("http3:{hostname}").into()
+}
 
 /// The name of the chain for connections that offer `acme-tls/1` alone, to validate a TLS-ALPN-01
 /// challenge (RFC 8737) for a name whose TLS is terminated here. Not every frontend has it.

@@ -32,6 +32,14 @@ impl FrontendId {
         }
     }
 
+    /// The same port number over a transport.
+    pub fn over(&self, transport: Transport) -> Self {
+        Self {
+            transport,
+            ..self.clone()
+        }
+    }
+
     /// The port with its transport.
     pub fn transport_port(&self) -> TransportPort {
         TransportPort {

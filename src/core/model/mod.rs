@@ -65,7 +65,7 @@ pub use external_auth::{AuthProtocol, ExternalAuth};
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES,
-    Termination,
+    Termination, http3_chain,
 };
 pub use frontend_id::FrontendId;
 pub use gateway_address::{GatewayAddress, Routability, StatusAddress};

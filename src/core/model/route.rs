@@ -99,6 +99,8 @@ pub struct VirtualHost {
     pub identity_headers: IdentityHeaders,
     /// The owner, where an access log names it.
     pub owner: Option<Arc<HostOwner>>,
+    /// The port at which clients are told that HTTP/3 is, if it is.
+    pub http3: Option<u16>,
     /// The routes in order of precedence.
     pub routes: Vec<Route>,
 }
@@ -111,6 +113,7 @@ impl VirtualHost {
             filters: None,
             identity_headers: IdentityHeaders::default(),
             owner: None,
+            http3: None,
             routes,
         }
     }

@@ -7,10 +7,13 @@ use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::endpoints::ServiceEndpoints;
+use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
+use super::http3::Http3Hosts;
 use super::protocol::Family;
 use super::register::Register;
-use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind};
+use super::secret_names::fixed_name;
+use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, Transport};
 
 /// The states that a frontend is assembled from.
 #[derive(Clone, Copy)]
@@ -29,6 +32,25 @@ impl Assembly<'_> {
             self.frontend(id).map(Resource::Frontend),
             dirty,
         );
+        // HTTP/3 knows the other listeners of the port of TCP.
+        let beside = id.over(Transport::Udp);
+        let hosts = self.frontends.get(&beside).map(FrontendState::http3);
+        if id.transport == Transport::Tcp && hosts.is_some_and(Http3Hosts::is_asked) {
+            dirty.frontends.insert(beside);
+        }
+    }
+
+    /// The hosts with HTTP/3 of a frontend of UDP without claims.
+    fn http3(self, id: &FrontendId) -> Option<FrontendKind> {
+        let served = self.frontends.get(id)?.http3().served();
+        let tcp = self.frontends.get(&id.over(Transport::Tcp))?;
+        let hosts = served
+            .iter()
+            .map(|hostname| (hostname.clone(), fixed_name(id, hostname)));
+        (!served.is_empty()).then(|| FrontendKind::Http3 {
+            hosts: hosts.collect(),
+            elsewhere: tcp.other_listeners(),
+        })
     }
 
     /// Returns the TLS frontends, if `listed` with every name in their SNI matchers, else as they
@@ -50,8 +72,9 @@ impl Assembly<'_> {
 
     pub(super) fn frontend(self, id: &FrontendId) -> Option<Frontend> {
         let frontend = self.frontends.get(id)?;
-        let is_used =
-            frontend.winners().len() > 0 || frontend.is_plain() && frontend.has_challenges();
+        let is_used = frontend.winners().len() > 0
+            || frontend.is_plain() && frontend.has_challenges()
+            || frontend.claims().is_empty() && frontend.http3().is_asked();
         if frontend.addresses().is_empty()
             || !is_used
             || self.frontends.rival(id, self.register).is_some()
@@ -60,6 +83,7 @@ impl Assembly<'_> {
         }
         let kind = match frontend.claims().family() {
             _ if frontend.is_plain() => FrontendKind::Http,
+            None if frontend.claims().is_empty() => self.http3(id)?,
             None | Some(Family::Http) => return None,
             Some(Family::Tcp) => FrontendKind::Tcp {
                 shares: frontend.shares().to_vec(),

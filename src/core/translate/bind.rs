@@ -74,7 +74,8 @@ impl Binding<'_> {
         let clients = clients_of(gateway, self.parents, self.store, self.settings);
         for (id, (addresses, port)) in ids.into_iter().zip(sockets) {
             let frontend = self.frontends.get_mut(&id).expect("just listed");
-            if id.transport == Transport::Tcp {
+            // Those of HTTP/3 are the clients of the port of TCP.
+            if id.transport == Transport::Tcp || frontend.http3().is_asked() {
                 frontend.set_clients(&id, clients.at(id.port), dirty);
             }
             let named = self.settings.named_hosts;
@@ -84,7 +85,12 @@ impl Binding<'_> {
                 number: port,
                 transport: id.transport,
             };
-            let wanted = if frontend.is_idle() {
+            let is_unused = frontend.claims().is_empty() && !frontend.http3().is_asked();
+            // QUIC has no PROXY protocol: whoever reaches the port would be believed.
+            let is_closed = id.transport == Transport::Udp
+                && frontend.claims().is_empty()
+                && frontend.clients().proxy_protocol.is_some();
+            let wanted = if frontend.is_idle() || is_closed {
                 Vec::new()
             } else {
                 addresses
@@ -92,12 +98,8 @@ impl Binding<'_> {
             // A frontend for challenges alone yields to any listener, and Services record who has
             // an internal port.
             let is_recorded_elsewhere = is_shared(&id.gateway) || reserved.contains(&port);
-            let claims_socket = !frontend.claims().is_empty() && !is_recorded_elsewhere;
-            let created = if frontend.claims().is_empty() {
-                FOR_CHALLENGES
-            } else {
-                age
-            };
+            let claims_socket = !is_unused && !is_recorded_elsewhere;
+            let created = if is_unused { FOR_CHALLENGES } else { age };
             let namespace = &id.gateway.namespace;
             let claimant = Claimant {
                 created: if self.settings.believes_creation_times {

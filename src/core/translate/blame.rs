@@ -8,6 +8,7 @@ use super::client_validation::Clients;
 use super::delta::ResourceKey;
 use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
+use super::http3::Http3Hosts;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use crate::model::{ClusterId, Fleets, FrontendId, Hostname, SecretName};
 use crate::store::Store;
@@ -78,6 +79,11 @@ impl Blaming<'_> {
                 blame
                     .listeners
                     .extend(winners.map(|(_, (listener, _))| listener.clone()));
+                let http3 = self.frontends.get(id).map(FrontendState::http3);
+                let asking = http3.into_iter().flat_map(Http3Hosts::asked);
+                blame
+                    .listeners
+                    .extend(asking.map(|(_, listener)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
                 let winners = self
@@ -98,6 +104,12 @@ impl Blaming<'_> {
                 blame
                     .listeners
                     .extend(own.map(|(_, (listener, _))| listener.clone()));
+                let http3 = self.frontends.get(id).map(FrontendState::http3);
+                let asking = http3.into_iter().flat_map(Http3Hosts::asked);
+                let asking = asking.filter(|(hostname, _)| **name == *hostname.to_string());
+                blame
+                    .listeners
+                    .extend(asking.map(|(_, listener)| listener.clone()));
             }
             // Routes refer to them.
             ResourceKey::Secret(SecretName::ClientSecret(_) | SecretName::CookieKey(_)) => {}
@@ -171,6 +183,9 @@ impl Blaming<'_> {
             blame
                 .listeners
                 .extend(owners.map(|(_, listener, _)| listener.clone()));
+            blame
+                .listeners
+                .extend(state.http3().of_chain(chain).cloned());
         }
         blame.listeners.sort();
         blame.listeners.dedup();

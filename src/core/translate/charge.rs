@@ -8,12 +8,14 @@ use super::attached_policies::{AccessAt, AttachedPolicies, places};
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
+use super::http3::udp_port;
 use super::key::{ListenerId, ParentKey, RouteKey};
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::protocol::Protocol;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
+use super::tls_options::Http3;
 use crate::cost::{self, Bytes, Cost};
 use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
 use crate::model::{
@@ -417,13 +419,18 @@ pub(super) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
         .clone()
         .filter(|listener| listener.terminates_many())
         .count() as u64;
+    let http3 = listeners
+        .clone()
+        .filter(|listener| listener.http3 == Http3::On);
+    let chains = wide + http3.clone().count() as u64;
     let each = listeners
         .clone()
         .map(|listener| cost::LISTENER + listener.guard.bytes + certificate(listener))
         .sum();
+    let of_http3: Bytes = http3.clone().map(certificate).sum();
     let own = Cost {
-        bytes: cost::OBJECT + each + (cost::FILTER_CHAIN + traced) * wide,
-        filter_chains: wide,
+        bytes: cost::OBJECT + each + of_http3 + (cost::FILTER_CHAIN + traced) * chains,
+        filter_chains: chains,
         ..Cost::default()
     };
     let port = |listener: &ParentListener| {
@@ -440,10 +447,17 @@ pub(super) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
             },
         )
     };
+    let quic = http3.map(|listener| {
+        let cost = Cost {
+            bytes: cost::PORT_UDP,
+            ..Cost::default()
+        };
+        (parent.frontend(udp_port(listener)), cost)
+    });
     Charge {
         created: parent.created,
         own,
-        parts: listeners.map(port).collect(),
+        parts: listeners.map(port).chain(quic).collect(),
     }
 }
 

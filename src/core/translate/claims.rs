@@ -10,7 +10,7 @@ use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
-use super::tls_options::TlsSettings;
+use super::tls_options::{Http3, TlsSettings};
 use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use crate::multimap::MultiMap;
 
@@ -222,6 +222,7 @@ pub(super) struct Content {
     tls: Arc<TlsSettings>,
     clients: Clients,
     filters: Option<Arc<ListenerFilters>>,
+    http3: bool,
 }
 
 impl Content {
@@ -233,6 +234,7 @@ impl Content {
             tls,
             clients,
             filters,
+            http3: _,
         } = self;
         certificate.is_some() == other.certificate.is_some()
             && *tls == other.tls
@@ -277,6 +279,7 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 tls: listener.tls.clone(),
                 clients: listener.clients.clone(),
                 filters: listener.guard.filters.clone(),
+                http3: listener.http3 == Http3::On,
             };
             Some(((id, rank), (claim, content)))
         })

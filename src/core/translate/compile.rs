@@ -133,6 +133,7 @@ impl<'a> Units<'a> {
         ) {
             unit.scope = None;
         }
+        self.place_http3(id, hostname, own, unit.scope.as_mut(), dirty);
         let is_https = owner
             .as_ref()
             .is_some_and(|owner| owner.protocol == Protocol::Https);
@@ -248,11 +249,10 @@ impl<'a> Units<'a> {
             .filter(|frontend| frontend.names_owners())
             .and_then(|_| host_owner(owner, &routes, self.parents()));
         VirtualHost {
-            hostname: hostname.clone(),
             filters,
             identity_headers,
             owner: named.map(Arc::new),
-            routes,
+            ..VirtualHost::new(hostname.clone(), routes)
         }
     }
 

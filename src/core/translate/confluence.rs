@@ -171,6 +171,7 @@ fn settings(how: &str) -> Settings {
                 external_names: 1,
                 default_gateways: 1,
                 isolated_gateways: 1,
+                http3_hosts: 1,
                 ..Limits::default().namespace
             },
             object: ObjectLimits {
@@ -299,6 +300,8 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
     }
     let datagrams =
         json!({"name": "p80-udp", "port": 80, "targetPort": target + 2, "protocol": "UDP"});
+    let http3 =
+        json!({"name": "p443-udp", "port": 443, "targetPort": target + 3, "protocol": "UDP"});
     let ingress = if ip.is_empty() {
         json!([])
     } else {
@@ -309,7 +312,7 @@ fn exposure(namespace: &str, gateway: &str, ip: &str, target: i32) -> Object {
             "labels": {"app.kubernetes.io/managed-by": "gatewright"}, "annotations": {"gatewright.io/gateway": gateway},
             "ownerReferences": [{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": gateway,
                 "uid": "g", "controller": true}]},
-        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 25_200)], "ports": [port(80, &target), port(443, &target), datagrams]},
+        "spec": {"type": "LoadBalancer", "clusterIPs": [format!("10.96.0.{}", target - 25_200)], "ports": [port(80, &target), port(443, &target), datagrams, http3]},
         "status": {"loadBalancer": {"ingress": ingress}}}))
 }
 

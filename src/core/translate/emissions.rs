@@ -155,7 +155,7 @@ pub(super) fn backends(resource: &Resource) -> BTreeSet<BackendId> {
                 }
             }
             FrontendKind::Tcp { shares: targets } => shares(targets, &mut all),
-            FrontendKind::Http | FrontendKind::Udp => {}
+            FrontendKind::Http | FrontendKind::Udp | FrontendKind::Http3 { .. } => {}
         }
     }
     let hosts = virtual_hosts(resource);

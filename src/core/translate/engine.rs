@@ -231,17 +231,10 @@ impl Engine {
                 &mut dirty,
             );
         }
-        while dirty.has_units() {
-            while let Some((frontend, hostname)) = dirty.units.pop_first() {
-                self.counters.units += 1;
-                self.units().compile(&frontend, &hostname, &mut dirty);
-            }
-            self.certificates
-                .names
-                .settle(&mut self.register, &mut dirty);
-        }
-        // A challenge may have opened or closed a port.
+        // Binding again: a challenge may have opened or closed a port.
+        self.compile_units(&mut dirty);
         self.bind(&mut dirty);
+        self.compile_units(&mut dirty);
         while let Some((frontend, listener)) = dirty.tables.pop_first() {
             self.counters.tables += 1;
             self.tables().compile(&frontend, &listener, &mut dirty);
@@ -300,6 +293,16 @@ impl Engine {
             self.statuses.set(&key, status, &self.parents, &mut dirty);
         }
         dirty.done()
+    }
+
+    fn compile_units(&mut self, dirty: &mut Dirty) {
+        while dirty.has_units() {
+            while let Some((frontend, hostname)) = dirty.units.pop_first() {
+                self.counters.units += 1;
+                self.units().compile(&frontend, &hostname, dirty);
+            }
+            self.certificates.names.settle(&mut self.register, dirty);
+        }
     }
 
     fn bind(&mut self, dirty: &mut Dirty) {

@@ -18,6 +18,7 @@ use super::frontends::Frontends;
 use super::gateway_exposure::is_shared;
 use super::gateway_services::GatewayServices;
 use super::host_settings::touch_hosts;
+use super::http3;
 use super::key::ParentKey;
 use super::offer;
 use super::ownership::{By, Claimant, Ownable, well_known};
@@ -116,6 +117,7 @@ impl Evaluation<'_> {
         dirty.statuses.insert(key.object());
         dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
+        self.ask_http3(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted)
             != new.as_ref().map(|parent| &parent.accepted)
         {
@@ -275,6 +277,19 @@ impl Evaluation<'_> {
             if !claim.hostname.is_exact() && !old.is_to_others(content) {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
+        }
+    }
+
+    /// Sets which hosts ask for HTTP/3.
+    fn ask_http3(&mut self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+        let [before, after] = [old, new].map(|parent| parent.map(http3::asked).unwrap_or_default());
+        for (id, hostname, listener) in before.difference(&after) {
+            self.frontends
+                .ask_http3(id, (hostname, listener), false, dirty);
+        }
+        for (id, hostname, listener) in after.difference(&before) {
+            self.frontends
+                .ask_http3(id, (hostname, listener), true, dirty);
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::chain_class::{ChainClass, Purpose};
 use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
+use super::http3::Http3Hosts;
 use super::key::ListenerId;
 use super::ownership::{Claimant, Ownable};
 use super::parent::ParentListener;
@@ -50,6 +51,8 @@ pub(super) struct FrontendState {
     sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here, with the account.
     challenges: BTreeMap<Hostname, Thumbprint>,
+    /// The hosts with HTTP/3 on a port of UDP.
+    http3: Http3Hosts,
     /// The targets of connections to a TCP port.
     shares: Vec<WeightedTarget>,
     /// The addresses to bind.
@@ -83,6 +86,16 @@ impl FrontendState {
     /// Sets the recorded family of its port. Returns the hostnames whose outcome may have changed.
     pub(super) fn set_recorded_family(&mut self, family: Option<Family>) -> BTreeSet<Hostname> {
         self.claims.set_recorded_family(family)
+    }
+
+    /// The hosts with HTTP/3.
+    pub(super) fn http3(&self) -> &Http3Hosts {
+        &self.http3
+    }
+
+    /// The same, for changes.
+    pub(super) fn http3_mut(&mut self) -> &mut Http3Hosts {
+        &mut self.http3
     }
 
     /// The listener that has a hostname as its own, with its protocol.
@@ -337,6 +350,11 @@ impl FrontendState {
         )
     }
 
+    /// The hosts of other listeners, on connections whose SNI is the listener's hostname.
+    pub(super) fn other_listeners(&self) -> OtherListeners {
+        elsewhere(self.wide.iter())
+    }
+
     /// True if another hostname of the port covers this one or is below it.
     pub(super) fn overlaps(&self, hostname: &Hostname) -> bool {
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
@@ -377,9 +395,9 @@ fn wider(h: &Hostname, winners: &BTreeMap<Hostname, (ListenerId, Protocol)>) -> 
 }
 
 impl FrontendState {
-    /// True if it has neither claims nor challenges.
+    /// True if it has neither claims nor challenges, and no host asks for HTTP/3.
     pub(super) fn is_idle(&self) -> bool {
-        self.claims.is_empty() && self.challenges.is_empty()
+        self.claims.is_empty() && self.challenges.is_empty() && !self.http3.is_asked()
     }
 
     /// True if it speaks plain HTTP: its listeners do, or it exists for challenges alone.

@@ -8,12 +8,13 @@ use super::claims::{Claim, Conflict, Rank};
 use super::dirty::Dirty;
 use super::frontend_state::FrontendState;
 use super::gateway_exposure::is_shared;
+use super::http3::Http3Hosts;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::{Ownable, shared_frontend};
 use super::protocol::Family;
 use super::register::Register;
 use super::scope_keys::ScopeKeys;
-use crate::model::{FrontendId, ObjectName, TransportPort};
+use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 use crate::multimap::MultiMap;
 
 /// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a
@@ -110,10 +111,54 @@ impl Frontends {
                 .units
                 .extend(challenged.map(|host| (id.clone(), host)));
         }
-        if was_empty != frontend.claims().is_empty() {
+        let is_empty = frontend.claims().is_empty();
+        if was_empty != is_empty {
             dirty.bindings.insert(id.gateway.clone());
         }
         dirty.contend(id, touched);
+        if was_empty != is_empty {
+            self.touch_http3(id, dirty);
+        }
+    }
+
+    /// Sets whether a listener asks for HTTP/3 of its host, on a frontend of UDP.
+    pub(super) fn ask_http3(
+        &mut self,
+        id: &FrontendId,
+        (hostname, listener): (&Hostname, &ListenerId),
+        there: bool,
+        dirty: &mut Dirty,
+    ) {
+        let hosts = self.get_or_insert(id).http3_mut();
+        let was_asked = hosts.is_asked();
+        hosts.ask(hostname, listener, there);
+        if was_asked != hosts.is_asked() {
+            dirty.bindings.insert(id.gateway.clone());
+        }
+        dirty.frontends.insert(id.clone());
+        dirty
+            .units
+            .insert((id.over(Transport::Tcp), hostname.clone()));
+    }
+
+    /// True if clients reach the hosts with HTTP/3 of a frontend of UDP.
+    pub(super) fn serves_http3(&self, id: &FrontendId, register: &Register) -> bool {
+        let is_bound = self.get(id).is_some_and(|frontend| {
+            frontend.claims().is_empty() && !frontend.addresses().is_empty()
+        });
+        is_bound && self.rival(id, register).is_none()
+    }
+
+    /// Marks the hosts that ask for HTTP/3 on a frontend: their routes tell clients whether there
+    /// is.
+    fn touch_http3(&self, id: &FrontendId, dirty: &mut Dirty) {
+        let hosts = self.all.get(id).map(FrontendState::http3);
+        for (hostname, listener) in hosts.into_iter().flat_map(Http3Hosts::asked) {
+            dirty
+                .units
+                .insert((id.over(Transport::Tcp), hostname.clone()));
+            dirty.statuses.insert(listener.parent.object());
+        }
     }
 
     /// Why a listener does not get its hostname.
@@ -203,6 +248,7 @@ impl Frontends {
             // The holder of the port gets the certificates.
             dirty.wanting.insert(listener.parent.clone());
         }
+        self.touch_http3(id, dirty);
     }
 
     /// Marks all frontends that request a socket; for that of all addresses also those that request

@@ -8,6 +8,7 @@ use super::certificate_warning;
 use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
+use super::http3;
 use super::key::{ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::named_service;
@@ -15,7 +16,7 @@ use super::ownership::ListenersOf;
 use super::parent::{GatewayPlacement, Parent, ParentListener};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
-use super::tls_options::{self, TlsSettings};
+use super::tls_options::{self, HTTP3, Http3, TlsSettings};
 use super::{
     allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability,
 };
@@ -184,6 +185,16 @@ fn parent(
         listener.resolved = listener.resolved.clone().and(resolved.clone());
         listener.clients = clients;
     }
+    for listener in listeners
+        .iter_mut()
+        .filter(|listener| listener.http3 == Http3::On && listener.clients != Clients::Anybody)
+    {
+        listener.http3 = Http3::Refused(format!(
+            "the Gateway checks client certificates on port {}, and QUIC would not: remove {HTTP3} from listener {}, or \
+             use a port without them",
+            listener.port, listener.name
+        ));
+    }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
         // On the shared fleet the class decides which namespaces have ports without hostnames.
@@ -274,6 +285,9 @@ fn listener(
     } else {
         Hostname::any()
     };
+    if options.http3 {
+        accepted = accepted.and(http3::check(protocol, &hostname));
+    }
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
     let mut warnings = Vec::new();
@@ -301,6 +315,7 @@ fn listener(
             protocol == Some(Protocol::Https),
         ),
         clients: Clients::Anybody,
+        http3: if options.http3 { Http3::On } else { Http3::Off },
         guard,
         kinds,
         allowed: listener.allowed.clone(),

@@ -12,7 +12,7 @@ use super::listener_filters::Guard;
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
-use super::tls_options::TlsSettings;
+use super::tls_options::{Http3, TlsSettings};
 use crate::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort};
 
@@ -91,6 +91,8 @@ pub struct ParentListener {
     pub tls: Arc<TlsSettings>,
     /// The demand on its clients.
     pub clients: Clients,
+    /// HTTP/3, from its options.
+    pub http3: Http3,
     /// The filters that every request passes before a route is looked for.
     pub guard: Guard,
     /// The route kinds that may attach.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::delta::{Delta, Resource, ResourceKey};
-use crate::model::{FrontendId, Hostname, VirtualHost};
+use crate::model::{Frontend, FrontendId, Hostname, VirtualHost};
 
 /// All resources that were handed out and not removed.
 #[derive(Default)]
@@ -17,6 +17,24 @@ impl Published {
                 Some(resource) => self.0.insert(key, resource),
                 None => self.0.remove(&key),
             };
+        }
+    }
+
+    /// The names of all secrets.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let keys = self.0.keys();
+        keys.filter_map(|key| match key {
+            ResourceKey::Secret(name) => Some(name.to_string()),
+            _ => None,
+        })
+        .collect()
+    }
+
+    /// A frontend.
+    pub(super) fn frontend(&self, id: &FrontendId) -> Option<&Frontend> {
+        match self.0.get(&ResourceKey::Frontend(id.clone())) {
+            Some(Resource::Frontend(frontend)) => Some(frontend),
+            _ => None,
         }
     }
 

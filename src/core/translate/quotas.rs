@@ -15,6 +15,7 @@ use super::cost_quotas::CostQuotas;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::gateway_exposure::Fleet;
+use super::http3_quota::Http3Quota;
 use super::key::{ParentKey, RouteKey};
 use super::parent::Parent;
 use super::resolutions::Resolved;
@@ -66,6 +67,7 @@ pub(super) struct Quotas {
     /// Default Gateways.
     defaults: Quota<Arc<str>, ParentKey>,
     udp_ports: UdpPorts,
+    http3: Http3Quota,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName>,
     /// Endpoints of each namespace.
@@ -108,6 +110,7 @@ impl Quotas {
             isolated: Quota::new(limits.namespace.isolated_gateways),
             defaults: Quota::new(limits.namespace.default_gateways),
             udp_ports: UdpPorts::new(limits),
+            http3: Http3Quota::new(limits),
             of_service: Quota::new(limits.object.service_endpoints),
             of_namespace: Quota::new(limits.namespace.endpoints),
             tls_policies: Quota::new(limits.namespace.policies),
@@ -450,6 +453,8 @@ impl Quotas {
         let mut new = self.within_quotas(key, new, traced, dirty);
         let limits = *self.limits_of(&key.name().namespace);
         self.udp_ports
+            .limit(key, new.as_mut(), &limits, settings, dirty);
+        self.http3
             .limit(key, new.as_mut(), &limits, settings, dirty);
         new
     }

@@ -1,6 +1,7 @@
 //! Computes the statuses of objects from the states of the engine.
 
 mod conflicts;
+mod http3;
 mod programmed;
 
 pub use programmed::{BEING_ISSUED, NOT_ISSUED};
@@ -443,6 +444,11 @@ impl Report<'_> {
         if accepted.status == Status::True && self.keeps_granted(parent, listener) {
             accepted.message =
                 "serves no names that the platform granted to other namespaces".to_owned();
+        }
+        if accepted.status == Status::True
+            && let Some(text) = self.without_http3(parent, listener)
+        {
+            accepted.message = text;
         }
         conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();

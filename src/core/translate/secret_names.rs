@@ -270,7 +270,12 @@ pub(super) fn fixed_name(id: &FrontendId, hostname: &Hostname) -> SecretName {
     SecretName::Fixed(id.clone(), hostname.to_string().into())
 }
 
-fn secret(name: SecretName, certificate: Arc<Certificate>, params: Arc<TlsParams>) -> Resource {
+/// A certificate under its name.
+pub(super) fn secret(
+    name: SecretName,
+    certificate: Arc<Certificate>,
+    params: Arc<TlsParams>,
+) -> Resource {
     Resource::Secret(Secret {
         name,
         certificate,

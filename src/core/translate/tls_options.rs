@@ -9,11 +9,18 @@ use crate::wanted::INTERNAL_CA;
 const DOMAIN: &str = "gatewright.io/";
 /// The issuer of the certificate of a listener without certificateRefs.
 pub const ISSUER: &str = "gatewright.io/issuer";
+/// HTTP/3 beside TLS over TCP.
+pub(super) const HTTP3: &str = "gatewright.io/http3";
 /// The issuer of self-signed certificates for clients without SNI.
 pub const SELF_SIGNED: &str = "self-signed";
 
 /// Options under our domain: name, values, meaning.
-pub const OPTIONS: [(&str, &str, &str); 7] = [
+pub const OPTIONS: [(&str, &str, &str); 8] = [
+    (
+        "http3",
+        "Enabled or Disabled",
+        "Whether the host is served over HTTP/3 as well.",
+    ),
     (
         "issuer",
         "name of an issuer",
@@ -50,6 +57,18 @@ pub const OPTIONS: [(&str, &str, &str); 7] = [
         "Signature algorithms, in order of preference.",
     ),
 ];
+
+/// HTTP/3 of a listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Http3 {
+    /// It is not asked for.
+    #[default]
+    Off,
+    /// It is served where its port of UDP is.
+    On,
+    /// It is asked for and not served, for this reason; TLS over TCP is.
+    Refused(String),
+}
 
 /// TLS settings of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,6 +115,8 @@ pub(super) struct TlsOptions {
     pub(super) alpn: Option<Vec<String>>,
     /// The issuer of the certificate.
     pub(super) issuer: Option<String>,
+    /// True if HTTP/3 is asked for.
+    pub(super) http3: bool,
 }
 
 /// Reads the options. Keys of other domains are ignored, as the specification requires; an unknown
@@ -115,6 +136,7 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
                 parsed.params.signature_algorithms = list(key, value, SIGNATURES)?
             }
             "tls-alpn" => parsed.alpn = Some(list(key, value, &["h2", "http/1.1"])?),
+            "http3" => parsed.http3 = switch(key, value)?,
             "issuer" => parsed.issuer = Some(issuer(key, value)?),
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, ..)| *name).collect();
@@ -132,7 +154,37 @@ pub(super) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
             "tls.options: {DOMAIN}tls-min-version is higher than {DOMAIN}tls-max-version"
         ));
     }
+    if parsed.http3 {
+        suits_quic(&parsed.params)?;
+    }
     Ok(parsed)
+}
+
+/// Checks that settings hold for QUIC as well, which has TLS 1.3 and of which Envoy sets neither
+/// groups nor signature algorithms.
+fn suits_quic(params: &TlsParams) -> Result<(), String> {
+    let unsuited = if params.max == Some(TlsVersion::V1_2) {
+        "tls-max-version 1.2"
+    } else if !params.curves.is_empty() {
+        "tls-curves"
+    } else if !params.signature_algorithms.is_empty() {
+        "tls-signature-algorithms"
+    } else {
+        return Ok(());
+    };
+    Err(format!(
+        "tls.options: {HTTP3} cannot be with {DOMAIN}{unsuited}, which QUIC does not follow: remove one of them"
+    ))
+}
+
+fn switch(key: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "Enabled" => Ok(true),
+        "Disabled" => Ok(false),
+        _ => Err(format!(
+            "tls.options {key}: {value:?} is not known: expected Enabled or Disabled"
+        )),
+    }
 }
 
 /// Reads the name of an issuer. Whether it exists is known to the certificate manager alone.

@@ -45,6 +45,10 @@ pub(super) fn listener() -> impl Strategy<Value = Value> {
                             json!([{"namespace": namespace, "name": name}]);
                     }
                 }
+                let is_exact = !hostname.is_empty() && !hostname.starts_with('*');
+                if protocol == "HTTPS" && version == "1.3" && is_exact {
+                    listener["tls"]["options"]["gatewright.io/http3"] = json!("Enabled");
+                }
                 listener
             },
         )

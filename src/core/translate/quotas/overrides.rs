@@ -55,6 +55,7 @@ impl Quotas {
             self.isolated.allow(namespace, limits.isolated_gateways),
             self.defaults.allow(namespace, limits.default_gateways),
             self.udp_ports.allow(namespace, limits.udp_ports),
+            self.http3.allow(namespace, limits.http3_hosts),
         ];
         dirty.parents.extend(parents.into_iter().flatten());
         let routes = [
