@@ -69,8 +69,9 @@ impl StatusWriter {
             .set_room(if busy { usize::from(turn) } else { AT_ONCE });
     }
 
-    /// Starts no write while the record of ownership is written: a hostname is served once its owner
-    /// is recorded, and its status says so then. It must be called after [`Self::yield_to_objects`].
+    /// Starts no write while the record of ownership is written: a hostname is served once its
+    /// owner is recorded, and its status says so then. It must be called after
+    /// [`Self::yield_to_objects`].
     pub fn yield_to_record(&mut self, is_recording: bool, now: Instant) {
         if !is_recording {
             self.recording = None;
