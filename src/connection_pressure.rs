@@ -13,12 +13,17 @@ use gatewright_control::event::warn_of_file;
 use gatewright_core::limits::Limits;
 use gatewright_envoy::{ConnectionLimit, UdpSessions};
 
-/// The interval at which connections are counted.
+/// The interval at which connections are counted once they are many.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// The interval at which few connections are counted. Envoy knows the limit itself; only what it
+/// does before, near the limit, depends on the count.
+const CALM_INTERVAL: Duration = Duration::from_secs(2);
+/// The inverse of the part of the limit above which connections are many.
+const MANY: u64 = 4;
 /// The timeout of a count: Envoy's main thread may be busy.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The gauges that count connections, also those whose TLS handshake is in progress.
-const GAUGES: &str = r"/stats?filter=^listener\..*\.downstream_(pre_)?cx_active$";
+const GAUGES: &str = r"/stats?type=Gauges&filter=^listener\..*\.downstream_(pre_)?cx_active$";
 
 /// The number of files that an Envoy may open that is started like this process, and raises its own
 /// limit to the maximum, as Envoy does; `None` for any number.
@@ -71,13 +76,16 @@ pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible 
     };
     let mut written = String::new();
     let mut is_failing = false;
+    let mut pause = POLL_INTERVAL;
     loop {
-        sleep(POLL_INTERVAL).await;
+        sleep(pause).await;
         // Without an answer Envoy starts, or its main thread is busy.
         let Ok(Ok(stats)) = timeout(TIMEOUT, ask(admin, GAUGES)).await else {
             continue;
         };
-        let pressure = limit.pressure(count(&stats));
+        let connections = count(&stats);
+        pause = interval(connections, limit);
+        let pressure = limit.pressure(connections);
         if pressure == written {
             continue;
         }
@@ -93,6 +101,15 @@ pub(crate) async fn follow(admin: &Path, limit: &ConnectionLimit) -> Infallible 
             }
             Err(_) => {}
         }
+    }
+}
+
+/// Returns the time until the next count.
+fn interval(connections: u64, limit: &ConnectionLimit) -> Duration {
+    if connections < u64::from(limit.most) / MANY {
+        CALM_INTERVAL
+    } else {
+        POLL_INTERVAL
     }
 }
 
@@ -120,6 +137,19 @@ fn count(stats: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_connections_are_counted_less_often() {
+        let limit = ConnectionLimit::of(1000);
+        assert_eq!(interval(0, &limit), CALM_INTERVAL);
+        assert_eq!(interval(249, &limit), CALM_INTERVAL);
+        assert_eq!(interval(250, &limit), POLL_INTERVAL);
+        assert_eq!(
+            interval(0, &ConnectionLimit::of(3)),
+            POLL_INTERVAL,
+            "a few more are many"
+        );
+    }
 
     #[test]
     fn connections_are_counted_once_and_those_of_the_admin_interface_are_not() {

@@ -43,6 +43,10 @@ const MAX_CONCURRENT_ARI: usize = 16;
 /// Time after which a CA that gave no renewal window is asked again.
 const ARI_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
+/// The shortest time between two plans for requests of renewal windows: each plan covers all
+/// certificates, and those whose request is due within this time are requested together.
+const ARI_BATCH: SignedDuration = SignedDuration::from_mins(1);
+
 /// A stored certificate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stored {
@@ -566,23 +570,9 @@ impl Keeper {
     /// or two thirds of the validity. Returns true if a window changed.
     async fn poll_windows(&self, now: Timestamp) -> bool {
         let due: Vec<_> = self.read(|state| {
-            let is_due = |s: &&Arc<Stored>| {
-                let known = state
-                    .windows
-                    .get(&s.id)
-                    .filter(|w| s.certificate.ari_id.as_deref() == Some(&w.of));
-                let later = state
-                    .windowless
-                    .get(&s.id)
-                    .is_some_and(|later| *later > now);
-                s.certificate.ari_id.is_some() && !later && known.is_none_or(|w| w.poll_at <= now)
-            };
-            let live = state
-                .held
-                .values()
-                .filter(|s| s.certificate.not_after > now)
-                .filter(is_due);
-            live.map(|s| (s.clone(), state.windows.get(&s.id).cloned()))
+            let polls = state.polls(now).filter(|(at, _)| *at <= now);
+            polls
+                .map(|(_, s)| (s.clone(), state.windows.get(&s.id).cloned()))
                 .collect()
         });
         let asked = due.into_iter().map(|(stored, previous)| async move {
@@ -664,6 +654,22 @@ impl Keeper {
             drop(changed);
             self.generation.send_modify(|g| *g += 1);
         }
+    }
+}
+
+impl KeeperState {
+    /// Returns the times of the next requests for renewal windows; a window that is not known has
+    /// been due for ever.
+    fn polls(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &Arc<Stored>)> {
+        let live = self.held.values();
+        let live = live.filter(move |s| s.certificate.not_after > now);
+        live.filter_map(|s| {
+            let of = s.certificate.ari_id.as_deref()?;
+            let known = self.windows.get(&s.id).filter(|w| w.of == of);
+            let at = known.map_or(Timestamp::MIN, |w| w.poll_at);
+            let later = self.windowless.get(&s.id).copied();
+            Some((later.map_or(at, |later| later.max(at)), s))
+        })
     }
 }
 

@@ -24,6 +24,25 @@ pub fn processor_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
 }
 
+/// Returns how often the current threads of a process have waited for something, and woken up.
+///
+/// # Errors
+/// When there is no such process.
+pub fn wake_ups(pid: u32) -> Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")? {
+        // A thread may end meanwhile.
+        let Ok(text) = fs::read_to_string(task?.path().join("status")) else {
+            continue;
+        };
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        sum += line.context("context switches")?.trim().parse::<u64>()?;
+    }
+    Ok(sum)
+}
+
 /// Returns the processor time of a process's current threads, in nanoseconds.
 ///
 /// # Errors

@@ -401,6 +401,11 @@ impl Claims {
         }
     }
 
+    /// Returns whether a write of the record is running.
+    pub(super) fn is_writing(&self) -> bool {
+        !self.worker.is_idle()
+    }
+
     /// Waits until a write has ended or a delayed retry is due.
     pub(super) async fn next(&mut self) -> WorkerEvent {
         WorkerEvent(self.worker.next().await)

@@ -23,7 +23,7 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Entry, WorkerEvent as ClaimWorkerEvent};
+use super::claims::{Claims, Entry, WorkerEvent as ClaimWorkerEvent};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
 use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
@@ -673,14 +673,17 @@ impl KubernetesRuntime {
             );
         }
         self.tenants.write(inputs, may_write);
-        self.statuses
-            .writer
-            .yield_to_objects(self.tenants.is_busy(), Instant::now());
+        let now = Instant::now();
+        let claims = self.ownership.claims.as_ref();
+        let is_recording = claims.is_some_and(Claims::is_writing);
+        let statuses = &mut self.statuses.writer;
+        statuses.yield_to_objects(self.tenants.is_busy(), now);
+        statuses.yield_to_record(is_recording, now);
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);
         // Every replica writes its own record, with or without the Lease.
-        self.replicas.write(Instant::now());
+        self.replicas.write(now);
     }
 
     /// Waits for the writes in progress, and starts no more.

@@ -46,7 +46,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// The polling interval of Envoy's admin socket.
 const ADMIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// The polling interval of a process that is not a child of ours.
+/// The polling interval of a process whose end the kernel does not announce.
 const PROCESS_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The time in which an Envoy of an earlier run must answer; otherwise it counts as hung.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -581,6 +581,10 @@ async fn end(process: &Process) {
 
 /// Waits until a process has ended.
 async fn gone(process: &Process) {
+    if let Some(end) = process.end() {
+        // After an error the process is polled.
+        let _ = end.readable().await;
+    }
     while process.is_alive() {
         sleep(PROCESS_POLL_INTERVAL).await;
     }

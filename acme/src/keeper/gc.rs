@@ -195,6 +195,43 @@ mod tests {
         all
     }
 
+    /// A plan covers all certificates, so that a plan for each of their requests would be work that
+    /// grows with their square.
+    #[tokio::test]
+    async fn requests_for_renewal_windows_make_one_plan_a_minute_at_most() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let storage: Arc<dyn Storage> =
+            Arc::new(Directory::open(dir.path().join("acme")).expect("opened"));
+        let keeper = Keeper::open(storage, [Arc::new(Ca::default()) as Arc<dyn Issuer>], 8)
+            .await
+            .expect("opened");
+        let hosts: Vec<String> = (0..30).map(|i| format!("h{i}.example.org")).collect();
+        let start: Timestamp = "2026-11-22T00:00:00Z".parse().expect("a time");
+        keeper.pass(&wanted(&hosts), start).await;
+        keeper.pass(&wanted(&hosts), start).await;
+        let later = start + SignedDuration::from_hours(13);
+        let soon = later + SignedDuration::from_mins(1);
+        assert_eq!(keeper.next(&[], later), Some(soon), "all are due");
+        let half = later + SignedDuration::from_mins(30);
+        keeper.write(|state| {
+            let ids = state.held.keys().cloned();
+            state.windowless = ids.map(|id| (id, half)).collect();
+        });
+        assert_eq!(
+            keeper.next(&[], later),
+            Some(half),
+            "the CA did not answer, and is asked again later"
+        );
+        for want in wanted(&hosts) {
+            keeper.drop_adopted(&want.id);
+        }
+        assert_eq!(
+            keeper.next(&[], later),
+            None,
+            "no certificate is left to ask for"
+        );
+    }
+
     #[tokio::test]
     async fn state_of_removed_hosts_is_collected_and_state_of_wanted_ones_is_not() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::pass::{Next, Outlook};
-use super::{Keeper, MAX_SLEEP};
+use super::{ARI_BATCH, Keeper, MAX_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
 use crate::renewal::Window;
@@ -60,7 +60,9 @@ impl Keeper {
 
     /// Returns the time of the next step or request for a renewal window.
     pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
-        let polls = self.read(|s| s.windows.values().map(|w| w.poll_at).min());
+        let polls = self.read(|state| state.polls(now).map(|(at, _)| at).min());
+        // This plan has begun the requests that are due.
+        let polls = polls.map(|at| at.max(now + ARI_BATCH));
         let steps = outlook.iter().map(|o| o.at).min();
         [polls, steps]
             .into_iter()

@@ -17,7 +17,8 @@ use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{applied_over, corrected, create, delete, in_time};
 use crate::write::worker::Worker;
-use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey};
+use crate::write::written::{Moment, Written};
+use gatewright_core::inputs::{EndpointSlice, Kind, Object, ObjectKey, Service};
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::store::Store;
@@ -38,6 +39,8 @@ pub(crate) struct Services {
     /// reverse.
     lent: MultiMap<ObjectName, ObjectName>,
     lent_to: BTreeMap<ObjectName, ObjectName>,
+    /// The Services and slices that the watch has not brought since they were written.
+    written: Written<ObjectKey, Object>,
     worker: Worker<ObjectName, Done>,
     troubles: GatewayTroubles,
 }
@@ -46,6 +49,9 @@ pub(crate) struct Services {
 struct Done {
     gateway: ObjectName,
     outcome: Result<(), Failure>,
+    /// The objects as the API server answered, and when the writes began.
+    answers: Vec<Object>,
+    begun: Moment,
     /// The conflict that was found by the plan, without a failed write.
     trouble: Option<String>,
 }
@@ -63,6 +69,7 @@ impl Services {
             ours: BTreeMap::new(),
             lent: MultiMap::default(),
             lent_to: BTreeMap::new(),
+            written: Written::default(),
             worker: Worker::new(AT_ONCE),
             troubles: GatewayTroubles::new(Fact::ServiceProblem),
         }
@@ -93,6 +100,7 @@ impl Services {
     pub(crate) fn see(&mut self, object: &Object) {
         match object {
             Object::Service(service) => {
+                self.written.hear(&object.key(), !self.worker.is_idle());
                 self.forget(&service.meta.name);
                 if let Some(exposure) = &service.made {
                     let name = service.meta.name.clone();
@@ -102,6 +110,7 @@ impl Services {
                 }
             }
             Object::EndpointSlice(slice) => {
+                self.written.hear(&object.key(), !self.worker.is_idle());
                 if let Some(service) = &slice.service {
                     self.enqueue_gateways_of(service);
                 }
@@ -117,8 +126,9 @@ impl Services {
         match key.kind {
             Kind::Service => self.forget(&key.name),
             Kind::EndpointSlice => self.forget_slice(&key.name),
-            _ => {}
+            _ => return,
         }
+        self.written.hear(key, !self.worker.is_idle());
     }
 
     /// Takes in the deletion of a Service.
@@ -189,6 +199,7 @@ impl Services {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone()))
                 .map(|seen| seen.uid.clone())
         }
+        self.written.expire(Instant::now());
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
                 self.worker.done(&gateway);
@@ -202,19 +213,45 @@ impl Services {
             }
             let actions: Vec<&'static str> = work.iter().map(Work::label).collect();
             let client = self.client.clone();
+            let begun = self.written.begin(self.worker.is_idle());
             self.worker.begin_several(
                 "expose",
                 &actions,
                 &format!("gateway {gateway}"),
                 async move {
-                    let outcome = run(&client, work).await;
+                    let mut answers = Vec::new();
+                    let outcome = run(&client, work, &mut answers).await;
                     Done {
                         gateway,
                         outcome,
+                        answers,
+                        begun,
                         trouble,
                     }
                 },
             );
+        }
+    }
+
+    /// Returns a Service as it was written last, or as the watch has it.
+    fn service<'a>(&'a self, store: &'a Store, name: &ObjectName) -> Option<&'a Service> {
+        match self
+            .written
+            .get(&ObjectKey::new(Kind::Service, name.clone()))
+        {
+            Some(Object::Service(service)) => Some(service),
+            _ => store.service(name).map(AsRef::as_ref),
+        }
+    }
+
+    /// Returns a slice as it was written last, or as the watch has it.
+    fn slice<'a>(&'a self, store: &'a Store, name: &ObjectName) -> Option<&'a EndpointSlice> {
+        match self
+            .written
+            .get(&ObjectKey::new(Kind::EndpointSlice, name.clone()))
+        {
+            Some(Object::EndpointSlice(slice)) => Some(slice),
+            _ => store.slice(name).map(AsRef::as_ref),
         }
     }
 
@@ -227,11 +264,11 @@ impl Services {
         let intent = self.intents.get(gateway);
         let mut work = Vec::new();
         let mut in_the_way = None;
-        let slice = |name: &ObjectName| store.slice(name).map(AsRef::as_ref);
+        let slice = |name: &ObjectName| self.slice(store, name);
         let lent = || self.lent.of(gateway).filter_map(slice);
         let planned = match (intent, &uid) {
             (Some(ServiceIntent::Wanted(desired)), Some(uid)) => {
-                let service = store.service(&desired.name).map(AsRef::as_ref);
+                let service = self.service(store, &desired.name);
                 Some(plan(
                     desired,
                     uid,
@@ -297,11 +334,17 @@ impl Services {
         let Some(Done {
             gateway,
             outcome,
+            answers,
+            begun,
             trouble,
         }) = event.0
         else {
             return;
         };
+        let now = Instant::now();
+        for object in answers {
+            self.written.answered(object.key(), object, begun, now);
+        }
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", trouble);
@@ -319,7 +362,7 @@ impl Services {
             Failure::Unavailable(text) => debug!("the Service of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
         }
-        self.worker.failed(&gateway, &failure, Instant::now());
+        self.worker.failed(&gateway, &failure, now);
     }
 
     /// Takes the facts for the engine since the last call.
@@ -336,6 +379,11 @@ impl Services {
     pub(crate) async fn stop(self) {
         self.worker.finish().await;
     }
+}
+
+/// Reads an object as the watch would.
+fn read(object: DynamicObject) -> Option<Object> {
+    Object::parse_admitted(serde_json::to_value(object).ok()?).ok()
 }
 
 fn made(slice: &EndpointSlice, owner: &Option<&String>) -> Option<Work> {
@@ -356,8 +404,8 @@ enum Work {
 /// Runs the writes in order. Each starts only during a term of the Lease, see [`crate::fence`].
 /// After a rejection the other writes go on, since the endpoints of a Service that cannot be
 /// changed still change. But nothing is deleted then, since the existing object may serve in place
-/// of the rejected one.
-async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
+/// of the rejected one. `answers` gets the objects as the API server answered.
+async fn run(client: &Client, work: Vec<Work>, answers: &mut Vec<Object>) -> Result<(), Failure> {
     let mut refused = None;
     for one in work {
         if refused.is_some() && !matches!(one, Work::Write(_)) {
@@ -365,7 +413,7 @@ async fn run(client: &Client, work: Vec<Work>) -> Result<(), Failure> {
         }
         let goes_on = !one.makes_service();
         match one.run(client).await {
-            Ok(()) => {}
+            Ok(written) => answers.extend(written.and_then(read)),
             Err(
                 failure @ (Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_)),
             ) if goes_on => {
@@ -392,14 +440,15 @@ impl Work {
         matches!(self, Work::Write(ServiceAction::Create(document)) if document["kind"] == "Service")
     }
 
-    async fn run(self, client: &Client) -> Result<(), Failure> {
+    /// Sends the request. Returns the object as it is written.
+    async fn run(self, client: &Client) -> Result<Option<DynamicObject>, Failure> {
         match self {
             Work::Write(ServiceAction::Create(document)) => {
                 let api = api_of(client, &document);
                 let object = in_time(create(&api, document.clone())).await?;
                 corrected(&api, object, |object| differences(&document, object))
                     .await
-                    .map(drop)
+                    .map(Some)
             }
             Work::Write(ServiceAction::Apply(document, uid)) => {
                 let api = api_of(client, &document);
@@ -407,15 +456,17 @@ impl Work {
                     differences(&document, object)
                 })
                 .await
-                .map(drop)
+                .map(Some)
             }
             Work::Delete(name, uid) => {
                 let api = api(client, "", "Service", &name.namespace);
-                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await
+                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await?;
+                Ok(None)
             }
             Work::DeleteSlice(name, uid) => {
                 let api = api(client, "discovery.k8s.io", "EndpointSlice", &name.namespace);
-                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await
+                in_time(delete(&api, &name.name, uid, DeleteParams::default())).await?;
+                Ok(None)
             }
         }
     }
@@ -502,7 +553,7 @@ mod tests {
         ] {
             let (client, asked) = client();
             let old = Work::Delete(ObjectName::new("a", "old"), "3".into());
-            let ended = run(&client, vec![first, slice(), old]).await;
+            let ended = run(&client, vec![first, slice(), old], &mut Vec::new()).await;
             assert_eq!(
                 ended,
                 Err(Failure::Refused("no".into())),

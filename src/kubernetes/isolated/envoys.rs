@@ -14,13 +14,14 @@ use serde_json::Value;
 use tracing::debug;
 
 use super::plan::{Step, differences, plan, removal};
-use super::watch::content;
+use super::watch::{content, observed};
 use super::{IsolatedEvent, IsolatedKind, Observed};
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
 use crate::write::gateway_troubles::GatewayTroubles;
 use crate::write::request::{applied_over, corrected, create, delete, hand_over, in_time};
 use crate::write::worker::Worker;
+use crate::write::written::{Moment, Written};
 
 /// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets
 /// a field without an owner to its default.
@@ -41,6 +42,8 @@ pub(crate) struct IsolatedEnvoys {
     observed: BTreeMap<(String, IsolatedKind), Observed>,
     /// The index from a Gateway to its observed objects.
     by_gateway: MultiMap<ObjectName, (String, IsolatedKind)>,
+    /// The objects that the watch has not brought since they were written.
+    written: Written<(String, IsolatedKind), Observed>,
     /// The kinds whose first list is not complete yet.
     unsynced: BTreeSet<IsolatedKind>,
     template_synced: bool,
@@ -52,6 +55,9 @@ pub(crate) struct IsolatedEnvoys {
 struct Done {
     gateway: ObjectName,
     outcome: Result<(), Failure>,
+    /// The objects as the API server answered, and when the writes began.
+    answers: Vec<((String, IsolatedKind), Observed)>,
+    begun: Moment,
 }
 
 /// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
@@ -69,6 +75,7 @@ impl IsolatedEnvoys {
             intents: BTreeMap::new(),
             observed: BTreeMap::new(),
             by_gateway: MultiMap::default(),
+            written: Written::default(),
             unsynced: IsolatedKind::ALL.into_iter().collect(),
             template_synced: false,
             worker: Worker::new(AT_ONCE),
@@ -118,6 +125,7 @@ impl IsolatedEnvoys {
 
     fn see_object(&mut self, kind: IsolatedKind, name: String, observed: Option<Observed>) {
         let key = (name.clone(), kind);
+        self.written.hear(&key, !self.worker.is_idle());
         let mut gateways: BTreeSet<ObjectName> = observed
             .iter()
             .filter_map(|observed| observed.gateway.clone())
@@ -172,6 +180,7 @@ impl IsolatedEnvoys {
     pub(crate) fn write(&mut self, may_write: bool) {
         // Before the watches are complete, existing objects look absent.
         let may_write = may_write && self.knows_pods() && self.template_synced;
+        self.written.expire(Instant::now());
         while let Some(gateway) = self.worker.take(Instant::now()) {
             if !may_write {
                 self.worker.done(&gateway);
@@ -188,14 +197,19 @@ impl IsolatedEnvoys {
             let actions: Vec<&'static str> = steps.iter().map(Step::label).collect();
             let client = self.client.clone();
             let namespace = self.namespace.clone();
+            let begun = self.written.begin(self.worker.is_idle());
             self.worker.begin_several(
                 "isolated",
                 &actions,
                 &format!("gateway {gateway}"),
                 async move {
+                    let mut answers = Vec::new();
+                    let outcome = run(&client, &namespace, steps, &mut answers).await;
                     Done {
-                        outcome: run(&client, &namespace, steps).await,
                         gateway,
+                        outcome,
+                        answers,
+                        begun,
                     }
                 },
             );
@@ -233,7 +247,8 @@ impl IsolatedEnvoys {
             (Some(desired), Some(template)) => {
                 let name = desired.name.name.to_string();
                 plan(desired, template, |kind| {
-                    self.observed.get(&(name.clone(), kind))
+                    let key = (name.clone(), kind);
+                    self.written.get(&key).or_else(|| self.observed.get(&key))
                 })?
             }
         };
@@ -248,9 +263,19 @@ impl IsolatedEnvoys {
 
     /// Takes in the outcome of a write.
     pub(crate) fn take_event(&mut self, event: WorkerEvent) {
-        let Some(Done { gateway, outcome }) = event.0 else {
+        let Some(Done {
+            gateway,
+            outcome,
+            answers,
+            begun,
+        }) = event.0
+        else {
             return;
         };
+        let now = Instant::now();
+        for (key, object) in answers {
+            self.written.answered(key, object, begun, now);
+        }
         let Err(failure) = outcome else {
             self.worker.done(&gateway);
             self.troubles.tell(&gateway, "conflict", None);
@@ -268,7 +293,7 @@ impl IsolatedEnvoys {
             Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
             Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
         }
-        self.worker.failed(&gateway, &failure, Instant::now());
+        self.worker.failed(&gateway, &failure, now);
     }
 
     /// Takes the facts for the engine since the last call.
@@ -288,10 +313,19 @@ impl IsolatedEnvoys {
 }
 
 /// Runs the steps in order, up to the first that fails. Each starts only during a term of the
-/// Lease, see [`crate::fence`].
-async fn run(client: &Client, namespace: &str, steps: Vec<Step>) -> Result<(), Failure> {
+/// Lease, see [`crate::fence`]. `answers` gets the objects as the API server answered.
+async fn run(
+    client: &Client,
+    namespace: &str,
+    steps: Vec<Step>,
+    answers: &mut Vec<((String, IsolatedKind), Observed)>,
+) -> Result<(), Failure> {
     for step in steps {
-        step.run(client, namespace).await?;
+        let Some((kind, object)) = step.run(client, namespace).await? else {
+            continue;
+        };
+        let name = object.metadata.name.clone().unwrap_or_default();
+        answers.push(((name, kind), observed(&object)));
     }
     Ok(())
 }
@@ -306,7 +340,12 @@ impl Step {
         }
     }
 
-    async fn run(self, client: &Client, namespace: &str) -> Result<(), Failure> {
+    /// Sends the request. Returns the object as it is written.
+    async fn run(
+        self,
+        client: &Client,
+        namespace: &str,
+    ) -> Result<Option<(IsolatedKind, DynamicObject)>, Failure> {
         match self {
             Step::Create(kind, document) => {
                 let api = api(client, kind, namespace);
@@ -315,7 +354,7 @@ impl Step {
                     differences(kind, &document, &content(&object.data))
                 })
                 .await
-                .map(drop)
+                .map(|object| Some((kind, object)))
             }
             Step::Apply(kind, document, uid) => {
                 let api = api(client, kind, namespace);
@@ -323,7 +362,7 @@ impl Step {
                     differences(kind, &document, &content(&object.data))
                 })
                 .await
-                .map(drop)
+                .map(|object| Some((kind, object)))
             }
             Step::LeaveReplicas(name, uid) => {
                 let deployments = api(client, IsolatedKind::Deployment, namespace);
@@ -334,11 +373,13 @@ impl Step {
                     "/spec/replicas",
                     REPLICAS_MANAGER,
                 ))
-                .await
+                .await?;
+                Ok(None)
             }
             Step::Delete(kind, name, uid) => {
                 let api = api(client, kind, namespace);
-                in_time(delete(&api, &name.name, uid, DeleteParams::background())).await
+                in_time(delete(&api, &name.name, uid, DeleteParams::background())).await?;
+                Ok(None)
             }
         }
     }

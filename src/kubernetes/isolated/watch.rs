@@ -111,7 +111,7 @@ async fn follow_template(
 }
 
 /// Extracts the fields that the plan reads.
-fn observed(object: &DynamicObject) -> Observed {
+pub(super) fn observed(object: &DynamicObject) -> Observed {
     let meta = &object.metadata;
     let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key));
     let annotation = |key: &str| {

@@ -133,6 +133,8 @@ impl KubernetesRuntime {
     /// Waits until that time.
     pub(super) async fn until(due: Option<Instant>) {
         match due {
+            // A timer is late by a millisecond or two, also one that is due already.
+            Some(due) if due <= Instant::now() => {}
             Some(due) => sleep_until(due.into()).await,
             None => std::future::pending().await,
         }

@@ -11,3 +11,4 @@ pub(crate) mod status_writer;
 pub(crate) mod undeclared;
 pub(crate) mod work_queue;
 pub(crate) mod worker;
+pub(crate) mod written;

@@ -24,6 +24,10 @@ const AT_ONCE: usize = 8;
 /// that serve go before statuses.
 const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
 
+/// The longest time for which statuses wait for the record of ownership: a tenant may claim names
+/// all the time.
+const BEHIND_RECORD: Duration = Duration::from_secs(1);
+
 /// The outcome of a write.
 #[derive(Debug)]
 pub struct Done {
@@ -39,6 +43,8 @@ pub struct StatusWriter {
     worker: Worker<ObjectKey, Done>,
     /// The start of the last write.
     begun: Instant,
+    /// Since when the record of ownership has been written without a pause.
+    recording: Option<Instant>,
     /// The fields that the definitions of the cluster do not have.
     undeclared: Undeclared,
 }
@@ -50,6 +56,7 @@ impl StatusWriter {
             client,
             worker: Worker::new(AT_ONCE),
             begun: Instant::now(),
+            recording: None,
             undeclared: Undeclared::default(),
         }
     }
@@ -60,6 +67,20 @@ impl StatusWriter {
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
         self.worker
             .set_room(if busy { usize::from(turn) } else { AT_ONCE });
+    }
+
+    /// Starts no write while the record of ownership is written: a hostname is served once its
+    /// owner is recorded, and its status says so then. It must be called after
+    /// [`Self::yield_to_objects`].
+    pub fn yield_to_record(&mut self, is_recording: bool, now: Instant) {
+        if !is_recording {
+            self.recording = None;
+            return;
+        }
+        let since = *self.recording.get_or_insert(now);
+        if now.saturating_duration_since(since) < BEHIND_RECORD {
+            self.worker.set_room(0);
+        }
     }
 
     /// Queues the status of an object for the time `at`, or earlier.
@@ -144,5 +165,46 @@ impl StatusWriter {
     /// Waits for the writes in progress, and starts no more.
     pub async fn stop(self) {
         self.worker.finish().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gatewright_core::model::ObjectName;
+    use hyper::Response;
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn statuses_wait_for_the_record_and_not_for_ever() {
+        let server = tower::service_fn(|_| {
+            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
+        });
+        let mut writer = StatusWriter::new(Client::new(server, "default"));
+        let now = Instant::now();
+        let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "web"));
+        writer.want(key.clone(), now);
+        writer.yield_to_objects(false, now);
+        writer.yield_to_record(true, now);
+        assert_eq!(writer.take(now), None, "the record is written first");
+        writer.yield_to_objects(false, now);
+        writer.yield_to_record(false, now);
+        assert_eq!(writer.take(now), Some(key.clone()), "the record is written");
+        writer.nothing(&key);
+        writer.want(key.clone(), now);
+        for (after, taken) in [
+            (Duration::ZERO, None),
+            (BEHIND_RECORD - Duration::from_millis(1), None),
+            (BEHIND_RECORD, Some(key)),
+        ] {
+            writer.yield_to_objects(false, now + after);
+            writer.yield_to_record(true, now + after);
+            assert_eq!(
+                writer.take(now + after),
+                taken,
+                "after {after:?} of writes of the record"
+            );
+        }
     }
 }

@@ -76,6 +76,11 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.running.len() >= self.room
     }
 
+    /// Returns whether no request is running.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.running.is_empty()
+    }
+
     /// Queues an object for the time `at`, or earlier; see [`WorkQueue::want`].
     pub(crate) fn want(&mut self, key: K, at: Instant) {
         self.queue.want(key, at);

@@ -17,7 +17,7 @@ pub(super) const FILE: &str = "access.log";
 /// The size at which the file is moved away, and Envoy begins another one.
 const MAX_BYTES: u64 = 64 << 20;
 /// The polling interval.
-const POLL_INTERVAL: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The path of the file before the current one.
 fn older(path: &Path) -> PathBuf {

@@ -17,7 +17,7 @@ use gatewright_control::event::warn_of_file;
 /// The size at which the log is truncated.
 const MAX_BYTES: u64 = 64 << 20;
 /// The polling interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The maximum size of one read.
 const AT_ONCE: u64 = 1 << 20;
 /// The maximum length of a line that is repeated in our log.

@@ -3,9 +3,13 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::process::Command;
 
 use super::launch::Launch;
@@ -107,6 +111,20 @@ impl Process {
         started(Path::new("/proc"), self.pid) == Some(self.started)
     }
 
+    /// Returns a file that becomes readable when the process ends (pidfd_open(2)); `None` where it
+    /// has ended, or the kernel has no such files.
+    pub(super) fn end(&self) -> Option<AsyncFd<OwnedFd>> {
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let file = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // The process may have ended before, so that the file is another's.
+        let file = Some(file).filter(|_| self.is_alive())?;
+        #[expect(
+            deprecated,
+            reason = "the file of an `OwnedFd` stays open, and the replacement is unsafe"
+        )]
+        AsyncFd::with_interest(file, Interest::READABLE).ok()
+    }
+
     /// Sends a signal, if the process still runs.
     pub(super) async fn signal(&self, signal: Signal) {
         if !self.is_alive() {
@@ -198,6 +216,32 @@ mod tests {
             .map(|process| (process.pid, process.started, process.launch.epoch))
             .collect();
         assert_eq!(found, [(40, 9000, 0), (30, 9500, 1)]);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_process_is_noticed_without_a_poll() {
+        let launch = Launch {
+            base_id: 7,
+            epoch: 0,
+            digest: String::new(),
+        };
+        let mut child = Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("started");
+        let process = Process::of_child(child.id().expect("it runs"), launch);
+        let end = process.end().expect("a kernel from 2019 on");
+        let readable = end.readable();
+        tokio::pin!(readable);
+        assert!(
+            futures::poll!(&mut readable).is_pending(),
+            "the process runs"
+        );
+        drop(child.stdin.take());
+        let _ready = readable.await.expect("the file can be watched");
+        assert!(!process.is_alive(), "the process has ended");
+        assert!(process.end().is_none(), "nothing is left to wait for");
+        child.wait().await.expect("it has ended");
     }
 
     #[tokio::test]

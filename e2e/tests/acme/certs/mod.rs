@@ -3,6 +3,7 @@
 
 mod damage;
 mod fair;
+mod idle;
 mod mended;
 mod nacked;
 mod nameless;

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use super::{GATEWAY, answer, dedicated, give, parameters, target, tenant};
 
+/// The number of Gateways that are made at once.
+const GATEWAYS: usize = 12;
+
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own() -> Result<()> {
@@ -176,5 +179,43 @@ async fn gateways_of_the_dedicated_fleet_have_a_service_and_ports_of_their_own()
         )
         .await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");
+    Ok(())
+}
+
+/// The watches of Services and of EndpointSlices are two: that of the Services brings a new one
+/// while the other has not brought the slices that were written with it.
+#[tokio::test]
+#[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
+async fn no_service_and_no_slice_is_created_twice() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    dedicated(&cluster).await?;
+    let mut controller = cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    let names: Vec<String> = (0..GATEWAYS).map(|i| format!("t{i}")).collect();
+    for name in &names {
+        let host = format!("{name}.example.org");
+        tenant(&cluster, name, "own", 443, &[&host]).await?;
+    }
+    for name in &names {
+        cluster
+            .until(
+                "discovery.k8s.io/v1",
+                "EndpointSlice",
+                name,
+                "edge-own-v4",
+                |o| !o["ports"].is_null(),
+            )
+            .await?;
+    }
+    cluster.quiet().await?;
+    let writes = cluster.writes()?;
+    let refused: Vec<_> = writes.iter().filter(|write| write.code == 409).collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    for resource in ["services", "endpointslices"] {
+        let created = writes
+            .iter()
+            .filter(|write| write.resource == resource && write.code == 201);
+        assert_eq!(created.count(), GATEWAYS, "{resource} that were created");
+    }
     Ok(())
 }

@@ -21,6 +21,7 @@ mod parameters;
 mod ports;
 mod record_quota;
 mod refusals;
+mod round_trips;
 mod routability;
 mod shared;
 mod unrecorded;
