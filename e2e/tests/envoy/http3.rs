@@ -258,7 +258,7 @@ fn with_http3(base: &str, port: u16) -> String {
     base.replacen("  listeners:\n", &format!("  listeners:\n{listener}"), 1)
 }
 
-#[tokio::test(flavor = "multi_thread")]
+#[tokio::test]
 #[ignore = "needs Envoy and aioquic"]
 async fn http3_is_served_through_a_hot_restart() -> Result<()> {
     let site = hot_restart::Site::new().await?;
