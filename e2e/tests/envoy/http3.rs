@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::quic::Quic;
+use e2e::tenants::until;
 use e2e::webdriver::DrivenBrowser;
 use e2e::world::{World, class, edge, edge_route, free_port, object, service};
 use gatewright_core::translate::Change;
@@ -61,6 +62,15 @@ struct Site {
 impl Site {
     /// Starts with hosts, of which `http3` have the option, and their certificates.
     async fn start(hosts: &[(&str, &Issued)], http3: &[&str]) -> Result<Self> {
+        Self::start_edited(hosts, http3, |_| ()).await
+    }
+
+    /// The same with an Envoy whose bootstrap is edited.
+    async fn start_edited(
+        hosts: &[(&str, &Issued)],
+        http3: &[&str],
+        edit: fn(&mut Value),
+    ) -> Result<Self> {
         let port = free_port()?;
         let echo = Echo::start("web").await?;
         let names: Vec<&str> = hosts.iter().map(|(host, _)| *host).collect();
@@ -70,7 +80,7 @@ impl Site {
             changes.extend([route(host), issued.secret(host)]);
         }
         Ok(Self {
-            world: World::start(changes).await?,
+            world: World::start_edited(changes, edit).await?,
             _echo: echo,
             port,
         })
@@ -231,6 +241,27 @@ async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
     let mut a = site.connect("a.example.org").await?;
     ensure!(a.get("a.example.org").await?.status == 200);
     Ok(())
+}
+
+fn with_a_full_heap(bootstrap: &mut Value) {
+    bootstrap["overload_manager"]["resource_monitors"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .filter_map(|monitor| monitor.pointer_mut("/typed_config/max_heap_size_bytes"))
+        .for_each(|most| *most = json!("1048576"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and aioquic"]
+async fn an_envoy_with_a_full_heap_accepts_no_connections() -> Result<()> {
+    let host = "a.example.org";
+    let issued = Issued::of(&[host])?;
+    let site = Site::start_edited(&[(host, &issued)], &[host], with_a_full_heap).await?;
+    until("connections are refused", async || {
+        site.is_refused(host).await
+    })
+    .await
 }
 
 #[tokio::test]
