@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use anyhow::Result;
 use e2e::apiserver::ApiServer;
-use e2e::cluster::{BACKEND, Cluster, NAMESPACE, service};
+use e2e::cluster::{BACKEND, Cluster, NAMESPACE, condition, service};
 use e2e::echo::Echo;
 use e2e::issuer::{ISSUER, Issuer};
 use e2e::oidc::{CLIENT_SECRET, client_secret, login};
@@ -139,7 +139,7 @@ async fn carried_out(at: SocketAddr, host: &str, issuer: &Issuer) -> Result<()> 
     Ok(())
 }
 
-/// Expects that all policies of a namespace are accepted.
+/// Expects that all policies of a namespace are accepted, and that the route names them.
 async fn accepted(server: &ApiServer, namespace: &str, keys: &Value) -> Result<()> {
     for (kind, field, _) in guarded(keys) {
         let name = rule_of(field);
@@ -149,6 +149,17 @@ async fn accepted(server: &ApiServer, namespace: &str, keys: &Value) -> Result<(
             })
             .await?;
     }
+    let all = guarded(keys).map(|(_, field, _)| format!("{namespace}/{}", rule_of(field)));
+    server
+        .until((GATEWAY, "HTTPRoute", namespace), "web", LIMIT, |route| {
+            let affected = condition(
+                &route["status"]["parents"][0],
+                "gatewright.io/PolicyAffected",
+            );
+            let text = affected.and_then(|affected| affected["message"].as_str());
+            text.is_some_and(|text| all.iter().all(|name| text.contains(name)))
+        })
+        .await?;
     Ok(())
 }
 

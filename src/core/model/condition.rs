@@ -45,6 +45,7 @@ condition_types! {
     AddressesAssigned: "AddressesAssigned",
     CertificateWarning: "gatewright.io/CertificateWarning",
     AccessLogWarning: "gatewright.io/AccessLogWarning",
+    PolicyAffected: "gatewright.io/PolicyAffected",
 }
 
 impl fmt::Display for ConditionType {
@@ -86,9 +87,9 @@ impl Condition {
             | ConditionType::PartiallyInvalid
             | ConditionType::CertificateWarning
             | ConditionType::AccessLogWarning => !is_true,
-            ConditionType::OverlappingTLSConfig | ConditionType::InsecureFrontendValidationMode => {
-                true
-            }
+            ConditionType::OverlappingTLSConfig
+            | ConditionType::InsecureFrontendValidationMode
+            | ConditionType::PolicyAffected => true,
         }
     }
 }
@@ -239,6 +240,7 @@ reasons! {
     PartiallyAssigned: "Some addresses that the Gateway asks for are assigned; it is served on those.",
         "Correct the entries of `spec.addresses` that the message names.";
     Pending: "It is not decided or not served yet.", "Wait; the message says for what.";
+    PolicyAffected: "Policies have an effect on the object as their target; the message names them.", "";
     PortUnavailable: "Another Gateway has the port at this address, or nothing leads to it.",
         "Take another port or address, or another `targetPort` of the Service that the Gateway names.";
     Programmed: "Every connected Envoy has acknowledged it.", "";

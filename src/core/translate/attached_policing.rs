@@ -37,6 +37,8 @@ impl AttachedPolicing<'_> {
         }
         for target in self.attached.set(key, new) {
             self.touch(&target, dirty);
+            // It says which policies affect it.
+            dirty.statuses.insert(target.object.clone());
             if key.kind == Kind::AccessPolicy {
                 self.touch_defaults(&target, dirty);
             }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::attached_policies::JudgedAttachment;
+use super::attached_policies::{Effect, JudgedAttachment};
 use super::key::{ParentKey, RouteKey, Verdict};
 use super::parent::Parent;
 use super::protocol::Protocol;
@@ -40,6 +40,44 @@ impl Report<'_> {
             generation: judged.policy.meta.generation,
             body: StatusBody::Attached(AttachedStatus { ancestors }),
         })
+    }
+
+    /// The policies that have an effect on an object as its target, at a Gateway (GEP-713).
+    pub(super) fn affected(self, object: &ObjectKey, parent: &Parent) -> Option<Condition> {
+        let all = self.attached.on(object);
+        let affecting = all.filter(|judged| self.affects(judged, object, parent));
+        let names: Vec<String> = affecting
+            .map(|judged| judged.policy.key().to_string())
+            .collect();
+        (!names.is_empty()).then(|| Condition {
+            kind: ConditionType::PolicyAffected,
+            status: Status::True,
+            reason: Reason::PolicyAffected,
+            message: names.join(", "),
+        })
+    }
+
+    fn affects(self, judged: &JudgedAttachment, object: &ObjectKey, parent: &Parent) -> bool {
+        let is_allowed = match &judged.effect {
+            // One that is not allowed closes its targets, and so does one that cannot be carried
+            // out.
+            Effect::Admit(access) if !access.only_reports() => true,
+            Effect::Close => true,
+            Effect::Admit(_) | Effect::Nothing | Effect::Traffic(_) => {
+                parent.allows(judged).is_ok()
+            }
+        };
+        let mut targets = judged.policy.targets.iter();
+        is_allowed
+            && targets.any(|target| {
+                let section = target.section.as_deref();
+                let is_there = target.object == *object
+                    && match RouteKey::of(object).and_then(|key| self.store.route(&key)) {
+                        Some(route) => at_rule(route, object, section).is_ok(),
+                        None => at_listener(parent, object, section).is_ok(),
+                    };
+                is_there && route_traffic::takes_effect(self.attached, judged, target).is_ok()
+            })
     }
 
     /// The Gateways of ours whose hosts a target has, and whether it is there and the policy

@@ -3,6 +3,7 @@
 mod conflicts;
 mod http3;
 mod programmed;
+mod routes;
 
 pub use programmed::{BEING_ISSUED, NOT_ISSUED};
 
@@ -11,11 +12,10 @@ use std::fmt::Write;
 use self::conflicts::{holder, same_hash_text};
 use super::admission::Admission;
 use super::attached_policies::AttachedPolicies;
-use super::attachments::{Attachments, Way};
+use super::attachments::Attachments;
 use super::backend_policies::BackendPolicies;
 use super::by_record::admitted;
 use super::claims::claiming;
-use super::datagrams;
 use super::endpoints::ServiceEndpoints;
 use super::frontends::Frontends;
 use super::gateway_exposure::{Fleet, is_shared};
@@ -31,22 +31,21 @@ use super::register::Register;
 use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};
 use super::settings::Settings;
-use super::status::{
-    GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, RouteStatus, StatusBody,
-};
+use super::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, StatusBody};
 use super::statuses::Statuses;
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
 use super::wanted_index::ListenerOutcomes;
-use super::{
-    bind, certificate_condition, default_gateways, exposure, fleet, named_service, plain_http,
-};
+use super::{bind, certificate_condition, exposure, fleet, named_service};
 use crate::channel::Channel;
-use crate::inputs::{Address, Kind, ObjectKey, RouteKind, SetKey};
+use crate::inputs::{Address, Kind, ObjectKey, SetKey};
 use crate::model::{
     Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability,
     Status, StatusAddress, TransportPort,
 };
-use crate::store::{Store, target_ports};
+use crate::store::Store;
+
+/// The most conditions of a Gateway (`gateway_types.go`).
+const MAX_CONDITIONS: usize = 8;
 
 /// The states from which statuses are computed: the results of all earlier stages.
 #[derive(Clone, Copy)]
@@ -174,6 +173,10 @@ impl Report<'_> {
                 message: "AllowInsecureFallback: clients are let in without a valid certificate"
                     .to_owned(),
             });
+        }
+        // The schema has room for no more.
+        if conditions.len() < MAX_CONDITIONS {
+            conditions.extend(self.affected(key, parent));
         }
         let body = StatusBody::Gateway(GatewayStatus {
             addresses,
@@ -329,7 +332,8 @@ impl Report<'_> {
             (Ok(()), Status::Unknown) => Err((Reason::Pending, accepted.message.clone())),
             (Ok(()), Status::False) => Err((Reason::ListenersNotValid, accepted.message.clone())),
         };
-        let conditions = with_programmed(accepted, programmed);
+        let mut conditions = with_programmed(accepted, programmed);
+        conditions.extend(self.affected(&parent.key.object(), parent));
         let body = StatusBody::ListenerSet(ListenerSetStatus {
             kind,
             conditions,
@@ -531,80 +535,6 @@ impl Report<'_> {
             attached_routes: self.attachments.count(&id),
             conditions,
         }
-    }
-
-    fn route_status(self, key: &RouteKey) -> Option<ObjectStatus> {
-        let route = self.store.route(key)?;
-        let resolved = self.resolutions.get(key)?;
-        let attachments = self.attachments.get(key)?;
-        let references = resolved
-            .references
-            .clone()
-            .and_then(|()| self.service_endpoints.verdict(target_ports(route)));
-        let mut parents = Vec::new();
-        // A grant may reach several parents by one parentRef: it is accepted if one of them accepts
-        // the route.
-        for reached in attachments.chunk_by(|(a, ..), (b, ..)| a == b && *a != Way::Default) {
-            let (way, parent, first) = &reached[0];
-            let verdict = reached
-                .iter()
-                .map(|(.., attachment)| attachment)
-                .find(|a| a.accepted.is_ok());
-            let accepted = match (&verdict.unwrap_or(first).accepted, &resolved.invalid) {
-                (Ok(()), Some(invalid)) => Err((**invalid).clone()),
-                (Ok(()), None) => self.admission().names_verdict(key, reached),
-                (verdict, _) => verdict.clone(),
-            };
-            let is_accepted = accepted.is_ok();
-            let allowed = reached
-                .iter()
-                .filter_map(|(_, parent, _)| self.parents.get(parent))
-                .map(|parent| parent.allows_filters(route))
-                .find(Result::is_err);
-            let mut conditions = vec![
-                condition(ConditionType::Accepted, accepted, Reason::Accepted),
-                condition(
-                    ConditionType::ResolvedRefs,
-                    references.clone().and(allowed.unwrap_or(Ok(()))),
-                    Reason::ResolvedRefs,
-                ),
-            ];
-            if is_accepted {
-                let default =
-                    (*way == Way::Default).then(|| default_gateways::note(route, attachments));
-                let in_clear = plain_http::note(route, reached, attachments, self.parents);
-                let apart = (route.kind == RouteKind::Udp)
-                    .then(|| datagrams::note(route, self.policies))
-                    .flatten();
-                let notes = default
-                    .into_iter()
-                    .chain(in_clear)
-                    .chain(apart)
-                    .chain(resolved.note.as_deref().map(str::to_owned));
-                conditions[0].message = notes.collect::<Vec<_>>().join("; ");
-            }
-            if let (true, Some(text)) = (is_accepted, &resolved.partial) {
-                conditions.push(Condition {
-                    kind: ConditionType::PartiallyInvalid,
-                    status: Status::True,
-                    reason: Reason::UnsupportedValue,
-                    message: text.to_string(),
-                });
-            }
-            let reference = match way {
-                Way::Reference(index) => route.parents[*index].clone(),
-                Way::Default => default_gateways::reference(parent.name()),
-            };
-            let warning =
-                certificate_condition::of_route(reached, attachments, self.parents, self.issuance);
-            conditions.extend(warning.filter(|_| is_accepted));
-            parents.push((reference, conditions));
-        }
-        let body = StatusBody::Route(RouteStatus { parents });
-        Some(ObjectStatus {
-            generation: route.meta.generation,
-            body,
-        })
     }
 
     fn admission(&self) -> Admission<'_> {
