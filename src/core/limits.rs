@@ -211,6 +211,10 @@ pub struct ObjectLimits {
     /// request's body for the authorization server
     #[garde(range(max = 4096))]
     pub external_auth_body_kib: u64,
+    /// Maximum size of a body that Envoy collects for requestBody of a TrafficPolicy, in KiB. Envoy
+    /// gives up requests of HTTP/2 when its memory is full, and keeps those of HTTP/1.1
+    #[garde(range(min = 1, max = 1024))]
+    pub buffered_body_kib: u32,
     /// Maximum length of the value of a header that a filter sets or adds, in bytes
     pub header_value_bytes: usize,
     /// Maximum value of rateLimit[].by.maxClients of a TrafficPolicy: Envoy has a token bucket for
@@ -239,6 +243,7 @@ impl Default for ObjectLimits {
             retries: 10,
             mirrors: 2,
             external_auth_body_kib: 64,
+            buffered_body_kib: 64,
             header_value_bytes: 4096,
             rate_limit_clients: 10_000,
         }
@@ -257,6 +262,7 @@ impl Limits {
             retries: u32::MAX,
             mirrors: usize::MAX,
             external_auth_body_kib: u64::MAX,
+            buffered_body_kib: u32::MAX,
             header_value_bytes: usize::MAX,
             rate_limit_clients: u32::MAX,
         },

@@ -14,6 +14,8 @@ pub struct RequestBody {
     pub max_bytes: u64,
     /// The bodies that Envoy collects.
     pub buffer: BodyBuffer,
+    /// The most bytes that Envoy may collect of a request.
+    pub max_buffered: u32,
 }
 
 /// The bodies that Envoy collects before a backend gets the request.
@@ -29,7 +31,7 @@ pub enum BodyBuffer {
 }
 
 impl RequestBody {
-    /// The most bytes that Envoy collects of a request.
+    /// The most bytes that Envoy collects of a request, whatever is allowed.
     pub const MOST_BUFFERED: u32 = 1024 * 1024;
 
     /// The bytes of a request that Envoy collects; 0 if it collects none.
@@ -38,7 +40,7 @@ impl RequestBody {
             BodyBuffer::None => 0,
             BodyBuffer::UnknownLength | BodyBuffer::All => {
                 let bytes = u32::try_from(self.max_bytes);
-                bytes.map_or(Self::MOST_BUFFERED, |bytes| bytes.min(Self::MOST_BUFFERED))
+                bytes.map_or(self.max_buffered, |bytes| bytes.min(self.max_buffered))
             }
         }
     }

@@ -14,8 +14,8 @@ use crate::inputs::{
 };
 use crate::limits::ObjectLimits;
 use crate::model::{
-    Bodies, Compression, LimitedBy, ObjectName, RateLimits, Reason, RequestBody, ResponseOverride,
-    ResponseOverrides,
+    Bodies, BodyBuffer, Compression, LimitedBy, ObjectName, RateLimits, Reason, RequestBody,
+    ResponseOverride, ResponseOverrides,
 };
 use crate::store::Store;
 
@@ -84,7 +84,7 @@ pub(super) fn judged(
     let settings = match (beyond, rules) {
         (Some(beyond), _) => Err(beyond),
         (None, Err(text)) => Err((Reason::Invalid, text.clone())),
-        (None, Ok(rules)) => within(rules, limits).map(|()| settings(policy, rules, store)),
+        (None, Ok(rules)) => within(rules, limits).map(|()| settings(policy, rules, limits, store)),
     };
     let (accepted, settings) = match settings {
         Ok(found) => found,
@@ -105,6 +105,7 @@ pub(super) fn judged(
 fn settings(
     policy: &AttachedPolicy,
     rules: &RouteTraffic,
+    limits: &ObjectLimits,
     store: &Store,
 ) -> (Verdict, TrafficSettings) {
     let RouteTraffic {
@@ -146,6 +147,7 @@ fn settings(
             policy: policy.clone(),
             max_bytes,
             buffer,
+            max_buffered: max_buffered(limits),
         })
     });
     let settings = TrafficSettings {
@@ -191,8 +193,25 @@ fn overrides(
     })))
 }
 
-/// Ok if no limit asks for more clients than an object may have.
+/// The most bytes that Envoy may collect of a request.
+fn max_buffered(limits: &ObjectLimits) -> u32 {
+    let allowed = limits.buffered_body_kib.saturating_mul(1024);
+    allowed.min(RequestBody::MOST_BUFFERED)
+}
+
+/// Ok if no limit asks for more clients than an object may have, and no body is collected that is
+/// larger than allowed.
 fn within(rules: &RouteTraffic, limits: &ObjectLimits) -> Verdict {
+    let collected = rules
+        .request_body
+        .filter(|body| body.buffer == BodyBuffer::All);
+    if let Some(body) = collected.filter(|body| body.max_bytes > max_buffered(limits).into()) {
+        let text = format!(
+            "requestBody.maxBytes: {}, with buffer All limits.object.bufferedBodyKib is {}",
+            body.max_bytes, limits.buffered_body_kib
+        );
+        return Err((Reason::LimitReached, text));
+    }
     let most = limits.rate_limit_clients;
     let all = rules.rate_limit.iter().flat_map(|all| all.iter());
     for (index, limit) in all.enumerate() {

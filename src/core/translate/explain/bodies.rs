@@ -28,6 +28,7 @@ fn request_words(request: &RequestBody) -> String {
         policy,
         max_bytes,
         buffer,
+        max_buffered: _,
     } = request;
     let collected = match buffer {
         BodyBuffer::None => "a body of unknown length has no limit".to_owned(),
