@@ -676,9 +676,9 @@ impl KubernetesRuntime {
         let now = Instant::now();
         let claims = self.ownership.claims.as_ref();
         let is_recording = claims.is_some_and(Claims::is_writing);
-        let statuses = &mut self.statuses.writer;
-        statuses.yield_to_objects(self.tenants.is_busy(), now);
-        statuses.yield_to_record(is_recording, now);
+        self.statuses
+            .writer
+            .yield_to((is_recording, self.tenants.is_busy()), now);
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);

@@ -61,26 +61,20 @@ impl StatusWriter {
         }
     }
 
-    /// Reduces the rate of statuses while the writer of objects is busy. It does not stop them,
-    /// since a burst may take minutes.
-    pub fn yield_to_objects(&mut self, busy: bool, now: Instant) {
-        let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
-        self.worker
-            .set_room(if busy { usize::from(turn) } else { AT_ONCE });
-    }
-
     /// Starts no write while the record of ownership is written: a hostname is served once its
-    /// owner is recorded, and its status says so then. It must be called after
-    /// [`Self::yield_to_objects`].
-    pub fn yield_to_record(&mut self, is_recording: bool, now: Instant) {
-        if !is_recording {
-            self.recording = None;
-            return;
-        }
-        let since = *self.recording.get_or_insert(now);
-        if now.saturating_duration_since(since) < BEHIND_RECORD {
-            self.worker.set_room(0);
-        }
+    /// owner is recorded, and its status says so then. While the writer of objects is busy, the
+    /// rate of statuses is reduced. It does not stop them, since a burst may take minutes.
+    pub fn yield_to(&mut self, (is_recording, is_busy): (bool, bool), now: Instant) {
+        self.recording = is_recording.then(|| self.recording.unwrap_or(now));
+        let waits = self
+            .recording
+            .is_some_and(|since| now.saturating_duration_since(since) < BEHIND_RECORD);
+        let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
+        self.worker.set_room(match (waits, is_busy) {
+            (true, _) => 0,
+            (false, true) => usize::from(turn),
+            (false, false) => AT_ONCE,
+        });
     }
 
     /// Queues the status of an object for the time `at`, or earlier.
@@ -185,11 +179,9 @@ mod tests {
         let now = Instant::now();
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "web"));
         writer.want(key.clone(), now);
-        writer.yield_to_objects(false, now);
-        writer.yield_to_record(true, now);
+        writer.yield_to((true, false), now);
         assert_eq!(writer.take(now), None, "the record is written first");
-        writer.yield_to_objects(false, now);
-        writer.yield_to_record(false, now);
+        writer.yield_to((false, false), now);
         assert_eq!(writer.take(now), Some(key.clone()), "the record is written");
         writer.nothing(&key);
         writer.want(key.clone(), now);
@@ -198,8 +190,7 @@ mod tests {
             (BEHIND_RECORD - Duration::from_millis(1), None),
             (BEHIND_RECORD, Some(key)),
         ] {
-            writer.yield_to_objects(false, now + after);
-            writer.yield_to_record(true, now + after);
+            writer.yield_to((true, false), now + after);
             assert_eq!(
                 writer.take(now + after),
                 taken,
