@@ -42,7 +42,7 @@ pub(super) struct Blaming<'a> {
     pub(super) frontends: &'a Frontends,
 }
 
-impl Blaming<'_> {
+impl<'a> Blaming<'a> {
     /// Returns the listeners and routes that a resource was made from, and that Envoys of these
     /// fleets serve: a backend or a certificate may also be that of other fleets.
     pub(super) fn of(self, key: &ResourceKey, fleets: &Fleets) -> Blame {
@@ -71,19 +71,10 @@ impl Blaming<'_> {
             ResourceKey::Frontend(id)
             | ResourceKey::UdpCluster(id)
             | ResourceKey::Endpoints(ClusterId::Udp(id)) => {
-                let winners = self
-                    .frontends
-                    .get(id)
-                    .into_iter()
-                    .flat_map(FrontendState::winners);
+                let all = self.served_by(id);
                 blame
                     .listeners
-                    .extend(winners.map(|(_, (listener, _))| listener.clone()));
-                let http3 = self.frontends.get(id).map(FrontendState::http3);
-                let asking = http3.into_iter().flat_map(Http3Hosts::asked);
-                blame
-                    .listeners
-                    .extend(asking.map(|(_, listener)| listener.clone()));
+                    .extend(all.map(|(_, listener)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Sni(hostname)) => {
                 let winners = self
@@ -95,21 +86,12 @@ impl Blaming<'_> {
                     .extend(winners.map(|(listener, _)| listener.clone()));
             }
             ResourceKey::Secret(SecretName::Fixed(id, name)) => {
-                let winners = self
-                    .frontends
-                    .get(id)
-                    .into_iter()
-                    .flat_map(FrontendState::winners);
-                let own = winners.filter(|(hostname, _)| **name == *hostname.to_string());
+                let own = self
+                    .served_by(id)
+                    .filter(|(hostname, _)| **name == *hostname.to_string());
                 blame
                     .listeners
-                    .extend(own.map(|(_, (listener, _))| listener.clone()));
-                let http3 = self.frontends.get(id).map(FrontendState::http3);
-                let asking = http3.into_iter().flat_map(Http3Hosts::asked);
-                let asking = asking.filter(|(hostname, _)| **name == *hostname.to_string());
-                blame
-                    .listeners
-                    .extend(asking.map(|(_, listener)| listener.clone()));
+                    .extend(own.map(|(_, listener)| listener.clone()));
             }
             // Routes refer to them.
             ResourceKey::Secret(SecretName::ClientSecret(_) | SecretName::CookieKey(_)) => {}
@@ -212,6 +194,17 @@ impl Blaming<'_> {
                     .iter()
                     .any(|attached| self.is_listener_of(&id(&attached.listener, parent), fleets))
             })
+    }
+
+    /// The hostnames of a frontend with the listeners that serve them, also those that ask for
+    /// HTTP/3.
+    fn served_by(self, id: &FrontendId) -> impl Iterator<Item = (&'a Hostname, &'a ListenerId)> {
+        let frontend = self.frontends.get(id);
+        let winners = frontend.into_iter().flat_map(FrontendState::winners);
+        let http3 = frontend.map(FrontendState::http3);
+        winners
+            .map(|(hostname, (listener, _))| (hostname, listener))
+            .chain(http3.into_iter().flat_map(Http3Hosts::asked))
     }
 
     fn blame_host(self, id: &FrontendId, hostname: &Hostname, blame: &mut Blame) {
