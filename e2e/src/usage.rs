@@ -30,11 +30,7 @@ pub fn processor_time(pid: u32) -> Result<Duration> {
 /// When there is no such process.
 pub fn wake_ups(pid: u32) -> Result<u64> {
     let mut sum = 0;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")? {
-        // A thread may end meanwhile.
-        let Ok(text) = fs::read_to_string(task?.path().join("status")) else {
-            continue;
-        };
+    for text in of_threads(pid, "status")? {
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
@@ -49,13 +45,19 @@ pub fn wake_ups(pid: u32) -> Result<u64> {
 /// When there is no such process.
 pub fn threads_time(pid: u32) -> Result<Duration> {
     let mut sum = Duration::ZERO;
-    for task in fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")? {
-        // A thread may end meanwhile.
-        if let Ok(text) = fs::read_to_string(task?.path().join("schedstat")) {
-            sum += on_processor(&text)?;
-        }
+    for text in of_threads(pid, "schedstat")? {
+        sum += on_processor(&text)?;
     }
     Ok(sum)
+}
+
+/// The texts of a file of each current thread of a process. A thread may end meanwhile.
+fn of_threads(pid: u32, file: &str) -> Result<Vec<String>> {
+    let mut texts = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")? {
+        texts.extend(fs::read_to_string(task?.path().join(file)));
+    }
+    Ok(texts)
 }
 
 /// Returns the processor time of a process's main thread: in Envoy the one that applies

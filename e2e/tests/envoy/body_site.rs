@@ -42,15 +42,6 @@ impl BodySite {
     /// Starts it with the rules of the route `app`, and further objects. The route of WebSockets is
     /// `ws`.
     pub(super) async fn start(rules: Value, objects: Vec<Change>) -> Result<Self> {
-        Self::start_edited(rules, objects, |_| ()).await
-    }
-
-    /// The same with an Envoy whose bootstrap is edited.
-    pub(super) async fn start_edited(
-        rules: Value,
-        objects: Vec<Change>,
-        edit: fn(&mut Value),
-    ) -> Result<Self> {
         let [http, https] = [free_port()?, free_port()?];
         let web = Echo::start("web").await?;
         let socket = WebSocketServer::start(None).await?;
@@ -73,7 +64,7 @@ impl BodySite {
         Ok(Self {
             http,
             https,
-            world: World::start_edited(changes, edit).await?,
+            world: World::start(changes).await?,
             web,
             _socket: socket,
         })

@@ -17,10 +17,7 @@ use serde_json::{Value, json};
 use crate::fleet::{GATEWAY, dedicated, target, tenant as tenant_of_dedicated};
 use crate::isolated::{class, deployed, gateway, parameters, tenant, until_programmed};
 use crate::pods::{LIMIT, until_served};
-use crate::users::{OURS, told};
-
-/// The user `alice` with the password `secret`.
-const ALICE: &str = "Basic YWxpY2U6c2VjcmV0";
+use crate::users::{ALICE, OURS, SECRET, told, users};
 
 /// A kind of policies, a field of it, and its value.
 type Guarded = (&'static str, &'static str, Value);
@@ -39,7 +36,7 @@ fn guarded(keys: &Value) -> [Guarded; 8] {
         (
             "AccessPolicy",
             "basicAuth",
-            json!({"users": {"name": "users"}}),
+            json!({"users": {"name": "people"}}),
         ),
         (
             "AccessPolicy",
@@ -87,9 +84,7 @@ fn objects(namespace: &str, host: &str, keys: &Value) -> Vec<Value> {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [host], "rules": rules}}),
         json!({"apiVersion": OURS, "kind": "DirectResponse", "metadata": metadata("away"),
             "spec": {"statusCode": 418}}),
-        json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/htpasswd",
-            "metadata": metadata("users"),
-            "stringData": {".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n"}}),
+        users(namespace, "gatewright.io/htpasswd", SECRET),
         client_secret(namespace, "login", CLIENT_SECRET),
         // The provider, which nobody asks here.
         json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata("id"),

@@ -17,10 +17,10 @@ use crate::pods::until_served;
 pub(crate) const OURS: &str = "gatewright.io/v1alpha1";
 const HOST: &str = "app.example.org";
 /// `secret` by SHA-1, and `other`.
-const SECRET: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
+pub(crate) const SECRET: &str = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=";
 const OTHER: &str = "{SHA}0JQeaNqPOBUf+Gph/Fn3xc+fyqI=";
 /// The user `alice` with the password `secret`.
-const ALICE: &str = "Basic YWxpY2U6c2VjcmV0";
+pub(crate) const ALICE: &str = "Basic YWxpY2U6c2VjcmV0";
 
 /// The policy `people` of the route `app` with more in its `spec`.
 pub(crate) fn policy(more: Value) -> Value {
@@ -31,7 +31,8 @@ pub(crate) fn policy(more: Value) -> Value {
         "spec": spec})
 }
 
-fn users(namespace: &str, kind: &str, hash: &str) -> Value {
+/// A Secret `people` with the user `alice`.
+pub(crate) fn users(namespace: &str, kind: &str, hash: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "type": kind,
         "metadata": {"name": "people", "namespace": namespace},
         "stringData": {".htpasswd": format!("alice:{hash}\n")}})
