@@ -9,6 +9,8 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+mod names;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -29,6 +31,7 @@ use gatewright_core::model::{
     Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_core::translate::{Change, Resource};
+use names::Names;
 use prost::Message;
 use serde_json::json;
 use xds::Update;
@@ -36,37 +39,6 @@ use xds::Update;
 const ROUNDS: usize = 60;
 const CLASSIC_ROUNDS: usize = 5;
 const FLOOD: u32 = 500;
-
-/// The names of hosts.
-#[derive(Clone, Copy, Debug)]
-enum Names {
-    /// Below one domain.
-    Siblings,
-    /// Each below a domain of its own.
-    Own,
-    /// Of four hosts one with a domain of its own.
-    Mixed,
-}
-
-impl Names {
-    /// The names that an argument asks for.
-    fn named(argument: &str) -> Option<Self> {
-        match argument {
-            "siblings" => Some(Self::Siblings),
-            "own" => Some(Self::Own),
-            "mixed" => Some(Self::Mixed),
-            _ => None,
-        }
-    }
-
-    fn of(self, n: usize) -> String {
-        match self {
-            Self::Mixed if n.is_multiple_of(4) => format!("www.shop{n}.example"),
-            Self::Own => format!("www.shop{n}.example"),
-            Self::Siblings | Self::Mixed => format!("h{n}.bench.example.org"),
-        }
-    }
-}
 
 fn listener_set(n: usize, port: u16, names: Names) -> Change {
     let listener = json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": names.of(n),

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::deviation::{Deviation, Place, deviations};
+use crate::deviation::deviations;
+use crate::write::as_written::differences_of_content;
+use crate::write::object_write::ObjectWrite;
 use gatewright_core::inputs::{
     EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint,
 };
@@ -20,20 +21,11 @@ use gatewright_core::translate::{DesiredService, DesiredSlices};
 /// The maximum number of endpoints of one slice (`EndpointSlice.endpoints`).
 const SLICE: usize = 1000;
 
-/// One write.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum ServiceAction {
-    /// Creates the object, if none of its name exists.
-    Create(Value),
-    /// Applies the manifest over the object with this UID.
-    Apply(Value, String),
-}
-
 /// The writes for a Gateway, and the conflict that prevents the others.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// The writes, in order.
-    pub(crate) steps: Vec<ServiceAction>,
+    pub(crate) steps: Vec<ObjectWrite>,
     /// Our slices that no Envoy belongs into any more, with their UIDs: their endpoints are Envoys
     /// that no longer exist.
     pub(crate) idle: Vec<(ObjectName, String)>,
@@ -52,7 +44,7 @@ pub(crate) fn plan<'a>(
 ) -> Plan {
     let mut plan = Plan::default();
     match service.map(|service| service.made.as_deref()) {
-        None => plan.steps.push(ServiceAction::Create(service_document(
+        None => plan.steps.push(ObjectWrite::Create(service_document(
             desired,
             gateway_uid,
             None,
@@ -75,7 +67,7 @@ pub(crate) fn plan<'a>(
             );
             if !is_as_desired(there, desired, &document) {
                 plan.steps
-                    .push(ServiceAction::Apply(document, there.uid.clone()));
+                    .push(ObjectWrite::Apply(document, there.uid.clone()));
             }
         }
     }
@@ -127,7 +119,7 @@ fn plan_slices<'a>(
         idle.remove(&name);
         let document = || slice_document(desired, gateway_uid, &name, v4, &endpoints);
         let Some(there) = slices(&name) else {
-            plan.steps.push(ServiceAction::Create(document()));
+            plan.steps.push(ObjectWrite::Create(document()));
             continue;
         };
         let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
@@ -151,7 +143,7 @@ fn plan_slices<'a>(
             && deviations(&wanted, &made.content, &|_| false).is_empty();
         if !same || !marked || all {
             plan.steps
-                .push(ServiceAction::Apply(document, made.uid.clone()));
+                .push(ObjectWrite::Apply(document, made.uid.clone()));
         }
     }
     plan.idle.extend(idle);
@@ -178,53 +170,14 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
 }
 
 fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
-    fn spec(spec: &Value) -> Value {
-        json!({"spec": spec})
-    }
-    deviations(&spec(&document["spec"]), &spec(&there.spec), &may_have).is_empty()
+    let (wanted, found) = (
+        json!({"spec": document["spec"]}),
+        json!({"spec": there.spec}),
+    );
+    differences_of_content("Service", &wanted, &found).is_empty()
         && there.load_balancer_ip == desired.address.map(|ip| ip.to_string())
         && has(&there.labels, &desired.labels)
         && has(&there.annotations, &desired.annotations)
-}
-
-/// The fields of a Service that the API server fills in, or that the platform may set. Any other
-/// field, such as `selector`, would change where requests go.
-const OF_THE_PLATFORM: [&str; 16] = [
-    "spec.allocateLoadBalancerNodePorts",
-    "spec.clusterIP",
-    "spec.clusterIPs",
-    "spec.externalIPs",
-    "spec.externalTrafficPolicy",
-    "spec.healthCheckNodePort",
-    "spec.internalTrafficPolicy",
-    "spec.ipFamilies",
-    "spec.ipFamilyPolicy",
-    "spec.loadBalancerClass",
-    "spec.loadBalancerIP",
-    "spec.loadBalancerSourceRanges",
-    "spec.ports.nodePort",
-    "spec.sessionAffinity",
-    "spec.sessionAffinityConfig",
-    "spec.trafficDistribution",
-];
-
-/// Returns whether an object may have a field that we do not write: labels and annotations are
-/// anybody's.
-pub(crate) fn may_have(place: &Place) -> bool {
-    place.fields.starts_with("metadata.") || OF_THE_PLATFORM.contains(&place.fields.as_str())
-}
-
-/// Returns the differences of a Service or slice from the manifest that was written.
-pub(crate) fn differences(document: &Value, object: &DynamicObject) -> Vec<Deviation> {
-    let there = serde_json::to_value(object).unwrap_or_default();
-    let mut wanted = json!({"metadata": {"labels": document["metadata"]["labels"],
-        "annotations": document["metadata"]["annotations"]}});
-    let mut found = json!({"metadata": there["metadata"]});
-    for field in ["spec", "addressType", "ports", "endpoints"] {
-        wanted[field] = document[field].clone();
-        found[field] = there[field].clone();
-    }
-    deviations(&wanted, &found, &may_have)
 }
 
 /// Returns the port of the Envoys for each port name of the Service.
@@ -430,9 +383,10 @@ mod tests {
 
     /// Returns the manifests that the plan writes, with the UIDs that the server would assign.
     fn written(plan: &Plan) -> Vec<Value> {
-        fn document(step: &ServiceAction) -> Value {
+        fn document(step: &ObjectWrite) -> Value {
             match step {
-                ServiceAction::Create(value) | ServiceAction::Apply(value, _) => value.clone(),
+                ObjectWrite::Create(value) | ObjectWrite::Apply(value, _) => value.clone(),
+                ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => panic!("{step:?}"),
             }
         }
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();
@@ -465,7 +419,7 @@ mod tests {
             .steps
             .iter()
             .map(|step| {
-                if let ServiceAction::Apply(_, uid) = step {
+                if let ObjectWrite::Apply(_, uid) = step {
                     &**uid
                 } else {
                     ""
@@ -733,7 +687,7 @@ mod tests {
         ] {
             let plan = check_behind(&made, &other);
             assert!(
-                matches!(&plan.steps[..], [ServiceAction::Apply(_, uid)] if uid == "uid of the EndpointSlice")
+                matches!(&plan.steps[..], [ObjectWrite::Apply(_, uid)] if uid == "uid of the EndpointSlice")
             );
             assert!(plan.idle.is_empty());
         }

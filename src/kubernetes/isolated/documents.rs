@@ -31,9 +31,10 @@ pub(super) fn document(
         IsolatedKind::Service => {
             // The first of the ports that Gateways are given: a headless Service without any port
             // is unusual.
-            let ports = json!([{"name": "first", "port": 20_000, "protocol": "TCP"}]);
-            document["spec"] =
-                json!({"clusterIP": "None", "selector": {NAME: name}, "ports": ports});
+            let ports =
+                json!([{"name": "first", "port": 20_000, "targetPort": 20_000, "protocol": "TCP"}]);
+            document["spec"] = json!({"type": "ClusterIP", "clusterIP": "None", "selector": {NAME: name},
+                "ports": ports});
         }
         IsolatedKind::Budget => {
             document["spec"] =

@@ -2,36 +2,26 @@
 //! that no Gateway wants any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use gatewright_core::model::ObjectName;
 use gatewright_core::multimap::MultiMap;
 use gatewright_core::translate::{Change, DesiredEnvoys, Fact};
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
 use kube::core::DynamicObject;
 use serde_json::Value;
-use tracing::debug;
 
-use super::plan::{Step, differences, plan, removal};
-use super::watch::{content, observed};
+use super::plan::{plan, removal};
+use super::watch::observed;
 use super::{IsolatedEvent, IsolatedKind, Observed};
 use crate::metrics::Writes;
-use crate::write::failure::Failure;
-use crate::write::gateway_troubles::GatewayTroubles;
-use crate::write::request::{applied_over, corrected, create, delete, hand_over, in_time};
-use crate::write::worker::Worker;
-use crate::write::written::{Moment, Written};
+use crate::write::gateway_writer::{GatewayWriter, Planned, WriterEvent};
+use crate::write::object_write::ObjectWrite;
 
-/// The field manager that owns `spec.replicas` until an autoscaler writes it: the API server resets
-/// a field without an owner to its default.
-const REPLICAS_MANAGER: &str = "gatewright-replicas";
-/// The number of Gateways that are written at the same time.
-const AT_ONCE: usize = 4;
+/// An object of our namespace: its name and kind.
+type Key = (String, IsolatedKind);
 
 /// The desired and the observed objects of Gateways' own Envoys.
 pub(crate) struct IsolatedEnvoys {
-    client: Client,
     /// Our own namespace.
     namespace: String,
     /// The name of the PodTemplate.
@@ -39,47 +29,32 @@ pub(crate) struct IsolatedEnvoys {
     template: Option<Value>,
     intents: BTreeMap<ObjectName, DesiredEnvoys>,
     /// The observed objects, by name.
-    observed: BTreeMap<(String, IsolatedKind), Observed>,
+    observed: BTreeMap<Key, Observed>,
     /// The index from a Gateway to its observed objects.
-    by_gateway: MultiMap<ObjectName, (String, IsolatedKind)>,
-    /// The objects that the watch has not brought since they were written.
-    written: Written<(String, IsolatedKind), Observed>,
+    by_gateway: MultiMap<ObjectName, Key>,
     /// The kinds whose first list is not complete yet.
     unsynced: BTreeSet<IsolatedKind>,
     template_synced: bool,
-    worker: Worker<ObjectName, Done>,
-    troubles: GatewayTroubles,
+    writer: GatewayWriter<Key, Observed>,
 }
 
 /// The outcome of the writes for one Gateway.
-struct Done {
-    gateway: ObjectName,
-    outcome: Result<(), Failure>,
-    /// The objects as the API server answered, and when the writes began.
-    answers: Vec<((String, IsolatedKind), Observed)>,
-    begun: Moment,
-}
-
-/// The outcome of the writes for one Gateway; `None` when a delayed retry is due.
-pub(crate) struct WorkerEvent(Option<Done>);
+pub(crate) type WorkerEvent = WriterEvent<Key, Observed>;
 
 impl IsolatedEnvoys {
     /// Creates the writer with an empty work queue. Pods are made from the PodTemplate of this
     /// name, in this namespace.
     pub(crate) fn new(client: Client, namespace: &str, template: &str) -> Self {
         Self {
-            client,
             namespace: namespace.to_owned(),
             template_name: template.to_owned(),
             template: None,
             intents: BTreeMap::new(),
             observed: BTreeMap::new(),
             by_gateway: MultiMap::default(),
-            written: Written::default(),
             unsynced: IsolatedKind::ALL.into_iter().collect(),
             template_synced: false,
-            worker: Worker::new(AT_ONCE),
-            troubles: GatewayTroubles::new(Fact::EnvoysProblem),
+            writer: GatewayWriter::new(client, "isolated", Fact::EnvoysProblem, read),
         }
     }
 
@@ -94,9 +69,7 @@ impl IsolatedEnvoys {
                     self.intents.remove(&gateway);
                 }
             }
-            // A changed intent is tried at once, without the back-off of an earlier rejection.
-            self.worker.drop(&gateway);
-            self.worker.want(gateway, Instant::now());
+            self.writer.want_anew(gateway);
         }
     }
 
@@ -125,7 +98,7 @@ impl IsolatedEnvoys {
 
     fn see_object(&mut self, kind: IsolatedKind, name: String, observed: Option<Observed>) {
         let key = (name.clone(), kind);
-        self.written.hear(&key, !self.worker.is_idle());
+        self.writer.hear(&key);
         let mut gateways: BTreeSet<ObjectName> = observed
             .iter()
             .filter_map(|observed| observed.gateway.clone())
@@ -152,7 +125,7 @@ impl IsolatedEnvoys {
             .filter(|(_, intent)| *intent.name.name == *name);
         gateways.extend(in_the_way.map(|(gateway, _)| gateway.clone()));
         for gateway in gateways {
-            self.worker.want(gateway, Instant::now());
+            self.writer.want(gateway);
         }
     }
 
@@ -164,7 +137,7 @@ impl IsolatedEnvoys {
             .filter_map(|observed| observed.gateway.clone());
         let all: BTreeSet<ObjectName> = self.intents.keys().cloned().chain(there).collect();
         for gateway in all {
-            self.worker.want(gateway, Instant::now());
+            self.writer.want(gateway);
         }
     }
 
@@ -180,44 +153,22 @@ impl IsolatedEnvoys {
     pub(crate) fn write(&mut self, may_write: bool) {
         // Before the watches are complete, existing objects look absent.
         let may_write = may_write && self.knows_pods() && self.template_synced;
-        self.written.expire(Instant::now());
-        while let Some(gateway) = self.worker.take(Instant::now()) {
-            if !may_write {
-                self.worker.done(&gateway);
-                continue;
-            }
-            let steps = match self.steps(&gateway) {
-                Ok(steps) if !steps.is_empty() => steps,
-                other => {
-                    self.worker.done(&gateway);
-                    self.troubles.tell(&gateway, "conflict", other.err());
-                    continue;
-                }
+        while let Some(gateway) = self.writer.take(may_write) {
+            let (writes, trouble) = match self.writes(&gateway) {
+                Ok(writes) => (writes, None),
+                Err(trouble) => (Vec::new(), Some(trouble)),
             };
-            let actions: Vec<&'static str> = steps.iter().map(Step::label).collect();
-            let client = self.client.clone();
-            let namespace = self.namespace.clone();
-            let begun = self.written.begin(self.worker.is_idle());
-            self.worker.begin_several(
-                "isolated",
-                &actions,
-                &format!("gateway {gateway}"),
-                async move {
-                    let mut answers = Vec::new();
-                    let outcome = run(&client, &namespace, steps, &mut answers).await;
-                    Done {
-                        gateway,
-                        outcome,
-                        answers,
-                        begun,
-                    }
-                },
-            );
+            let planned = Planned {
+                writes,
+                trouble,
+                subject: "the Gateway's own Envoys".to_owned(),
+            };
+            self.writer.begin(gateway, planned);
         }
     }
 
     /// Returns the writes that a Gateway needs, or the message of the conflict that prevents them.
-    fn steps(&self, gateway: &ObjectName) -> Result<Vec<Step>, String> {
+    fn writes(&self, gateway: &ObjectName) -> Result<Vec<ObjectWrite>, String> {
         let wanted = match self.intents.get(gateway) {
             Some(desired)
                 if desired.parameters.autoscaling.is_some()
@@ -248,7 +199,9 @@ impl IsolatedEnvoys {
                 let name = desired.name.name.to_string();
                 plan(desired, template, |kind| {
                     let key = (name.clone(), kind);
-                    self.written.get(&key).or_else(|| self.observed.get(&key))
+                    self.writer
+                        .written(&key)
+                        .or_else(|| self.observed.get(&key))
                 })?
             }
         };
@@ -258,137 +211,38 @@ impl IsolatedEnvoys {
 
     /// Waits until a write has ended or a delayed retry is due.
     pub(crate) async fn next(&mut self) -> WorkerEvent {
-        WorkerEvent(self.worker.next().await)
+        self.writer.next().await
     }
 
     /// Takes in the outcome of a write.
     pub(crate) fn take_event(&mut self, event: WorkerEvent) {
-        let Some(Done {
-            gateway,
-            outcome,
-            answers,
-            begun,
-        }) = event.0
-        else {
-            return;
-        };
-        let now = Instant::now();
-        for (key, object) in answers {
-            self.written.answered(key, object, begun, now);
-        }
-        let Err(failure) = outcome else {
-            self.worker.done(&gateway);
-            self.troubles.tell(&gateway, "conflict", None);
-            return;
-        };
-        match &failure {
-            // A person has to act on this failure.
-            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_) => {
-                self.troubles.tell(
-                    &gateway,
-                    failure.class(),
-                    Some(format!("the Gateway's own Envoys: {failure}")),
-                );
-            }
-            Failure::Unavailable(text) => debug!("the Envoys of gateway {gateway}: {text}"),
-            Failure::Conflict | Failure::Gone | Failure::Throttled(_) => {}
-        }
-        self.worker.failed(&gateway, &failure, now);
+        self.writer.take_event(event);
     }
 
     /// Takes the facts for the engine since the last call.
     pub(crate) fn take_news(&mut self) -> Vec<Change> {
-        self.troubles.take_news()
+        self.writer.take_news()
     }
 
     /// Returns counters of writes, and the number of Gateways with a reported problem.
     pub(crate) fn metrics(&self) -> (Writes, usize) {
-        (self.worker.metrics(), self.troubles.count())
+        self.writer.metrics()
     }
 
     /// Waits for the writes in progress, and starts no more.
     pub(crate) async fn stop(self) {
-        self.worker.finish().await;
+        self.writer.stop().await;
     }
 }
 
-/// Runs the steps in order, up to the first that fails. Each starts only during a term of the
-/// Lease, see [`crate::fence`]. `answers` gets the objects as the API server answered.
-async fn run(
-    client: &Client,
-    namespace: &str,
-    steps: Vec<Step>,
-    answers: &mut Vec<((String, IsolatedKind), Observed)>,
-) -> Result<(), Failure> {
-    for step in steps {
-        let Some((kind, object)) = step.run(client, namespace).await? else {
-            continue;
-        };
-        let name = object.metadata.name.clone().unwrap_or_default();
-        answers.push(((name, kind), observed(&object)));
-    }
-    Ok(())
-}
-
-impl Step {
-    /// The label value of metrics.
-    fn label(&self) -> &'static str {
-        match self {
-            Step::Create(..) => "create",
-            Step::Apply(..) | Step::LeaveReplicas(..) => "apply",
-            Step::Delete(..) => "delete",
-        }
-    }
-
-    /// Sends the request. Returns the object as it is written.
-    async fn run(
-        self,
-        client: &Client,
-        namespace: &str,
-    ) -> Result<Option<(IsolatedKind, DynamicObject)>, Failure> {
-        match self {
-            Step::Create(kind, document) => {
-                let api = api(client, kind, namespace);
-                let object = in_time(create(&api, document.clone())).await?;
-                corrected(&api, object, |object| {
-                    differences(kind, &document, &content(&object.data))
-                })
-                .await
-                .map(|object| Some((kind, object)))
-            }
-            Step::Apply(kind, document, uid) => {
-                let api = api(client, kind, namespace);
-                applied_over(&api, &document, &uid, |object| {
-                    differences(kind, &document, &content(&object.data))
-                })
-                .await
-                .map(|object| Some((kind, object)))
-            }
-            Step::LeaveReplicas(name, uid) => {
-                let deployments = api(client, IsolatedKind::Deployment, namespace);
-                in_time(hand_over(
-                    &deployments,
-                    &name.name,
-                    &uid,
-                    "/spec/replicas",
-                    REPLICAS_MANAGER,
-                ))
-                .await?;
-                Ok(None)
-            }
-            Step::Delete(kind, name, uid) => {
-                let api = api(client, kind, namespace);
-                in_time(delete(&api, &name.name, uid, DeleteParams::background())).await?;
-                Ok(None)
-            }
-        }
-    }
-}
-
-fn api(client: &Client, kind: IsolatedKind, namespace: &str) -> Api<DynamicObject> {
-    let (group, version, kind) = kind.gvk();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    Api::namespaced_with(client.clone(), namespace, &resource)
+/// Reads an object as the watch does.
+fn read(object: DynamicObject) -> Option<(Key, Observed)> {
+    let name = object.metadata.name.clone()?;
+    let kind = object.types.as_ref()?.kind.as_str();
+    let kind = IsolatedKind::ALL
+        .into_iter()
+        .find(|one| one.as_str() == kind)?;
+    Some(((name, kind), observed(&object)))
 }
 
 #[cfg(test)]
@@ -484,7 +338,7 @@ mod tests {
 
     async fn settle(envoys: &mut IsolatedEnvoys, asked: &Asked) -> Vec<String> {
         envoys.write(true);
-        while envoys.worker.pending() > 0 {
+        while envoys.writer.pending() > 0 {
             let event = envoys.next().await;
             envoys.take_event(event);
             envoys.write(true);

@@ -5,24 +5,13 @@ use gatewright_core::translate::DesiredEnvoys;
 use serde_json::Value;
 
 use super::documents::{document, first};
-use super::watch::content;
 use super::{APPLIED, IsolatedKind, Observed};
-use crate::deviation::{Deviation, deviations};
 use crate::managed_fields;
+use crate::write::as_written::{content, differences_of_content};
+use crate::write::object_write::{Existing, ObjectWrite};
 
-/// One write.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Step {
-    /// Creates the object, if none of its name exists.
-    Create(IsolatedKind, Value),
-    /// Applies the manifest over the object with this UID.
-    Apply(IsolatedKind, Value, String),
-    /// Moves `spec.replicas` of the Deployment with this name and UID to another field manager,
-    /// with its current value.
-    LeaveReplicas(ObjectName, String),
-    /// Deletes the object with this name and UID.
-    Delete(IsolatedKind, ObjectName, String),
-}
+/// The field of a Deployment with the number of its pods.
+const REPLICAS: &str = "/spec/replicas";
 
 /// Returns the writes for a Gateway that wants Envoys of its own, or the message of the conflict
 /// that prevents all of them. `observed` are the observed objects of that name.
@@ -30,7 +19,7 @@ pub(super) fn plan<'a>(
     desired: &DesiredEnvoys,
     template: &Value,
     observed: impl Fn(IsolatedKind) -> Option<&'a Observed>,
-) -> Result<Vec<Step>, String> {
+) -> Result<Vec<ObjectWrite>, String> {
     // Pods run as the account and are selected by the Service, so a conflict about one object
     // prevents all writes.
     for kind in IsolatedKind::ALL {
@@ -54,7 +43,7 @@ pub(super) fn plan<'a>(
             (None, None) => {}
             (None, Some(observed)) => unwanted.push((kind, desired.name.clone(), observed)),
             (Some(document), None) => {
-                steps.push(Step::Create(kind, first(document, kind, desired)))
+                steps.push(ObjectWrite::Create(first(document, kind, desired)))
             }
             (Some(document), Some(observed)) => {
                 let is_same = document["metadata"]["annotations"][APPLIED] == observed.applied;
@@ -62,14 +51,14 @@ pub(super) fn plan<'a>(
                     && says_replicas(&observed.ours)
                     && !says_replicas_of(&document);
                 if leaves {
-                    steps.push(Step::LeaveReplicas(
-                        desired.name.clone(),
-                        observed.uid.clone(),
-                    ));
+                    let pods = existing(kind, desired.name.clone(), observed);
+                    steps.push(ObjectWrite::HandOver(pods, REPLICAS));
                 }
-                let is_as_desired = differences(kind, &document, &observed.content).is_empty();
+                let is_as_desired =
+                    differences_of_content(kind.as_str(), &content(&document), &observed.content)
+                        .is_empty();
                 if leaves || !is_same || !is_as_desired || !is_ours(observed, &document) {
-                    steps.push(Step::Apply(kind, document, observed.uid.clone()));
+                    steps.push(ObjectWrite::Apply(document, observed.uid.clone()));
                 }
             }
         }
@@ -80,27 +69,12 @@ pub(super) fn plan<'a>(
     Ok(all)
 }
 
-/// Returns the differences of an object's content from a manifest.
-pub(super) fn differences(kind: IsolatedKind, document: &Value, there: &Value) -> Vec<Deviation> {
-    deviations(&content(document), there, &|place| {
-        may_have(kind, &place.fields)
-    })
-}
-
-/// Returns whether an object may have a field that we do not write. The specification of the pods
-/// is that of the PodTemplate, in which the API server has filled in the defaults.
-fn may_have(kind: IsolatedKind, field: &str) -> bool {
-    match kind {
-        // Other controllers add Secrets that pods of ours do not mount.
-        IsolatedKind::Account => matches!(field, "secrets" | "imagePullSecrets"),
-        IsolatedKind::Service => field != "spec.externalName",
-        IsolatedKind::Budget | IsolatedKind::Autoscaler => true,
-        // A paused Deployment takes no change.
-        IsolatedKind::Deployment => {
-            field != "spec.paused"
-                && (!field.starts_with("spec.template.spec.")
-                    || field == "spec.template.spec.serviceAccount")
-        }
+fn existing(kind: IsolatedKind, name: ObjectName, observed: &Observed) -> Existing {
+    Existing {
+        api_version: kind.api_version(),
+        kind: kind.as_str(),
+        name,
+        uid: observed.uid.clone(),
     }
 }
 
@@ -110,7 +84,7 @@ fn says_replicas(ours: &Value) -> bool {
 }
 
 fn says_replicas_of(document: &Value) -> bool {
-    document.pointer("/spec/replicas").is_some()
+    document.pointer(REPLICAS).is_some()
 }
 
 /// Returns whether all applied fields still belong to our field manager.
@@ -132,11 +106,11 @@ fn is_ours(observed: &Observed, document: &Value) -> bool {
 /// Returns the steps that delete objects which are no longer wanted.
 pub(super) fn removal<'a>(
     observed: impl Iterator<Item = (IsolatedKind, ObjectName, &'a Observed)>,
-) -> Vec<Step> {
+) -> Vec<ObjectWrite> {
     let there = observed.filter(|(.., observed)| !observed.deleting);
     // The pods are deleted before the objects that they depend on.
-    let mut steps: Vec<Step> = there
-        .map(|(kind, name, observed)| Step::Delete(kind, name, observed.uid.clone()))
+    let mut steps: Vec<ObjectWrite> = there
+        .map(|(kind, name, observed)| ObjectWrite::Delete(existing(kind, name, observed)))
         .collect();
     steps.reverse();
     steps
@@ -187,18 +161,34 @@ mod tests {
         }
     }
 
+    fn kind(document: &Value) -> IsolatedKind {
+        let mut all = IsolatedKind::ALL.into_iter();
+        all.find(|kind| document["kind"] == kind.as_str())
+            .expect("one of ours")
+    }
+
+    /// The kind that a step creates or applies.
+    fn kind_of(step: &ObjectWrite) -> Option<(&'static str, IsolatedKind)> {
+        match step {
+            ObjectWrite::Create(document) => Some(("create", kind(document))),
+            ObjectWrite::Apply(document, _) => Some(("apply", kind(document))),
+            ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => None,
+        }
+    }
+
     /// The observed objects after these steps.
-    fn written(steps: &[Step]) -> BTreeMap<IsolatedKind, Observed> {
-        fn observed(step: &Step) -> (IsolatedKind, Observed) {
+    fn written(steps: &[ObjectWrite]) -> BTreeMap<IsolatedKind, Observed> {
+        fn observed(step: &ObjectWrite) -> (IsolatedKind, Observed) {
             match step {
-                Step::Create(kind, document) | Step::Apply(kind, document, _) => {
+                ObjectWrite::Create(document) | ObjectWrite::Apply(document, _) => {
+                    let kind = kind(document);
                     let applied = document["metadata"]["annotations"][APPLIED]
                         .as_str()
                         .expect("a digest")
                         .to_owned();
                     let gateway = Some(ObjectName::new("a", "edge"));
                     (
-                        *kind,
+                        kind,
                         Observed {
                             uid: kind.as_str().to_owned(),
                             gateway,
@@ -209,7 +199,7 @@ mod tests {
                         },
                     )
                 }
-                Step::LeaveReplicas(..) | Step::Delete(..) => panic!("nothing goes"),
+                ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => panic!("nothing goes"),
             }
         }
         steps.iter().map(observed).collect()
@@ -219,7 +209,7 @@ mod tests {
         observed: &BTreeMap<IsolatedKind, Observed>,
         desired: &DesiredEnvoys,
         template: &Value,
-    ) -> Result<Vec<Step>, String> {
+    ) -> Result<Vec<ObjectWrite>, String> {
         plan(desired, template, |kind| observed.get(&kind))
     }
 
@@ -228,19 +218,16 @@ mod tests {
         let steps =
             check(&BTreeMap::new(), &desired(2), &template()).expect("nothing is in the way");
         assert_eq!(steps.len(), 4);
-        assert!(
-            matches!(&steps[3], Step::Create(IsolatedKind::Deployment, _)),
+        assert_eq!(
+            kind_of(&steps[3]),
+            Some(("create", IsolatedKind::Deployment)),
             "the pods come last"
         );
         let mut observed = written(&steps);
         assert_eq!(check(&observed, &desired(2), &template()), Ok(vec![]));
-        fn only_pods(steps: Result<Vec<Step>, String>) -> Value {
+        fn only_pods(steps: Result<Vec<ObjectWrite>, String>) -> Value {
             match steps.as_deref() {
-                Ok([Step::Apply(IsolatedKind::Deployment, document, uid)])
-                    if uid == "Deployment" =>
-                {
-                    document.clone()
-                }
+                Ok([ObjectWrite::Apply(document, uid)]) if uid == "Deployment" => document.clone(),
                 other => panic!("{other:?}"),
             }
         }
@@ -305,7 +292,7 @@ mod tests {
         fn steps(
             observed: &BTreeMap<IsolatedKind, Observed>,
             desired: &DesiredEnvoys,
-        ) -> Vec<Step> {
+        ) -> Vec<ObjectWrite> {
             check(observed, desired, &template()).expect("ours")
         }
         // From a fixed number to an autoscaler: the field is handed over before an apply omits it.
@@ -313,41 +300,45 @@ mod tests {
         let [leave, pods, autoscaler] = &steps(&observed, &scaled)[..] else {
             panic!("{:?}", steps(&observed, &scaled))
         };
-        assert_eq!(
-            *leave,
-            Step::LeaveReplicas(scaled.name.clone(), "Deployment".to_owned())
+        assert!(
+            matches!(leave, ObjectWrite::HandOver(there, REPLICAS)
+                if there.name == scaled.name && there.uid == "Deployment"),
+            "{leave:?}"
         );
-        let Step::Apply(IsolatedKind::Deployment, document, _) = pods else {
+        assert_eq!(kind_of(pods), Some(("apply", IsolatedKind::Deployment)));
+        let ObjectWrite::Apply(document, _) = pods else {
             panic!("{pods:?}")
         };
         assert!(!says_replicas_of(document));
-        assert!(matches!(
-            autoscaler,
-            Step::Create(IsolatedKind::Autoscaler, _)
-        ));
+        assert_eq!(
+            kind_of(autoscaler),
+            Some(("create", IsolatedKind::Autoscaler))
+        );
         observed.append(&mut written(&[pods.clone(), autoscaler.clone()]));
         assert_eq!(steps(&observed, &scaled), []);
         // A new template does not set the number of pods.
         let newer = json!({"spec": {"containers": [{"name": "envoy", "image": "f"}]}});
         let applied = check(&observed, &scaled, &newer).expect("ours");
-        assert!(
-            matches!(&applied[..], [Step::Apply(IsolatedKind::Deployment, document, _)] if !says_replicas_of(document))
-        );
+        assert!(matches!(&applied[..], [ObjectWrite::Apply(document, _)]
+                if kind(document) == IsolatedKind::Deployment && !says_replicas_of(document)));
         // Back to a fixed number: the autoscaler is deleted first.
         let back = steps(&observed, &desired(2));
         let [
-            Step::Delete(IsolatedKind::Autoscaler, ..),
-            Step::Apply(IsolatedKind::Deployment, document, _),
+            ObjectWrite::Delete(autoscaler),
+            ObjectWrite::Apply(document, _),
         ] = &back[..]
         else {
             panic!("{back:?}")
         };
+        assert_eq!(autoscaler.kind, IsolatedKind::Autoscaler.as_str());
+        assert_eq!(kind(document), IsolatedKind::Deployment);
         assert_eq!(document["spec"]["replicas"], 2);
         // From nothing: created with the minimum, which is handed over afterwards.
         let created = steps(&BTreeMap::new(), &scaled);
-        let Step::Create(IsolatedKind::Deployment, document) = &created[3] else {
+        let ObjectWrite::Create(document) = &created[3] else {
             panic!("{created:?}")
         };
+        assert_eq!(kind(document), IsolatedKind::Deployment);
         assert_eq!(created.len(), 5, "every object is created");
         assert_eq!(
             document["spec"]["replicas"],
@@ -357,10 +348,7 @@ mod tests {
         let observed = written(&created);
         assert!(matches!(
             &steps(&observed, &scaled)[..],
-            [
-                Step::LeaveReplicas(..),
-                Step::Apply(IsolatedKind::Deployment, ..)
-            ]
+            [ObjectWrite::HandOver(..), ObjectWrite::Apply(..)]
         ));
     }
 
@@ -396,13 +384,10 @@ mod tests {
                 .iter()
                 .map(|(kind, observed)| (*kind, name.clone(), observed)),
         );
-        assert_eq!(
-            steps.first(),
-            Some(&Step::Delete(
-                IsolatedKind::Deployment,
-                name,
-                "Deployment".to_owned()
-            ))
+        assert!(
+            matches!(steps.first(), Some(ObjectWrite::Delete(there))
+                if there.kind == "Deployment" && there.name == name && there.uid == "Deployment"),
+            "{steps:?}"
         );
         assert_eq!(steps.len(), 4);
         let deleting = Observed {

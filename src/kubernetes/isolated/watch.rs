@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::{APPLIED, GATEWAY, IsolatedKind, NAME, Observed};
 use crate::managed_fields;
 use crate::watch::peers::{self, PeerEvent};
+use crate::write::as_written::content;
 
 /// An event of the watch.
 #[derive(Debug)]
@@ -136,18 +137,6 @@ pub(super) fn observed(object: &DynamicObject) -> Observed {
         content: content(&object.data),
         deleting: meta.deletion_timestamp.is_some(),
     }
-}
-
-/// Returns an object without metadata, which is compared by its owner and our annotation, and
-/// without status.
-pub(super) fn content(object: &Value) -> Value {
-    let fields = object.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, _)| {
-        !matches!(name.as_str(), "apiVersion" | "kind" | "metadata" | "status")
-    });
-    fields
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
 }
 
 #[cfg(test)]
