@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::document::{Parsed, Problem};
 use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
@@ -9,9 +10,9 @@ use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 /// The files of a directory, as last read. Pure.
 #[derive(Default)]
 pub struct Folder {
-    files: BTreeMap<PathBuf, BTreeMap<ObjectKey, (usize, Object)>>,
-    /// The files that have an object; the one in the first is used.
-    holders: BTreeMap<ObjectKey, BTreeSet<PathBuf>>,
+    files: BTreeMap<Arc<Path>, BTreeMap<ObjectKey, (usize, Object)>>,
+    /// The files that have an object, sorted; the one in the first is used.
+    holders: BTreeMap<ObjectKey, Vec<Arc<Path>>>,
     /// The problems, by file.
     problems: BTreeMap<PathBuf, Vec<Problem>>,
 }
@@ -110,17 +111,18 @@ impl Folder {
 
     /// Returns the files at or under a path.
     pub fn under(&self, path: &Path) -> Vec<PathBuf> {
-        let known: BTreeSet<&PathBuf> = self.files.keys().chain(self.problems.keys()).collect();
+        let broken = self.problems.keys().map(PathBuf::as_path);
+        let known: BTreeSet<&Path> = self.files().chain(broken).collect();
         known
             .into_iter()
             .filter(|file| file.starts_with(path))
-            .cloned()
+            .map(Path::to_path_buf)
             .collect()
     }
 
     /// Returns the manifest files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.files.keys().map(PathBuf::as_path)
+        self.files.keys().map(AsRef::as_ref)
     }
 
     /// Returns whether a file has objects.
@@ -159,12 +161,18 @@ impl Folder {
             .iter()
             .map(|key| (key.clone(), self.winner(key, path, &old).cloned()))
             .collect();
+        let file: Arc<Path> = path.into();
         for key in &keys {
             let holders = self.holders.entry(key.clone()).or_default();
-            if objects.contains_key(key) {
-                holders.insert(path.to_path_buf());
-            } else {
-                holders.remove(path);
+            match (holders.binary_search(&file), objects.contains_key(key)) {
+                (Err(place), true) => {
+                    holders.reserve_exact(1);
+                    holders.insert(place, file.clone());
+                }
+                (Ok(place), false) => {
+                    holders.remove(place);
+                }
+                (Ok(_), true) | (Err(_), false) => {}
             }
             if holders.is_empty() {
                 self.holders.remove(key);
@@ -180,9 +188,9 @@ impl Folder {
                 None if before.is_some() => changes.push(ObjectChange::Delete(key.clone())),
                 _ => {}
             }
-            let first = self.holders.get(&key).and_then(BTreeSet::first);
+            let first = self.holders.get(&key).and_then(|holders| holders.first());
             if let (Some((line, _)), Some(first)) =
-                (objects.get(&key), first.filter(|first| *first != path))
+                (objects.get(&key), first.filter(|first| **first != file))
             {
                 let reason = format!(
                     "is already defined in {}; that one is used",
@@ -192,7 +200,7 @@ impl Folder {
             }
         }
         if !objects.is_empty() {
-            self.files.insert(path.to_path_buf(), objects);
+            self.files.insert(file, objects);
         }
         let known = self.problems.remove(path).unwrap_or_default();
         let new = problems
@@ -218,7 +226,7 @@ impl Folder {
         own: &'a BTreeMap<ObjectKey, (usize, Object)>,
     ) -> Option<&'a Object> {
         let first = self.holders.get(key)?.first()?;
-        let objects = if first == path {
+        let objects = if **first == *path {
             own
         } else {
             self.files.get(first)?

@@ -30,14 +30,15 @@ pub(super) struct Charge<P> {
     pub(super) created: i64,
     /// The cost of what no other object shares.
     pub(super) own: Cost,
-    /// The parts that it may share with other objects of its namespace, and what each takes.
-    pub(super) parts: BTreeMap<P, Cost>,
+    /// The parts that it may share with other objects of its namespace, once each, and what each
+    /// takes.
+    pub(super) parts: Box<[(P, Cost)]>,
 }
 
 impl<P: Ord + Clone> Charge<P> {
     /// The cost with all shared parts.
     pub(super) fn whole(&self) -> Cost {
-        self.own + self.parts.values().copied().sum()
+        self.own + self.parts.iter().map(|(_, cost)| *cost).sum()
     }
 
     /// The cost that counts for an object of a namespace: it pays for the shared parts that no
@@ -71,7 +72,7 @@ pub(super) fn parts<P: Ord + Clone>(charge: Option<&Charge<P>>) -> (i64, BTreeSe
         created,
         charge
             .into_iter()
-            .flat_map(|charge| charge.parts.keys().cloned())
+            .flat_map(|charge| charge.parts.iter().map(|(part, _)| part.clone()))
             .collect(),
     )
 }
@@ -164,7 +165,7 @@ impl Charging<'_> {
         Charge {
             created: route.meta.created,
             own,
-            parts,
+            parts: parts.into_iter().collect(),
         }
     }
 
@@ -454,10 +455,11 @@ pub(super) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
         };
         (parent.frontend(udp_port(listener)), cost)
     });
+    let parts: BTreeMap<FrontendId, Cost> = listeners.map(port).chain(quic).collect();
     Charge {
         created: parent.created,
         own,
-        parts: listeners.map(port).chain(quic).collect(),
+        parts: parts.into_iter().collect(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The ends of the certificates in use.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::key::ParentKey;
@@ -31,7 +31,7 @@ pub(super) struct Ends {
     ends: BTreeMap<(SystemTime, ParentKey), usize>,
     /// The number of certificates that count as ending from this time on.
     notices: BTreeMap<(SystemTime, ParentKey), usize>,
-    of: BTreeMap<ParentKey, BTreeSet<(SystemTime, SystemTime)>>,
+    of: BTreeMap<ParentKey, Box<[(SystemTime, SystemTime)]>>,
 }
 
 impl Ends {
@@ -48,14 +48,16 @@ impl Ends {
         // A certificate that several listeners serve counts once.
         let distinct: BTreeMap<&[u8], &Certificate> =
             certificates.map(|one| (&*one.leaf, one)).collect();
-        for certificate in distinct.into_values() {
-            let (notice, end) = (notice(certificate), certificate.not_after);
-            *self.notices.entry((notice, key.clone())).or_default() += 1;
-            *self.ends.entry((end, key.clone())).or_default() += 1;
-            self.of
-                .entry(key.clone())
-                .or_default()
-                .insert((notice, end));
+        let times: Box<[(SystemTime, SystemTime)]> = distinct
+            .into_values()
+            .map(|one| (notice(one), one.not_after))
+            .collect();
+        for (notice, end) in &times {
+            *self.notices.entry((*notice, key.clone())).or_default() += 1;
+            *self.ends.entry((*end, key.clone())).or_default() += 1;
+        }
+        if !times.is_empty() {
+            self.of.insert(key.clone(), times);
         }
     }
 

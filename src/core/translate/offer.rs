@@ -158,6 +158,7 @@ fn parent(
         .listeners(&key)
         .map(|l| listener(l, kind, meta, around))
         .collect();
+    listeners.shrink_to_fit(); // most have one, and there is room for four
     for listener in listeners
         .iter_mut()
         .filter(|_| placement.avoids_reserved_ports)
