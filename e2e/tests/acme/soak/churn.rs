@@ -23,7 +23,7 @@ use super::host::{BACKENDS, Host, Manifest, Protocol, Source, index_of, version}
 use crate::certs::site::{LIMIT, Site};
 
 /// Hosts with a certificate from a Secret, after each round.
-const BY_SECRET: u64 = 48;
+const BY_SECRET: usize = 48;
 /// Hosts with a certificate from Pebble, after each round.
 const BY_ACME: usize = 16;
 /// The hostnames of these. They are used again, because the program keeps the certificate of a
@@ -76,7 +76,7 @@ pub(super) struct Churn {
     pub(super) steps: u64,
     backends: Vec<Echo>,
     root: TestRoot,
-    roots: BTreeMap<&'static str, RootCertStore>,
+    roots: BTreeMap<Source, RootCertStore>,
     published: BTreeMap<String, Published>,
     steady: Vec<String>,
     /// Hostnames for certificates from Pebble that no host has.
@@ -84,15 +84,6 @@ pub(super) struct Churn {
     /// The number of hosts with a Secret that were ever made.
     made: u64,
     choice: Choice,
-}
-
-impl Source {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Secret => "a Secret",
-            Self::Acme => "Pebble",
-        }
-    }
 }
 
 impl Churn {
@@ -110,8 +101,8 @@ impl Churn {
         let root = TestRoot::new("soak")?;
         let of_pebble = roots_of(&site.pebble.issuing_root(0).await?)?;
         let roots = BTreeMap::from([
-            (Source::Secret.name(), roots_of(&root.pem())?),
-            (Source::Acme.name(), of_pebble),
+            (Source::Secret, roots_of(&root.pem())?),
+            (Source::Acme, of_pebble),
         ]);
         let open = "  allowedListeners: {namespaces: {from: Same}}\n";
         site.publish_beside(&[("first.example.net", "internal-ca")], open)?;
@@ -121,7 +112,7 @@ impl Churn {
         let mut this = Self {
             site,
             envoy,
-            clients: Clients::start(seed, &[]),
+            clients: Clients::start(seed),
             steps: 0,
             backends,
             root,
@@ -134,36 +125,31 @@ impl Churn {
             made: 0,
             choice: Choice::new(seed),
         };
-        this.clients.during("start");
+        this.fill().await?;
+        Ok(this)
+    }
+
+    /// Adds the first hosts, and clients of those that never change.
+    async fn fill(&mut self) -> Result<()> {
+        self.clients.during("the first hosts are added");
         let mut all = Vec::new();
-        for _ in 0..BY_SECRET {
-            all.push(this.apply(Step::Add(Source::Secret))?);
-        }
-        for _ in 0..BY_ACME {
-            all.push(this.apply(Step::Add(Source::Acme))?);
+        for (source, count) in [(Source::Secret, BY_SECRET), (Source::Acme, BY_ACME)] {
+            for number in 0..count {
+                let change = self.apply(Step::Add(source))?;
+                if number < STEADY {
+                    self.steady.push(change.name.clone());
+                }
+                all.push(change);
+            }
         }
         for change in &all {
-            this.complete(change).await?;
+            self.complete(change).await?;
         }
-        for source in [Source::Secret, Source::Acme] {
-            let of_source = this
-                .published
-                .values()
-                .filter(|published| published.host.source == source)
-                .take(STEADY)
-                .map(|published| published.host.name.clone());
-            this.steady.extend(of_source);
+        for name in &self.steady {
+            self.clients.stay(&self.published[name].host);
         }
-        let hosts: Vec<Arc<Host>> = this
-            .steady
-            .iter()
-            .map(|name| this.published[name].host.clone())
-            .collect();
-        this.clients = Clients::start(seed, &hosts);
-        for published in this.published.values() {
-            this.clients.add(&published.host);
-        }
-        Ok(this)
+        self.clients.check();
+        Ok(())
     }
 
     /// Returns the number of persistent connections to hosts that never change.
@@ -282,7 +268,7 @@ impl Churn {
             Source::Acme => None,
         };
         let leaf = pair.as_ref().map(|pair| pair.certificate.der().clone());
-        let roots = self.roots[source.name()].clone();
+        let roots = self.roots[&source].clone();
         let host = Host::new(&name, source, self.address(), roots, leaf);
         let published = Published {
             host: Arc::new(host),

@@ -47,8 +47,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Clients {
-    /// Starts clients: each of the hosts that never change has one for each protocol.
-    pub(super) fn start(seed: u64, steady: &[Arc<Host>]) -> Self {
+    /// Starts clients of all live hosts.
+    pub(super) fn start(seed: u64) -> Self {
         let shared = Arc::new(Shared {
             live: Mutex::default(),
             requests: RwLock::default(),
@@ -60,15 +60,18 @@ impl Clients {
             failures: Mutex::default(),
         });
         let mut running = JoinSet::new();
-        for host in steady {
-            for protocol in [Protocol::Http1, Protocol::Http2] {
-                running.spawn(stay(shared.clone(), host.clone(), protocol));
-            }
-        }
         for number in 0..ROAMING {
             running.spawn(roam(shared.clone(), Choice::new(seed ^ (number << 32))));
         }
         Self { shared, running }
+    }
+
+    /// Starts clients of a host that never changes, one for each protocol.
+    pub(super) fn stay(&mut self, host: &Arc<Host>) {
+        for protocol in [Protocol::Http1, Protocol::Http2] {
+            self.running
+                .spawn(stay(self.shared.clone(), host.clone(), protocol));
+        }
     }
 
     /// Says what is being done, for messages.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub(super) const BACKENDS: [&str; 3] = ["red", "green", "blue"];
 
 /// Where the certificate of a host is from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Source {
     /// A Secret in the manifests.
     Secret,
