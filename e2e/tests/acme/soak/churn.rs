@@ -14,6 +14,7 @@ use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Failure, Probe, roots_of};
 use e2e::tls_backend::{Pair, TestRoot};
 use e2e::usage;
+use futures::future::try_join_all;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
@@ -142,9 +143,7 @@ impl Churn {
                 all.push(change);
             }
         }
-        for change in &all {
-            self.complete(change).await?;
-        }
+        try_join_all(all.iter().map(|change| self.complete(change))).await?;
         for name in &self.steady {
             self.clients.stay(&self.published[name].host);
         }
@@ -220,9 +219,7 @@ impl Churn {
             changes.push(self.apply(step)?);
             self.steps += 1;
         }
-        for change in &changes {
-            self.complete(change).await?;
-        }
+        try_join_all(changes.iter().map(|change| self.complete(change))).await?;
         self.clients.check();
         Ok(())
     }

@@ -18,7 +18,7 @@ const MIB: u64 = 1 << 20;
 
 /// What is measured, and by how much the median of the last quarter of a run may exceed that of the
 /// second quarter, whatever the length of the run.
-const MEASURED: [(&str, u64); 19] = [
+const MEASURED: [(&str, u64); 18] = [
     ("program: resident memory", 6 * MIB),
     ("program: sockets", 4),
     ("program: other descriptors", 4),
@@ -35,9 +35,21 @@ const MEASURED: [(&str, u64); 19] = [
     ("Envoy: clusters", 0),
     ("Envoy: secrets", 8),
     ("Envoy: statistics", 32),
-    ("storage: files", 8),
-    ("storage: bytes without the journal", 256 * KIB),
-    ("storage: bytes of the journal", 16 * MIB),
+    ("storage: files", 24),
+    ("storage: bytes without those below", 128 * KIB),
+];
+
+/// Files of the private directory that grow by design until they are written anew, or replaced by
+/// an empty one, and the most bytes that each may have, with its predecessor.
+const BOUNDED: [(&str, u64); 8] = [
+    ("journal", 18 * MIB),
+    ("history.jsonl", 18 * MIB),
+    ("last-good", 18 * MIB),
+    ("first-seen", 2 * MIB),
+    ("ownership", 2 * MIB),
+    ("hostname-claims", 2 * MIB),
+    ("access.log", 130 * MIB),
+    ("envoy.log", 130 * MIB),
 ];
 
 /// The gauges of Envoy that are zero once it has taken everything over.
@@ -109,10 +121,15 @@ impl Sample {
         let secrets: Value = serde_json::from_str(&of_envoy(churn, secrets).await?)?;
         let secrets = secrets["configs"].as_array().map_or(0, Vec::len);
         values.insert("Envoy: secrets", secrets as u64);
-        let stored = stored(churn.site.state.path())?;
+        let mut stored = Stored::default();
+        stored.add(churn.site.state.path())?;
+        for (name, most) in BOUNDED {
+            let bytes = stored.bounded.get(name).copied().unwrap_or(0);
+            ensure!(bytes <= most, "{name} has {bytes} bytes");
+            values.insert(name, bytes);
+        }
         values.insert("storage: files", stored.files);
-        values.insert("storage: bytes without the journal", stored.bytes);
-        values.insert("storage: bytes of the journal", stored.journal);
+        values.insert("storage: bytes without those below", stored.bytes);
         Ok(Self {
             at: churn.clients.elapsed(),
             steps: churn.steps,
@@ -177,38 +194,33 @@ fn sum(metrics: &str, name: &str) -> u64 {
 #[derive(Default)]
 struct Stored {
     files: u64,
+    /// Bytes of all files but those of [`BOUNDED`].
     bytes: u64,
-    journal: u64,
+    bounded: BTreeMap<&'static str, u64>,
 }
 
-fn stored(directory: &Path) -> Result<Stored> {
-    let mut all = Stored::default();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        // A file may be replaced meanwhile.
-        let Ok(data) = fs::symlink_metadata(&path) else {
-            continue;
-        };
-        if data.is_dir() {
-            let Stored {
-                files,
-                bytes,
-                journal,
-            } = stored(&path)?;
-            all.files += files;
-            all.bytes += bytes;
-            all.journal += journal;
-            continue;
+impl Stored {
+    /// Adds the content of a directory.
+    fn add(&mut self, directory: &Path) -> Result<()> {
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            // A file may be replaced meanwhile.
+            let Ok(data) = fs::symlink_metadata(entry.path()) else {
+                continue;
+            };
+            if data.is_dir() {
+                self.add(&entry.path())?;
+                continue;
+            }
+            self.files += 1;
+            let file = entry.file_name().to_string_lossy().into_owned();
+            match BOUNDED.iter().find(|(name, _)| file.starts_with(name)) {
+                Some((name, _)) => *self.bounded.entry(name).or_default() += data.len(),
+                None => self.bytes += data.len(),
+            }
         }
-        all.files += 1;
-        let is_journal = path.file_stem().is_some_and(|name| name == "journal");
-        if is_journal {
-            all.journal += data.len();
-        } else {
-            all.bytes += data.len();
-        }
+        Ok(())
     }
-    Ok(all)
 }
 
 /// Returns the median of a value over some samples.
@@ -259,6 +271,15 @@ pub(super) fn compare(samples: &[Sample]) -> Comparison {
             grown.push(format!("{name}: {before}, then {after}"));
         }
     }
+    for (name, most) in BOUNDED {
+        let (first, before, after) = (
+            samples[0].values[name],
+            median(second, name),
+            median(last, name),
+        );
+        table +=
+            &format!("storage: {name:<27} {first:>13} {before:>13} {after:>13} (at most {most})\n");
+    }
     Comparison { table, grown }
 }
 
@@ -269,6 +290,7 @@ fn what_grows_with_each_step_is_found() {
         steps: number * 20,
         values: MEASURED
             .into_iter()
+            .chain(BOUNDED)
             .map(|(name, _)| (name, 1000 + leaked * number))
             .collect(),
     };
