@@ -42,7 +42,7 @@ async fn soak(churn: &mut Churn, duration: Duration) -> Result<Vec<Sample>> {
         if sample.at > duration / REPORTS * reports {
             reports += 1;
             eprintln!(
-                "{:>5.0} s: {} steps, {} requests over {} connections, {} hosts",
+                "{:>5.0} s: {} steps, {} requests over {} connections, {} hosts; {sample}",
                 sample.at.as_secs_f64(),
                 sample.steps,
                 churn.clients.answers(),

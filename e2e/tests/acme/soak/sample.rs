@@ -138,6 +138,15 @@ impl Sample {
     }
 }
 
+impl std::fmt::Display for Sample {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let program = self.values["program: resident memory"];
+        let envoy = self.values["Envoy: heap in use"];
+        let (program, envoy) = (program / KIB, envoy / KIB);
+        write!(f, "program {program} KiB, heap of Envoy {envoy} KiB")
+    }
+}
+
 async fn of_envoy(churn: &Churn, path: &str) -> Result<String> {
     Ok(gatewright_control::ask(&churn.socket("envoy-admin.sock"), path).await?)
 }
