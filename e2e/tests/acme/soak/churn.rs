@@ -20,6 +20,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::time::{Instant, sleep};
 
 use super::clients::Clients;
+use super::history;
 use super::host::{BACKENDS, Host, Manifest, Protocol, Source, index_of, version};
 use crate::certs::site::{LIMIT, Site};
 
@@ -107,6 +108,7 @@ impl Churn {
         ]);
         let open = "  allowedListeners: {namespaces: {from: Same}}\n";
         site.publish_beside(&[("first.example.net", "internal-ca")], open)?;
+        history::fill(site.state.path())?;
         site.start(&["--set", "issuers.acme.preflight=Strict"])?;
         let program = site.program.as_ref().context("it runs")?.pid();
         let envoy = until_started(program).await?;

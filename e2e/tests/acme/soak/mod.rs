@@ -5,6 +5,7 @@
 
 mod churn;
 mod clients;
+mod history;
 mod host;
 mod sample;
 
