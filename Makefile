@@ -31,7 +31,7 @@ program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewrigh
 # The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test quick check golden e2e conformance chaos fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help demo test quick check golden e2e conformance chaos soak fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -89,6 +89,11 @@ chaos: ## inject random faults while hosts are added and removed; STEPS=200 faul
 	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble faketime
 	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
+
+soak: ## add, change and remove hosts under requests, and check that nothing grows; SECONDS=600, SEED=n repeats a run
+	e2e/tools install envoy pebble
+	GATEWRIGHT_SOAK_SECONDS=$(or $(SECONDS),600) GATEWRIGHT_SOAK_SEED=$(or $(SEED),$$RANDOM) \
+	    $(CARGO) test --workspace --test acme -- --ignored --nocapture soak::
 
 fuzz: ## fuzz the parsers of objects, manifests, certificates and untrusted answers; SECONDS=60 for each, SEED=n repeats a run
 	GATEWRIGHT_FUZZ_SECONDS=$(or $(SECONDS),60) $(if $(SEED),GATEWRIGHT_FUZZ_SEED=$(SEED)) $(CARGO) test --workspace --test fuzz -- --nocapture

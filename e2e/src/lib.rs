@@ -47,6 +47,7 @@ pub mod registry;
 pub mod resources;
 pub mod rig;
 pub mod served;
+pub mod setting;
 pub mod simenvoy;
 pub mod switched;
 pub mod tenants;

@@ -1,4 +1,4 @@
-//! Processor time and memory of a process, by Linux's `/proc`.
+//! Processor time, memory, descriptors and threads of a process, by Linux's `/proc`.
 
 use std::fs;
 use std::time::Duration;
@@ -88,6 +88,47 @@ pub fn memory(pid: u32, field: &str) -> Result<u64> {
         .trim()
         .trim_end_matches(" kB");
     Ok(kilobytes.parse::<u64>()? * 1024)
+}
+
+/// The number of a process's open descriptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// Those of sockets, which include all connections.
+    pub sockets: u64,
+    /// All others.
+    pub others: u64,
+}
+
+/// Returns the number of a process's open descriptors.
+///
+/// # Errors
+/// When there is no such process.
+pub fn descriptors(pid: u32) -> Result<Descriptors> {
+    let mut found = Descriptors {
+        sockets: 0,
+        others: 0,
+    };
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).context("listing descriptors")? {
+        // One may be closed meanwhile.
+        let Ok(target) = fs::read_link(entry?.path()) else {
+            continue;
+        };
+        if target.to_string_lossy().starts_with("socket:") {
+            found.sockets += 1;
+        } else {
+            found.others += 1;
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the number of a process's threads.
+///
+/// # Errors
+/// When there is no such process.
+pub fn threads(pid: u32) -> Result<u64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).context("listing threads")?;
+    Ok(tasks.count() as u64)
 }
 
 /// Returns the child process whose program has this file name.

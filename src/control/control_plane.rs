@@ -652,6 +652,9 @@ impl ControlPlane {
             bad,
             ends: self.engine().certificate_ends(SystemTime::now()),
             quotas: self.pipeline.quota_uses(),
+            // Tests of the pure parts run without a runtime.
+            tasks: tokio::runtime::Handle::try_current()
+                .map_or(0, |runtime| runtime.metrics().num_alive_tasks()),
         };
         metrics::text(program, &self.cache, others)
     }

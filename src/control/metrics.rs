@@ -56,6 +56,8 @@ pub struct Program {
     pub ends: CertificateEnds,
     /// What namespaces take of their quotas.
     pub quotas: Vec<QuotaUse>,
+    /// The number of tasks of the runtime that have not ended.
+    pub tasks: usize,
 }
 
 /// The number of namespaces whose quotas are told.
@@ -98,6 +100,7 @@ impl Collector for Program {
             bad,
             ends,
             ref quotas,
+            tasks,
         } = *self;
         let mut info =
             encoder.encode_descriptor("build_info", "The program", None, MetricType::Gauge)?;
@@ -198,6 +201,8 @@ impl Collector for Program {
             let value = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
             value.encode(objects.encode_family(&[("good", is)])?)?;
         }
+        let help = "Tasks of the runtime that have not ended";
+        gauge(&mut encoder, "tasks", help, tasks)?;
         let CertificateEnds { next, soon, ended } = ends;
         let help =
             "Certificates in use that end within a week and in the last sixth of their lifetime";
@@ -300,6 +305,7 @@ mod tests {
             bad: 1,
             ends,
             quotas,
+            tasks: 40,
             ..Default::default()
         };
         let text = text(program, &xds::Cache::new(), Vec::new());
@@ -315,6 +321,7 @@ mod tests {
             "gatewright_certificates_next_end_timestamp_seconds 1800000000",
             "gatewright_certificates_ending 2",
             "gatewright_certificates_ended 1",
+            "gatewright_tasks 40",
             "gatewright_namespace_quota_used{namespace=\"n20\",quota=\"clusters\"} 20",
             "gatewright_namespace_quota{namespace=\"n1\",quota=\"clusters\"} 100",
             "gatewright_xds_nack_total{type=\"sds\"} 0",

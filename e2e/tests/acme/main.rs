@@ -14,6 +14,7 @@ mod dns_pebble;
 mod dns_view;
 mod pebble;
 mod side_by_side;
+mod soak;
 mod templates;
 mod testca;
 mod worse;

@@ -18,6 +18,7 @@ use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::link::Link;
 use e2e::probe::{Answer, Probe, roots_of};
+use e2e::setting::setting;
 use e2e::tenants::{GATEWAY, TENANT, route, until, until_ready};
 use e2e::world::free_port;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -109,12 +110,6 @@ impl Fault {
 
 fn below(rng: &mut TestRng, limit: u32) -> usize {
     (rng.next_u32() % limit) as usize
-}
-
-fn setting(name: &str, otherwise: u64) -> Result<u64> {
-    std::env::var(name).ok().map_or(Ok(otherwise), |text| {
-        text.parse().with_context(|| format!("{name}={text}"))
-    })
 }
 
 /// A replica, and its proxy to the API server.

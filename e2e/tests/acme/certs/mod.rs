@@ -13,7 +13,7 @@ mod proofs;
 mod refusals;
 mod refused;
 mod served;
-mod site;
+pub(crate) mod site;
 mod told;
 mod troubles;
 mod unreachable;
