@@ -143,7 +143,7 @@ generate: ## generate the Gateway API types from the release's CRDs, and the des
 reference: ## generate docs/reference/ from the code
 	UPDATE=1 $(CARGO) test --workspace --test reference
 
-manifests: ## generate the plain manifests of deploy/, the chart's schema and CRDs, and docs/chart.md
+manifests: ## generate the plain manifests of deploy/, the chart's schema and CRDs, and docs/reference/values.md
 	e2e/tools install helm
 	UPDATE=1 $(CARGO) test --workspace --test kubernetes chart::
 	deploy/render

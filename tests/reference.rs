@@ -10,6 +10,7 @@ use gatewright::cli::Cli;
 use gatewright::configuration;
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
+use gatewright_core::request_outcome::{OUTCOMES, RequestOutcome};
 use gatewright_core::translate::{CertificateEnds, TLS_OPTIONS, TLS_VALUES};
 use prometheus_client::collector::Collector;
 use serde_yaml_ng::Value;
@@ -164,6 +165,24 @@ fn conditions() {
         .expect("it takes it");
     }
     page("conditions.md", &body);
+}
+
+#[test]
+fn reasons() {
+    let mut body = "# Reasons of failed requests\n\nWhy a request was not answered by a backend, as `gatewright logs` and `gatewright \
+                    explain` say it.\n\n| Reason | Status | Meaning |\n| --- | --- | --- |\n"
+        .to_owned();
+    for outcome in OUTCOMES {
+        let RequestOutcome {
+            reason,
+            statuses,
+            words,
+            ..
+        } = outcome;
+        let statuses = if statuses.is_empty() { "any" } else { statuses };
+        writeln!(body, "| `{reason}` | {statuses} | {words} |").expect("it takes it");
+    }
+    page("reasons.md", &body);
 }
 
 #[test]

@@ -561,6 +561,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         "",
         "docs",
         "docs/reference",
+        "docs/upstream",
         "benches",
         "benches/certificates",
         "acme",

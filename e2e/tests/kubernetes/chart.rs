@@ -49,26 +49,24 @@ fn the_schema_has_every_field_of_the_configuration() -> Result<()> {
     let mut schema: Value = serde_json::from_str(&read(&path)?)?;
     schema["properties"]["configuration"] = settings::schema();
     made(&path, &(serde_json::to_string_pretty(&schema)? + "\n"))?;
-    let path = folder().join("../docs/chart.md");
-    made(&path, &page(&read(&path)?, &schema)?)
-}
-
-/// Returns docs/chart.md: the text written by hand, then the values.
-fn page(there: &str, schema: &Value) -> Result<String> {
     let values = documents(&read(&chart().join("values.yaml"))?)?
         .pop()
         .context("values")?;
-    let mut text = there
-        .split("\n## Values")
-        .next()
-        .unwrap_or_default()
-        .trim_end()
-        .to_owned()
-        + "\n";
-    text += "\n## Values\n\n| Value | Default | |\n| --- | --- | --- |\n";
-    rows(&mut text, schema, &values, "");
-    Ok(text)
+    let mut text = VALUES.to_owned();
+    rows(&mut text, &schema, &values, "");
+    made(&folder().join("../docs/reference/values.md"), &text)
 }
+
+/// The beginning of docs/reference/values.md.
+const VALUES: &str = "\
+# Values of the chart
+
+The values of `deploy/chart`, written by `make manifests` from its schema and `values.yaml`. [chart.md](../chart.md) describes how to choose
+them.
+
+| Value | Default | |
+| --- | --- | --- |
+";
 
 fn cell(value: &Value) -> String {
     value.as_str().unwrap_or_default().replace('|', "\\|")
