@@ -5,6 +5,7 @@ mod crowd;
 mod drained;
 mod evicted;
 mod example;
+mod extension_configs;
 mod killed;
 mod on_demand;
 mod secured;
