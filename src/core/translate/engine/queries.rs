@@ -436,21 +436,7 @@ impl Engine {
     }
 
     fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
-        let Self {
-            store,
-            parents,
-            frontends,
-            gateway_services,
-            register,
-            ..
-        } = self;
-        ListenerOutcomes {
-            store,
-            parents,
-            frontends,
-            gateway_services,
-            register,
-        }
+        self.report().listener_outcomes()
     }
 }
 
