@@ -168,8 +168,8 @@ impl Charging<'_> {
         }
     }
 
-    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the Services
-    /// that AccessPolicies send requests to. Default Gateways count AccessPolicies.
+    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the
+    /// Services that AccessPolicies send requests to. Default Gateways count AccessPolicies.
     fn attached(
         self,
         route: &Route,

@@ -184,8 +184,8 @@ impl Engine {
         })
     }
 
-    /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its name and
-    /// the message of its status. The ports of Services that lead to Envoys do not count.
+    /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its
+    /// name and the message of its status. Services that lead to Envoys do not count.
     pub fn refused_http3(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
         let parents = self.parents.keys().filter_map(|key| self.parents.get(key));
         let listeners =
