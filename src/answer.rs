@@ -1,16 +1,16 @@
 //! The answers of the running program, and how commands print them.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cli::{Document, RunningProgram};
+use crate::cli::{Document, Output, RunningProgram};
 use crate::run;
-use gatewright_control::ask;
+use gatewright_control::{ask, tell};
 
 /// The interval of `certs --watch` and `status --watch`.
 pub const WATCH: Duration = Duration::from_secs(1);
@@ -25,8 +25,20 @@ pub fn print(value: &Value, how: Document) -> Result<bool> {
     Ok(true)
 }
 
+/// Prints an answer as a document, or as this text. Returns true, as [`print`] does.
+pub fn show(value: &Value, how: Output, text: impl FnOnce() -> Result<String>) -> Result<bool> {
+    match how {
+        Output::Yaml => print(value, Document::Yaml),
+        Output::Json => print(value, Document::Json),
+        Output::Table => {
+            io::stdout().write_all(text()?.as_bytes())?;
+            Ok(true)
+        }
+    }
+}
+
 /// Returns the path of the admin socket of the running program.
-pub fn socket_of(program: &RunningProgram) -> Result<PathBuf> {
+fn socket_of(program: &RunningProgram) -> Result<PathBuf> {
     match &program.admin {
         Some(admin) => Ok(admin.clone()),
         None => Ok(run::state_dir(&program.state())?.join("admin.sock")),
@@ -34,12 +46,18 @@ pub fn socket_of(program: &RunningProgram) -> Result<PathBuf> {
 }
 
 /// Sends a query to the running program, and parses the answer.
-pub async fn answer<T: DeserializeOwned>(socket: &Path, question: &str) -> Result<T> {
-    let text = ask(socket, question).await?;
+pub async fn answer<T: DeserializeOwned>(program: &RunningProgram, question: &str) -> Result<T> {
+    let socket = socket_of(program)?;
+    let text = ask(&socket, question).await?;
     serde_json::from_str(&text).with_context(|| {
         format!(
             "{} sends an unexpected answer: is it a gatewright of another version?",
             socket.display()
         )
     })
+}
+
+/// Sends a command to the running program, and returns what it says.
+pub async fn command(program: &RunningProgram, path_and_query: &str) -> Result<String> {
+    Ok(tell(&socket_of(program)?, path_and_query).await?)
 }

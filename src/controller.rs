@@ -314,11 +314,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let heard = LastHeard::default();
     let (resolver, wanted_names, mut resolved) =
         NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    let names_stop = stop.clone();
-    tasks.spawn("names", async move {
-        resolver.run(names_stop).await;
-        Ok(())
-    });
+    tasks.spawn_infallible("names", resolver.run(stop.clone()));
     let runtime = KubernetesRuntime::new(
         client.clone(),
         &configuration.gateway_api.controller_name,
@@ -345,48 +341,26 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
-    let for_definitions = client.clone();
-    let defined = kinds.clone();
-    let definitions = sender.clone();
-    tasks.spawn("definitions", async move {
-        watch_definitions(for_definitions, defined, channel, definitions).await;
-        Ok(())
-    });
-    let for_watches = client.clone();
-    tasks.spawn("watches", async move {
-        watch_all(for_watches, kinds, namespaces, heard, sender).await;
-        Ok(())
-    });
+    let definitions = watch_definitions(client.clone(), kinds.clone(), channel, sender.clone());
+    tasks.spawn_infallible("definitions", definitions);
+    let watches = watch_all(client.clone(), kinds, namespaces, heard, sender);
+    tasks.spawn_infallible("watches", watches);
+    let namespace = &options.namespace;
     let (tell_records, mut replica_events) = mpsc::channel(16);
-    let for_records = client.clone();
-    let namespace = options.namespace.clone();
-    tasks.spawn("records of replicas", async move {
-        replicas::watch(for_records, namespace, tell_records).await;
-        Ok(())
-    });
+    let records = replicas::watch(client.clone(), namespace.clone(), tell_records);
+    tasks.spawn_infallible("records of replicas", records);
     let (tell_answers, mut answers) = mpsc::channel(4);
-    let for_answers = client.clone();
-    let namespace = options.namespace.clone();
-    tasks.spawn("answers to challenges", async move {
-        watch_answers(for_answers, namespace, tell_answers).await;
-        Ok(())
-    });
+    let challenges = watch_answers(client.clone(), namespace.clone(), tell_answers);
+    tasks.spawn_infallible("answers to challenges", challenges);
     let (tell_claims, mut claim_events) = mpsc::channel(16);
-    runtime = runtime.recording(Claims::new(client.clone(), &options.namespace));
-    let for_claims = client.clone();
-    let namespace = options.namespace.clone();
-    tasks.spawn("claims", async move {
-        claims::watch(for_claims, namespace, tell_claims).await;
-        Ok(())
-    });
+    runtime = runtime.recording(Claims::new(client.clone(), namespace));
+    let recorded = claims::watch(client.clone(), namespace.clone(), tell_claims);
+    tasks.spawn_infallible("claims", recorded);
     let (tell_isolated, mut isolated_events) = mpsc::channel(16);
     if let Some(template) = configuration.envoys.isolated_pod_template.clone() {
-        runtime = runtime.isolating(client.clone(), &options.namespace, &template);
-        let (client, namespace) = (client.clone(), options.namespace.clone());
-        tasks.spawn("Envoys of Gateways' own", async move {
-            isolated::watch(client, namespace, template, tell_isolated).await;
-            Ok(())
-        });
+        runtime = runtime.isolating(client.clone(), namespace, &template);
+        let isolated = isolated::watch(client.clone(), namespace.clone(), template, tell_isolated);
+        tasks.spawn_infallible("Envoys of Gateways' own", isolated);
     }
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes)
@@ -421,11 +395,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             .await
             .with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
-        let stop = stop.clone();
-        tasks.spawn("challenges", async move {
-            certificates::respond(listener, thumbprint_index, stop).await;
-            Ok(())
-        });
+        let answers = certificates::respond(listener, thumbprint_index, stop.clone());
+        tasks.spawn_infallible("challenges", answers);
     }
     let (revocations_asked, revocations) = mpsc::channel(4);
     let credentials = configuration.envoys.credentials;
@@ -459,11 +430,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             synced: is_synced,
             metrics,
         };
-        let stop = stop.clone();
-        tasks.spawn("last good state", async move {
-            keeper.keep(stop).await;
-            Ok(())
-        });
+        tasks.spawn_infallible("last good state", keeper.keep(stop.clone()));
     }
     let (signing, by_what) = watch::channel(None);
     let certified = envoy_certificates::Answers::default();
@@ -482,11 +449,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             life,
             signing: by_what,
         });
-        let (certified, stop) = (certified.clone(), stop.clone());
-        tasks.spawn("certificates of Envoys", async move {
-            envoy_certificates::serve(listener, certifier, certified, stop).await;
-            Ok(())
-        });
+        let serving =
+            envoy_certificates::serve(listener, certifier, certified.clone(), stop.clone());
+        tasks.spawn_infallible("certificates of Envoys", serving);
     }
     let mut xds = Some(Xds {
         client,

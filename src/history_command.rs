@@ -1,7 +1,5 @@
 //! `gatewright history`: a row for each change.
 
-use std::io::{self, Write};
-
 use anyhow::Result;
 
 use gatewright_control::history::{
@@ -10,8 +8,8 @@ use gatewright_control::history::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answer::{answer, print, socket_of};
-use crate::cli::{self, Document, Output};
+use crate::answer::{answer, show};
+use crate::cli;
 use crate::table::table;
 
 /// Prints what changed.
@@ -25,16 +23,10 @@ pub async fn run(options: &cli::History) -> Result<bool> {
         since: options.since,
         until: options.until,
     };
-    let reply: Value = answer(&socket_of(&options.program)?, &query.path()).await?;
-    match options.program.output {
-        Output::Yaml => print(&reply, Document::Yaml),
-        Output::Json => print(&reply, Document::Json),
-        Output::Table => {
-            let text = text(&HistoryAnswer::deserialize(&reply)?);
-            io::stdout().write_all(text.as_bytes())?;
-            Ok(true)
-        }
-    }
+    let reply: Value = answer(&options.program, &query.path()).await?;
+    show(&reply, options.program.output, || {
+        Ok(text(&HistoryAnswer::deserialize(&reply)?))
+    })
 }
 
 /// Returns the table, and whether earlier changes are missing.

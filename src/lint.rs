@@ -152,8 +152,7 @@ fn is_of_tenant(condition: &Condition) -> bool {
         || condition.kind == ConditionType::Accepted && condition.status == Status::False
 }
 
-/// Finds hostnames and Services that are not served although the conditions of their routes are
-/// good.
+/// Finds hostnames, Services and HTTP/3 that are not served although the conditions are good.
 fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     let engine = pipeline.engine();
     for (route, hostnames) in engine.unmatched_hostnames() {
@@ -171,6 +170,9 @@ fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     }
     for (route, text) in engine.served_in_clear() {
         found.add(&route.object(), "ServedInClear", &text);
+    }
+    for (object, listener, text) in engine.refused_http3() {
+        found.add_of(&object, Some(listener), "WithoutHttp3", &text);
     }
     // Objects of a cluster may have been given without EndpointSlices: there each Service with a
     // selector has one.
@@ -646,6 +648,22 @@ spec: {ports: [{port: 80}]}
                 .all(|found| found.starts_with("tenantgateway tenant-c/cozystack ")),
             "{told:#?}"
         );
+    }
+
+    #[test]
+    fn an_accepted_listener_that_asks_for_http3_and_has_none_is_found() {
+        let https = "    protocol: HTTPS\n    port: 443\n    hostname: a.example.org\n    \
+                     tls: {options: {gatewright.io/issuer: internal-ca, gatewright.io/http3: Enabled}}\n    \
+                     allowedRoutes: {namespaces: {from: All}}\n";
+        let secure = EDGE.to_owned() + "  - name: secure\n" + https;
+        let shop = SHOP
+            .replace("name: edge", "name: edge, sectionName: secure")
+            .replace(", shop.org", "");
+        assert_eq!(check(&(secure.clone() + &shop)), [""; 0]);
+        let dns = "  - {name: dns, protocol: UDP, port: 443}\n";
+        let why = "gateway infra/edge secure WithoutHttp3: HTTP/3 is not served: a UDP listener has port 443/udp: move it to \
+                   another port";
+        assert_eq!(check(&(secure + dns + &shop)), [why]);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::{CommandFactory, Parser};
-use gatewright::answer::{WATCH, answer, print, socket_of};
-use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb, Output};
+use gatewright::answer::{WATCH, answer, command, print, show};
+use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb};
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::history_command;
@@ -25,12 +25,11 @@ use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, path_with, tell};
+use gatewright_control::{AdminError, path_with};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
 use gatewright_envoy::Admin;
-use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -257,19 +256,16 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let mut rows: Vec<LintRow> = of_problems.chain(of_findings).collect();
     rows.sort();
     let list = serde_json::to_value(&rows)?;
-    match options.output {
-        Output::Yaml => print(&list, Document::Yaml)?,
-        Output::Json => print(&list, Document::Json)?,
-        Output::Table if rows.is_empty() => true,
-        Output::Table => {
-            let head = ["WHERE", "OBJECT", "REASON", "MESSAGE"].map(str::to_owned);
-            let rows: Vec<[String; 4]> = std::iter::once(head)
-                .chain(rows.into_iter().map(LintRow::cells))
-                .collect();
-            io::stdout().write_all(table(&rows).as_bytes())?;
-            true
+    show(&list, options.output, || {
+        if rows.is_empty() {
+            return Ok(String::new());
         }
-    };
+        let head = ["WHERE", "OBJECT", "REASON", "MESSAGE"].map(str::to_owned);
+        let rows: Vec<[String; 4]> = std::iter::once(head)
+            .chain(rows.into_iter().map(LintRow::cells))
+            .collect();
+        Ok(table(&rows))
+    })?;
     Ok(list.as_array().is_some_and(Vec::is_empty))
 }
 
@@ -372,10 +368,10 @@ fn translate(options: &cli::Translate) -> Result<bool> {
 }
 
 async fn certs(options: &cli::Certs) -> Result<bool> {
-    let socket = socket_of(&options.program)?;
+    let (program, output) = (&options.program, options.program.output);
     match &options.verb {
         Some(CertsVerb::Renew { host }) => {
-            let count = tell(&socket, &format!("/certs/renew?host={}", encoded(host))).await?;
+            let count = command(program, &query("/certs/renew", "host", host)).await?;
             writeln!(
                 io::stdout(),
                 "{count} to be renewed: follow it with gatewright certs --watch"
@@ -383,53 +379,38 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
             Ok(true)
         }
         Some(CertsVerb::Check { host }) => {
-            let reply: Value =
-                answer(&socket, &format!("/certs/check?host={}", encoded(host))).await?;
+            let reply: Value = answer(program, &query("/certs/check", "host", host)).await?;
             let checks = Vec::<Check>::deserialize(&reply)?;
-            match options.program.output {
-                Output::Yaml => print(&reply, Document::Yaml)?,
-                Output::Json => print(&reply, Document::Json)?,
-                Output::Table => {
-                    let mut out = io::stdout().lock();
-                    let now = jiff::Timestamp::now();
-                    for line in checks
-                        .iter()
-                        .flat_map(|check| certificates::findings(check, now))
-                    {
-                        writeln!(out, "{line}")?;
-                    }
-                    true
-                }
-            };
+            let now = jiff::Timestamp::now();
+            let findings = checks
+                .iter()
+                .flat_map(|check| certificates::findings(check, now));
+            show(&reply, output, || {
+                Ok(findings.map(|line| format!("{line}\n")).collect())
+            })?;
             Ok(checks.iter().all(|check| check.findings.is_empty()))
         }
         Some(CertsVerb::ChangeKey { issuer }) => {
-            tell(
-                &socket,
-                &format!("/certs/change-key?issuer={}", encoded(issuer)),
-            )
-            .await?;
+            command(program, &query("/certs/change-key", "issuer", issuer)).await?;
             writeln!(io::stdout(), "{issuer}: the account has a new key")?;
             Ok(true)
         }
         Some(CertsVerb::NewAccount { issuer }) => {
-            tell(
-                &socket,
-                &format!("/certs/new-account?issuer={}", encoded(issuer)),
-            )
-            .await?;
+            command(program, &query("/certs/new-account", "issuer", issuer)).await?;
             writeln!(io::stdout(), "{issuer}: there is a new account")?;
             Ok(true)
         }
         None => {
             let mut shown = None;
             loop {
-                let report: Report = answer(&socket, "/certs").await?;
-                let report = report.with_brought(answer(&socket, "/certs/brought").await?);
+                let report: Report = answer(program, "/certs").await?;
+                let report = report.with_brought(answer(program, "/certs/brought").await?);
                 let now = jiff::Timestamp::now();
                 let good = report.certificates.iter().all(|row| row.is_good(now));
                 if shown.as_ref() != Some(&report) {
-                    show_certificates(&report, options.program.output)?;
+                    show(&serde_json::to_value(&report)?, output, || {
+                        Ok(of_certificates(&report))
+                    })?;
                 }
                 if !options.watch {
                     return Ok(good);
@@ -442,58 +423,44 @@ async fn certs(options: &cli::Certs) -> Result<bool> {
 }
 
 async fn claims(options: &cli::Claims) -> Result<bool> {
-    let socket = socket_of(&options.program)?;
+    let program = &options.program;
     if let Some(ClaimsVerb::Release { what }) = &options.verb {
-        tell(&socket, &format!("/owners/release?what={}", encoded(what))).await?;
+        command(program, &query("/owners/release", "what", what)).await?;
         writeln!(
             io::stdout(),
             "{what} is released: see gatewright claims for who has it now"
         )?;
         return Ok(true);
     }
-    let reply: Value = answer(&socket, "/owners").await?;
-    match options.program.output {
-        Output::Yaml => print(&reply, Document::Yaml),
-        Output::Json => print(&reply, Document::Json),
-        Output::Table => {
-            let mut rows =
-                vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
-            for row in reply.as_array().into_iter().flatten() {
-                rows.push(
-                    ["what", "namespace", "protocol", "since", "released"]
-                        .map(|field| row[field].as_str().unwrap_or("-").to_owned()),
-                );
-            }
-            io::stdout().write_all(table(&rows).as_bytes())?;
-            Ok(true)
+    let reply: Value = answer(program, "/owners").await?;
+    show(&reply, program.output, || {
+        let mut rows =
+            vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
+        for row in reply.as_array().into_iter().flatten() {
+            rows.push(
+                ["what", "namespace", "protocol", "since", "released"]
+                    .map(|field| row[field].as_str().unwrap_or("-").to_owned()),
+            );
         }
-    }
+        Ok(table(&rows))
+    })
 }
 
 async fn envoys(options: &cli::Envoys) -> Result<bool> {
-    let socket = socket_of(&options.program)?;
+    let program = &options.program;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        let said = tell(
-            &socket,
-            &format!(
-                "/envoys/revoke?name={}&with_others={with_others}",
-                encoded(name)
-            ),
-        )
-        .await?;
+        let fields = [
+            ("name", Some(name.clone())),
+            ("with_others", Some(with_others.to_string())),
+        ];
+        let said = command(program, &path_with("/envoys/revoke", fields)).await?;
         writeln!(io::stdout(), "{said}")?;
         return Ok(true);
     }
-    let reply: Value = answer(&socket, "/envoys").await?;
-    match options.program.output {
-        Output::Yaml => print(&reply, Document::Yaml),
-        Output::Json => print(&reply, Document::Json),
-        Output::Table => {
-            let rows = Vec::<EnvoyRow>::deserialize(&reply)?;
-            io::stdout().write_all(table(&connected(&rows)).as_bytes())?;
-            Ok(true)
-        }
-    }
+    let reply: Value = answer(program, "/envoys").await?;
+    show(&reply, program.output, || {
+        Ok(table(&connected(&Vec::<EnvoyRow>::deserialize(&reply)?)))
+    })
 }
 
 /// Returns the table of connected Envoys.
@@ -525,23 +492,14 @@ fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
     std::iter::once(head).chain(rows.iter().map(row)).collect()
 }
 
-fn show_certificates(report: &Report, output: Output) -> Result<()> {
-    match output {
-        Output::Yaml => print(&serde_json::to_value(report)?, Document::Yaml).map(drop),
-        Output::Json => print(&serde_json::to_value(report)?, Document::Json).map(drop),
-        Output::Table => {
-            let now = jiff::Timestamp::now();
-            let mut out = io::stdout().lock();
-            out.write_all(table(&certificates::table(report, now)).as_bytes())?;
-            for line in certificates::limits(report, now) {
-                writeln!(out, "{line}")?;
-            }
-            for line in certificates::troubles(report) {
-                writeln!(out, "{line}")?;
-            }
-            Ok(out.flush()?)
-        }
-    }
+/// Returns the table of certificates, and the lines below it.
+fn of_certificates(report: &Report) -> String {
+    let now = jiff::Timestamp::now();
+    let lines = certificates::limits(report, now)
+        .into_iter()
+        .chain(certificates::troubles(report));
+    let below: String = lines.map(|line| format!("{line}\n")).collect();
+    table(&certificates::table(report, now)) + &below
 }
 
 fn images(options: &cli::Images) -> Result<bool> {
@@ -553,24 +511,19 @@ fn images(options: &cli::Images) -> Result<bool> {
         })
         .collect::<Result<_>>()?;
     let all = gatewright::images::images(&values)?;
-    match options.output {
-        Output::Yaml => print(&serde_json::to_value(&all)?, Document::Yaml),
-        Output::Json => print(&serde_json::to_value(&all)?, Document::Json),
-        Output::Table => {
-            let mut rows = vec![["COMPONENT", "IMAGE", "TAG", "DIGEST"].map(str::to_owned)];
-            for image in all {
-                let digest = image.digest.unwrap_or_else(|| "-".to_owned());
-                rows.push([
-                    image.component.to_owned(),
-                    image.repository,
-                    image.tag,
-                    digest,
-                ]);
-            }
-            io::stdout().write_all(table(&rows).as_bytes())?;
-            Ok(true)
+    show(&serde_json::to_value(&all)?, options.output, || {
+        let mut rows = vec![["COMPONENT", "IMAGE", "TAG", "DIGEST"].map(str::to_owned)];
+        for image in all {
+            let digest = image.digest.unwrap_or_else(|| "-".to_owned());
+            rows.push([
+                image.component.to_owned(),
+                image.repository,
+                image.tag,
+                digest,
+            ]);
         }
-    }
+        Ok(table(&rows))
+    })
 }
 
 async fn explain(options: &cli::Explain) -> Result<bool> {
@@ -583,29 +536,24 @@ async fn explain(options: &cli::Explain) -> Result<bool> {
         ("upgrade", options.upgrade.clone()),
     ];
     let path = path_with("/explain", fields);
-    let reply: Value = answer(&socket_of(&options.program)?, &path).await?;
+    let reply: Value = answer(&options.program, &path).await?;
     let links = reply["links"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
     let good = links.last().is_some_and(|link| link["ok"] == true);
-    match options.program.output {
-        Output::Yaml => print(&reply, Document::Yaml)?,
-        Output::Json => print(&reply, Document::Json)?,
-        Output::Table => {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();
-            let notes = reply["notes"].as_array().into_iter().flatten();
-            // The result is the last row.
-            let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
-            let links = links
-                .iter()
-                .map(|link| [mark(link), text(&link["what"]), finding(link)]);
-            let rows: Vec<_> = notes.chain(links).collect();
-            io::stdout().write_all(table(&rows).as_bytes())?;
-            true
-        }
-    };
+    show(&reply, options.program.output, || {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();
+        let notes = reply["notes"].as_array().into_iter().flatten();
+        // The result is the last row.
+        let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
+        let links = links
+            .iter()
+            .map(|link| [mark(link), text(&link["what"]), finding(link)]);
+        let rows: Vec<_> = notes.chain(links).collect();
+        Ok(table(&rows))
+    })?;
     Ok(good)
 }
 
@@ -618,7 +566,7 @@ fn finding(link: &Value) -> String {
     }
 }
 
-/// Percent-encodes the value of a query parameter.
-fn encoded(text: &str) -> PercentEncode<'_> {
-    utf8_percent_encode(text, NON_ALPHANUMERIC)
+/// The path of the admin socket with one field.
+fn query(path: &str, field: &str, value: &str) -> String {
+    path_with(path, [(field, Some(value.to_owned()))])
 }

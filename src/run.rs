@@ -279,11 +279,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
     let (resolver, names, mut resolved) =
         NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    let names_stop = stop.clone();
-    tasks.spawn("names", async move {
-        resolver.run(names_stop).await;
-        Ok(())
-    });
+    tasks.spawn_infallible("names", resolver.run(stop.clone()));
     let history = dir.path().join("history.jsonl");
     let (live, keeping) = history_file::kept(history, live, stop.clone()).await;
     tasks.spawn("history", keeping);
@@ -343,11 +339,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 .map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::put).collect())?;
             for backend in demo.backends {
-                let stop = stop.clone();
-                tasks.spawn("example", async move {
-                    backend.run(stop).await;
-                    Ok(())
-                });
+                tasks.spawn_infallible("example", backend.run(stop.clone()));
             }
         }
     }
@@ -366,9 +358,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let (supply, mut supplied) = mpsc::channel(4);
     let running = manager.clone();
     let manager_stop = stop.clone();
-    tasks.spawn("certificates", async move {
+    tasks.spawn_infallible("certificates", async move {
         running.run(supply, manager_stop).await;
-        Ok(())
     });
     responders.serve(&manager, &mut tasks, &stop);
 
@@ -388,13 +379,12 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     };
     let server =
         Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
-    tasks.spawn("xDS", async move {
+    tasks.spawn_infallible("xDS", async move {
         let stopped = async move {
             // An error means that the sender was dropped.
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         server.serve_unix(listener, stopped).await;
-        Ok(())
     });
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let admin_stop = stop.clone();

@@ -1,6 +1,5 @@
 //! `gatewright status`: what is wrong, counts by kind and cause, and a row for each namespace.
 
-use std::io::{self, Write};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -11,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::answer::{WATCH, answer, print, socket_of};
-use crate::cli::{self, Document, Output};
+use crate::answer::{WATCH, answer, show};
+use crate::cli::{self, Output};
 use crate::table::table;
 
 /// Prints statuses. Returns whether nothing is wrong.
@@ -31,33 +30,20 @@ pub async fn run(options: &cli::Status) -> Result<bool> {
         Output::Yaml | Output::Json => Form::Documents,
     };
     let query = StatusQuery { selection, form };
-    let socket = socket_of(&options.program)?;
     let mut shown = None;
     loop {
         let asked = Instant::now();
-        let reply: Value = answer(&socket, &query.path()).await?;
+        let reply: Value = answer(&options.program, &query.path()).await?;
         let took = asked.elapsed();
-        let is_new = shown.as_ref() != Some(&reply);
-        let good = match options.program.output {
-            Output::Table => {
-                let answer = StatusAnswer::deserialize(&reply)?;
-                if is_new {
-                    let text = text(&answer, &query.selection);
-                    io::stdout().write_all(text.as_bytes())?;
-                }
-                is_good(&answer, &query.selection)
-            }
-            Output::Yaml | Output::Json => {
-                let how = if options.program.output == Output::Json {
-                    Document::Json
-                } else {
-                    Document::Yaml
-                };
-                if is_new {
-                    print(&reply, how)?;
-                }
-                is_list_good(&reply, &query.selection)
-            }
+        let selection = &query.selection;
+        if shown.as_ref() != Some(&reply) {
+            show(&reply, options.program.output, || {
+                Ok(text(&StatusAnswer::deserialize(&reply)?, selection))
+            })?;
+        }
+        let good = match query.form {
+            Form::Summary => is_good(&StatusAnswer::deserialize(&reply)?, selection),
+            Form::Documents => is_list_good(&reply, selection),
         };
         if !options.watch {
             return Ok(good);

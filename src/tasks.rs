@@ -31,6 +31,18 @@ impl Tasks {
         self.names.insert(id, name);
     }
 
+    /// Spawns a task that has no error of its own.
+    pub(crate) fn spawn_infallible(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.spawn(name, async move {
+            task.await;
+            Ok(())
+        });
+    }
+
     /// Waits until a task ends. Returns the error by which the program ends.
     pub(crate) async fn ended(&mut self) -> Error {
         let (id, ended) = match self.tasks.join_next_with_id().await {

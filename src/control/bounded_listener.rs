@@ -7,6 +7,11 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinSet};
@@ -21,6 +26,26 @@ const MAX_CONNECTIONS: usize = 256;
 const EACH: usize = 64;
 /// The pause after a failed accept.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+/// Serves the single request of a connection, whose headers come within a time, and fit into a
+/// buffer of this size.
+pub(crate) async fn serve_one(
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    headers: Duration,
+    buffer: usize,
+) -> Result<(), String> {
+    let mut builder = http1::Builder::new();
+    builder
+        .keep_alive(false)
+        .timer(TokioTimer::new())
+        .header_read_timeout(headers)
+        .max_buf_size(buffer);
+    let served = builder
+        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
+        .await;
+    served.map_err(|error| error.to_string())
+}
 
 /// Accepts connections until `stop`; `what` names their purpose in the log. A connection is closed
 /// after `limit`.

@@ -17,9 +17,6 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use gatewright_core::model::Zone;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -155,16 +152,7 @@ async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
         .route(PATH, post(ask))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(Asking { port, from });
-    let mut builder = http1::Builder::new();
-    builder
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(BUFFER);
-    let served = builder
-        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
-        .await;
-    served.map_err(|error| error.to_string())
+    bounded_listener::serve_one(io, router, HEADERS, BUFFER).await
 }
 
 #[derive(Clone)]

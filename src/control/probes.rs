@@ -13,11 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -158,7 +154,7 @@ impl Probes {
         match tls {
             None => {
                 bounded_listener::receive(listener, "probes", EXCHANGE, stop, |tcp| {
-                    exchange(tcp, router.clone())
+                    bounded_listener::serve_one(tcp, router.clone(), HEADERS, BUFFER)
                 })
                 .await;
             }
@@ -174,27 +170,13 @@ impl Probes {
     }
 }
 
-/// Serves one request.
-async fn exchange(io: impl AsyncRead + AsyncWrite + Unpin, router: Router) -> Result<(), String> {
-    let mut builder = http1::Builder::new();
-    builder
-        .keep_alive(false)
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
-        .max_buf_size(BUFFER);
-    let served = builder
-        .serve_connection(TokioIo::new(io), TowerToHyperService::new(router))
-        .await;
-    served.map_err(|error| error.to_string())
-}
-
 async fn encrypted(tcp: TcpStream, files: Arc<Files>, router: Router) -> Result<(), String> {
     let config = files.clone().config(Instant::now()).await;
     let handshake = tokio::time::timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
     let io = handshake
         .map_err(|_| "the TLS handshake took too long")?
         .map_err(|error| error.to_string())?;
-    exchange(io, router).await
+    bounded_listener::serve_one(io, router, HEADERS, BUFFER).await
 }
 
 /// A certificate and its key, reloaded when they change.

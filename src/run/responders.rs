@@ -86,21 +86,14 @@ impl Responders {
         stop: &watch::Receiver<bool>,
     ) {
         if let Some((responder, listener)) = self.tls_alpn {
-            let stop = stop.clone();
-            tasks.spawn("TLS-ALPN-01", async move {
-                responder.serve(listener, stop).await;
-                Ok(())
-            });
+            tasks.spawn_infallible("TLS-ALPN-01", responder.serve(listener, stop.clone()));
         }
         if let Some(listener) = self.http {
             if let Ok(address) = listener.local_addr() {
                 info!("challenges are answered at {address}");
             }
-            let (manager, stop) = (manager.clone(), stop.clone());
-            tasks.spawn("challenges", async move {
-                certificates::respond(listener, manager, stop).await;
-                Ok(())
-            });
+            let answers = certificates::respond(listener, manager.clone(), stop.clone());
+            tasks.spawn_infallible("challenges", answers);
         }
     }
 }

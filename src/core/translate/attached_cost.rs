@@ -4,6 +4,8 @@
 //! All of it counts for the route, also that of a Gateway's or ListenerSet's policy of another
 //! namespace: nobody else decides how many hostnames and matches there are.
 
+use std::collections::BTreeSet;
+
 use super::attached_policies::{AccessAt, AttachedPolicies, places};
 use super::attachments::Attachments;
 use super::key::{ListenerId, RouteKey};
@@ -11,15 +13,17 @@ use super::parent::Parent;
 use super::protocol::Protocol;
 use crate::cost::{self, Bytes};
 use crate::inputs::Route;
+use crate::model::BackendId;
 
 impl AttachedPolicies {
     /// AccessPolicies: Envoy has all of them before each match. On plain HTTP the matches of a rule
-    /// share filters.
+    /// share filters. Adds the servers that they send requests to.
     pub(super) fn access_cost(
         &self,
         parent: &Parent,
         listener: &ListenerId,
         route: &Route,
+        servers: &mut BTreeSet<BackendId>,
     ) -> Bytes {
         if self.is_empty() || !route.has_requests() {
             return Bytes::default();
@@ -30,6 +34,7 @@ impl AttachedPolicies {
         let all = places(parent, listener, (&key, route));
         all.map(|(rule, place)| match self.access(place) {
             AccessAt::Admit(all) => {
+                servers.extend(all.iter().flat_map(|access| access.servers()).cloned());
                 cost::guarded(&all, rule.matches.len(), rule.backends.len(), is_plain)
             }
             AccessAt::Closed => Bytes::default(),

@@ -50,6 +50,19 @@ pub(super) struct JudgedAttachment {
     pub(super) credentials: Option<ClientCredentials>,
 }
 
+impl JudgedAttachment {
+    /// Its effect at the hosts of a Gateway, whose class may not allow it: nobody passes then, and
+    /// of a TrafficPolicy, or one that only reports, nothing comes.
+    pub(super) fn effect_at(&self, parent: &Parent) -> &Effect {
+        match &self.effect {
+            effect if parent.allows(self).is_ok() => effect,
+            Effect::Admit(access) if access.only_reports() => &Effect::Nothing,
+            Effect::Admit(_) | Effect::Close => &Effect::Close,
+            Effect::Nothing | Effect::Traffic(_) => &Effect::Nothing,
+        }
+    }
+}
+
 /// A rule of a route at a listener.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
@@ -226,12 +239,9 @@ impl AttachedPolicies {
     pub(super) fn access(&self, place: Place<'_>) -> AccessAt {
         let mut all = Vec::new();
         for judged in self.at(Kind::AccessPolicy, place) {
-            match &judged.effect {
-                Effect::Admit(access) if place.parent.allows(judged).is_ok() => {
-                    all.push(access.clone())
-                }
-                Effect::Admit(access) if access.only_reports() => {}
-                Effect::Admit(_) | Effect::Close => return AccessAt::Closed,
+            match judged.effect_at(place.parent) {
+                Effect::Admit(access) => all.push(access.clone()),
+                Effect::Close => return AccessAt::Closed,
                 Effect::Nothing | Effect::Traffic(_) => {}
             }
         }

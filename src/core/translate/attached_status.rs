@@ -58,17 +58,8 @@ impl Report<'_> {
     }
 
     fn affects(self, judged: &JudgedAttachment, object: &ObjectKey, parent: &Parent) -> bool {
-        let is_allowed = match &judged.effect {
-            // One that is not allowed closes its targets, and so does one that cannot be carried
-            // out.
-            Effect::Admit(access) if !access.only_reports() => true,
-            Effect::Close => true,
-            Effect::Admit(_) | Effect::Nothing | Effect::Traffic(_) => {
-                parent.allows(judged).is_ok()
-            }
-        };
         let mut targets = judged.policy.targets.iter();
-        is_allowed
+        *judged.effect_at(parent) != Effect::Nothing
             && targets.any(|target| {
                 let section = target.section.as_deref();
                 let is_there = target.object == *object

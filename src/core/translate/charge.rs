@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::{AccessAt, AttachedPolicies, places};
+use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
@@ -139,14 +139,12 @@ impl Charging<'_> {
                 .map_or(Bytes::default(), |l| l.guard.bytes)
                 + self.redirects(listener)
         };
-        let named: Vec<&Contribution> = all
-            .iter()
-            .filter(|(at, ..)| !defaults.contains(&at.parent))
-            .collect();
+        let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
+        let mut servers = BTreeSet::new();
         let mut own = Cost {
             bytes: cost::OBJECT
-                + named.iter().map(|one| hostname + guard(one)).sum()
-                + self.attached(route, &all, &defaults),
+                + named.map(|one| hostname + guard(one)).sum()
+                + self.attached(route, &all, &defaults, &mut servers),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
@@ -156,7 +154,9 @@ impl Charging<'_> {
                 .map(|(at, ..)| self.parents.client_of(at))
                 .collect();
             self.forwards(route, &clients, &mut parts);
-            self.asks((key, route), &named, &clients, &mut parts);
+            for server in servers {
+                self.backend(server.port, server.protocol, &clients, &mut parts);
+            }
         } else {
             all.iter().for_each(|(listener, name, _)| {
                 self.passes_on(route, listener, name, &mut own, &mut parts)
@@ -169,13 +169,14 @@ impl Charging<'_> {
         }
     }
 
-    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Default Gateways
-    /// count AccessPolicies.
+    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the
+    /// Services that AccessPolicies send requests to. Default Gateways count AccessPolicies.
     fn attached(
         self,
         route: &Route,
         all: &BTreeSet<Contribution>,
         defaults: &BTreeSet<&ParentKey>,
+        servers: &mut BTreeSet<BackendId>,
     ) -> Bytes {
         if self.attached.is_empty() || !route.has_requests() {
             return Bytes::default();
@@ -192,7 +193,7 @@ impl Charging<'_> {
             let each = if defaults.contains(&listener.parent) {
                 limits
             } else {
-                limits + self.attached.access_cost(parent, listener, route)
+                limits + self.attached.access_cost(parent, listener, route, servers)
             };
             Some(each * hostnames)
         });
@@ -235,35 +236,6 @@ impl Charging<'_> {
                 };
                 self.backend(port, protocol, clients, parts);
             }
-        }
-    }
-
-    /// Adds the clusters of Services that AccessPolicies before a route send requests to. Those of
-    /// a Gateway or ListenerSet count as well, as all of it does (`attached_cost.rs`).
-    fn asks(
-        self,
-        (key, route): (&RouteKey, &Route),
-        named: &[&Contribution],
-        clients: &BTreeSet<Option<&ObjectName>>,
-        parts: &mut BTreeMap<ChargedCluster, Cost>,
-    ) {
-        if self.attached.is_empty() {
-            return;
-        }
-        let listeners: BTreeSet<&ListenerId> = named.iter().map(|(at, ..)| at).collect();
-        let mut servers: BTreeSet<BackendId> = BTreeSet::new();
-        for listener in listeners {
-            let Some(parent) = self.parents.get(&listener.parent) else {
-                continue;
-            };
-            for (_, place) in places(parent, listener, (key, route)) {
-                if let AccessAt::Admit(all) = self.attached.access(place) {
-                    servers.extend(all.iter().flat_map(|access| access.servers()).cloned());
-                }
-            }
-        }
-        for server in servers {
-            self.backend(server.port, server.protocol, clients, parts);
         }
     }
 

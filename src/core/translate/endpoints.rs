@@ -376,6 +376,23 @@ pub(super) struct PermittedEndpoints {
     pub(super) problem: Option<(Reason, String)>,
 }
 
+impl PermittedEndpoints {
+    /// Why nothing is sent to the Service port; `None` if it has endpoints that are used.
+    pub(super) fn unreached(&self, port: &ServicePort) -> Option<String> {
+        if !self.addresses.is_empty() {
+            return None;
+        }
+        let port = port.in_words();
+        Some(match (self.refused.first(), &self.problem) {
+            (Some((address, why)), _) => {
+                format!("{port}: nothing is sent to its endpoint {address} ({why})")
+            }
+            (None, Some((_, problem))) => problem.clone(),
+            (None, None) => format!("{port} has no endpoint that is ready or still serves"),
+        })
+    }
+}
+
 /// The states that decide which endpoints may be used.
 #[derive(Clone, Copy)]
 pub(super) struct AllowedEndpoints<'a> {

@@ -46,7 +46,7 @@ pub struct Question {
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
     /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `filters`, `upgrade`, `route`, `access`, `server`, `rate limit`, `preflight`, `authorization`,
+    /// `HTTP/3`, `filters`, `upgrade`, `route`, `access`, `server`, `rate limit`, `preflight`, `authorization`,
     /// `backend`, `backend TLS`, `endpoints`.
     pub what: &'static str,
     /// True if it holds.

@@ -221,7 +221,8 @@ impl Quotas {
         let hostname = cost::hostname(route, &services).envoy;
         let guards = |at: &Attached| {
             parent.listener(&at.listener).map_or(0, |listener| {
-                let access = attached.access_cost(parent, &parent.id(listener), route);
+                let id = parent.id(listener);
+                let access = attached.access_cost(parent, &id, route, &mut BTreeSet::new());
                 (listener.guard.bytes + access).envoy
             })
         };

@@ -544,8 +544,10 @@ impl Report<'_> {
             register: self.register,
         }
     }
+}
 
-    pub(super) fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
+impl<'a> Report<'a> {
+    pub(super) fn listener_outcomes(self) -> ListenerOutcomes<'a> {
         let Self {
             store,
             parents,

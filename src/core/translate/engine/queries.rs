@@ -30,8 +30,8 @@ use crate::cost::Dimension;
 use crate::inputs::ObjectKey;
 use crate::limits::ObjectLimits;
 use crate::model::{
-    Certificate, ClusterId, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname, ObjectName, Reason,
-    SecretName,
+    Certificate, ClusterId, ConditionType, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname,
+    ObjectName, Reason, SecretName, Status,
 };
 use crate::store::{Store, target_ports};
 use crate::wanted::WantedCertificate;
@@ -181,6 +181,22 @@ impl Engine {
                 plain_http::note(route, std::slice::from_ref(one), attachments, &self.parents)
             })?;
             Some((key, note))
+        })
+    }
+
+    /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its
+    /// name and the message of its status. Services that lead to Envoys do not count.
+    pub fn refused_http3(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
+        let parents = self.parents.keys().filter_map(|key| self.parents.get(key));
+        let listeners =
+            parents.flat_map(|parent| parent.listeners.iter().map(move |own| (parent, own)));
+        listeners.filter_map(|(parent, own)| {
+            let text = self.report().refused_http3(parent, own)?;
+            let conditions = self.report().listener_status(parent, own).conditions;
+            let is_accepted = conditions.iter().any(|condition| {
+                condition.kind == ConditionType::Accepted && condition.status == Status::True
+            });
+            is_accepted.then(|| (parent.key.object(), &*own.name, text))
         })
     }
 
@@ -420,21 +436,7 @@ impl Engine {
     }
 
     fn listener_outcomes(&self) -> ListenerOutcomes<'_> {
-        let Self {
-            store,
-            parents,
-            frontends,
-            gateway_services,
-            register,
-            ..
-        } = self;
-        ListenerOutcomes {
-            store,
-            parents,
-            frontends,
-            gateway_services,
-            register,
-        }
+        self.report().listener_outcomes()
     }
 }
 

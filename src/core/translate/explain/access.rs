@@ -63,17 +63,15 @@ impl Explainer<'_> {
     /// The AccessPolicies that cannot be carried out, or are not allowed, and concern a hostname at
     /// a listener.
     fn closing(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
-        let parent = self.admission().parents.get(&listener.parent);
+        let Some(parent) = self.admission().parents.get(&listener.parent) else {
+            return Vec::new();
+        };
         let policies = self
             .policies(hostname, listener)
-            .filter(|judged| match &judged.effect {
-                Effect::Admit(access) => !access.only_reports(),
-                Effect::Close => true,
-                Effect::Nothing | Effect::Traffic(_) => false,
-            });
+            .filter(|judged| *judged.effect_at(parent) == Effect::Close);
         let causes = policies.filter_map(|judged| {
-            let allowed = parent.map_or(Ok(()), |parent| parent.allows(judged));
-            let (reason, text) = judged.accepted.clone().and(allowed).err()?;
+            let accepted = judged.accepted.clone();
+            let (reason, text) = accepted.and(parent.allows(judged)).err()?;
             let key = judged.policy.key();
             Some(format!("{key}: {}: {text}", reason.as_str()))
         });

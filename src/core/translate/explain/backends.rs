@@ -112,31 +112,18 @@ impl Explainer<'_> {
         protocol: Protocol,
         explanation: &mut Explanation,
     ) {
+        let permitted = self.allowed.permitted(port);
+        if let Some(why) = permitted.unreached(port) {
+            let text = format!("{why}: {}", answered(protocol, 503));
+            explanation.fail_by("endpoints", text, logged(protocol, NO_ENDPOINTS));
+            return;
+        }
         let PermittedEndpoints {
             addresses,
             zones,
             terminating,
-            refused,
-            problem,
-        } = self.allowed.permitted(port);
-        if addresses.is_empty() {
-            let answer = answered(protocol, 503);
-            let text = match (refused.first(), problem) {
-                (None, Some((_, problem))) => format!("{problem}: {answer}"),
-                (None, None) => format!(
-                    "{} has no endpoint that is ready or still serves: {answer}",
-                    port.in_words()
-                ),
-                (Some((address, why)), _) => {
-                    format!(
-                        "{}: nothing is sent to its endpoint {address} ({why}): {answer}",
-                        port.in_words()
-                    )
-                }
-            };
-            explanation.fail_by("endpoints", text, logged(protocol, NO_ENDPOINTS));
-            return;
-        }
+            ..
+        } = permitted;
         let list: Vec<_> = addresses.iter().take(5).map(ToString::to_string).collect();
         let (count, list) = (addresses.len(), list.join(", "));
         let mut text = if terminating {

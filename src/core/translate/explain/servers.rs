@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 
-use super::super::endpoints::PermittedEndpoints;
 use super::{Explainer, Explanation};
 use crate::model::{Access, BackendId, BackendTransport};
 use crate::request_outcome::UNAUTHENTICATED;
@@ -29,24 +28,14 @@ impl Explainer<'_> {
                 ));
             }
         };
-        let PermittedEndpoints {
-            addresses,
-            refused,
-            problem,
-            ..
-        } = self.allowed.permitted(port);
-        if !addresses.is_empty() {
-            return Ok(ReachedServer { addresses, tls });
+        let permitted = self.allowed.permitted(port);
+        match permitted.unreached(port) {
+            Some(why) => Err(why),
+            None => Ok(ReachedServer {
+                addresses: permitted.addresses,
+                tls,
+            }),
         }
-        Err(match (refused.first(), problem) {
-            (Some((address, why)), _) => {
-                format!("Service {port} gets nothing at its endpoint {address} ({why})")
-            }
-            (None, Some((_, problem))) => problem,
-            (None, None) => {
-                format!("Service {port} has no endpoint that is ready or still serves")
-            }
-        })
     }
 
     /// Adds the servers that Envoys ask for a policy, up to the first that is not reached.

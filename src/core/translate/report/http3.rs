@@ -10,7 +10,17 @@ use crate::model::FrontendId;
 
 impl Report<'_> {
     /// Why a listener that asks for HTTP/3 is served without it.
-    pub(super) fn without_http3(
+    pub(in super::super) fn without_http3(
+        self,
+        parent: &Parent,
+        listener: &ParentListener,
+    ) -> Option<String> {
+        self.refused_http3(parent, listener)
+            .or_else(|| self.unbound(parent, listener).map(text))
+    }
+
+    /// The same as far as other objects than the Gateway's Service decide it.
+    pub(in super::super) fn refused_http3(
         self,
         parent: &Parent,
         listener: &ParentListener,
@@ -18,19 +28,16 @@ impl Report<'_> {
         let why = match &listener.http3 {
             Http3::Off => return None,
             Http3::Refused(why) => why.clone(),
-            Http3::On => self.unbound(parent, listener)?,
+            Http3::On => self.closed_to_quic(parent, listener)?,
         };
-        Some(format!("HTTP/3 is not served: {why}"))
+        Some(text(why))
     }
 
-    /// Why the port of UDP of a listener is not served.
-    fn unbound(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
+    /// Why the port of UDP of a listener has no HTTP/3 wherever it is bound.
+    fn closed_to_quic(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let port = udp_port(listener);
         let id: FrontendId = parent.frontend(port);
         let frontend = self.frontends.get(&id)?;
-        if self.frontends.serves_http3(&id, self.register) {
-            return None;
-        }
         if !frontend.claims().is_empty() {
             return Some(format!(
                 "a UDP listener has port {port}: move it to another port"
@@ -41,11 +48,21 @@ impl Report<'_> {
                 "another Gateway has port {port} on the same address"
             ));
         }
-        if frontend.clients().proxy_protocol.is_some() {
-            return Some(format!(
+        let is_proxied = frontend.clients().proxy_protocol.is_some();
+        is_proxied.then(|| {
+            format!(
                 "port {} takes the PROXY protocol, which QUIC has not",
                 listener.port
-            ));
+            )
+        })
+    }
+
+    /// Why the port of UDP of a listener that asks for HTTP/3 is not bound.
+    fn unbound(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
+        let port = udp_port(listener);
+        let frontend = self.frontends.get(&parent.frontend(port))?;
+        if listener.http3 != Http3::On || !frontend.addresses().is_empty() {
+            return None;
         }
         let missing =
             fleet::missing_shared_ports(parent, std::iter::once(port), self.store, self.settings);
@@ -58,4 +75,8 @@ impl Report<'_> {
             }),
         )
     }
+}
+
+fn text(why: String) -> String {
+    format!("HTTP/3 is not served: {why}")
 }
