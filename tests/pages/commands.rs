@@ -172,7 +172,10 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     ("make bench", "benchmarks take long, and print figures"),
     ("cargo bench", "benchmarks take long, and print figures"),
     ("make dataplane", "CI runs it after the tests"),
-    ("make soak", "`make e2e` runs the same test for half a minute"),
+    (
+        "make soak",
+        "`make e2e` runs the same test for half a minute",
+    ),
     (
         "cargo test --release -p acme --test year",
         "`make bench` runs it",
