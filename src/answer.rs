@@ -25,7 +25,7 @@ pub fn print(value: &Value, how: Document) -> Result<bool> {
     Ok(true)
 }
 
-/// Prints an answer as a document, or as this text. Returns true, as [`print`] does.
+/// Prints an answer as a document, or as this text. Returns true, as [`print()`] does.
 pub fn show(value: &Value, how: Output, text: impl FnOnce() -> Result<String>) -> Result<bool> {
     match how {
         Output::Yaml => print(value, Document::Yaml),
