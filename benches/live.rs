@@ -414,7 +414,7 @@ impl Classic {
             ..Default::default()
         });
         chain.name = self.names.of(n);
-        without_our_header(&mut chain)?;
+        plain(&mut chain)?;
         self.chains.push(chain);
 
         let share = WeightedTarget {
@@ -515,14 +515,20 @@ impl Classic {
     }
 }
 
-/// Removes the parts of a chain that only our layout needs.
-fn without_our_header(chain: &mut FilterChain) -> Result<()> {
+/// Reduces the connection manager of a chain to what every layout needs: its routes and the router.
+fn plain(chain: &mut FilterChain) -> Result<()> {
     let filter = chain.filters.last_mut().context("a connection manager")?;
     let Some(ConfigType::TypedConfig(config)) = &mut filter.config_type else {
         bail!("it has a configuration")
     };
-    let mut manager = HttpConnectionManager::decode(config.value.as_slice())?;
-    manager.early_header_mutation_extensions.clear();
+    let full = HttpConnectionManager::decode(config.value.as_slice())?;
+    let router = full.http_filters.last().cloned().context("a router")?;
+    let manager = HttpConnectionManager {
+        stat_prefix: full.stat_prefix,
+        route_specifier: full.route_specifier,
+        http_filters: vec![router],
+        ..Default::default()
+    };
     config.value = manager.encode_to_vec();
     Ok(())
 }

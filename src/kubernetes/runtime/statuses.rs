@@ -182,6 +182,14 @@ impl KubernetesRuntime {
     }
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
+        let now = Instant::now();
+        // Acknowledgements are asked for before the status is computed: one that comes in between is
+        // in the status then, and a status without it is not taken for complete.
+        let is_for_envoys = matches!(
+            key.kind,
+            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
+        );
+        let behind = is_for_envoys.then(|| self.patience(key, now)).flatten();
         // The observed objects of an incomplete kind may be outdated; they are queued again when
         // changes arrive.
         let seen = self
@@ -191,7 +199,6 @@ impl KubernetesRuntime {
         let Some(seen) = seen else {
             return Decision::Nothing;
         };
-        let now = Instant::now();
         self.live.note_status_evaluated(key);
         let mut said = self
             .live
@@ -231,11 +238,7 @@ impl KubernetesRuntime {
         let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
-        if matches!(
-            key.kind,
-            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
-        ) && let Some(at) = self.patience(key, now)
-        {
+        if let Some(at) = behind {
             return Decision::Later(at);
         }
         let until = self.started + FIELDS;
