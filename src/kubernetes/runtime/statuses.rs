@@ -183,8 +183,8 @@ impl KubernetesRuntime {
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
         let now = Instant::now();
-        // Acknowledgements are asked for before the status is computed: one that comes in between is
-        // in the status then, and a status without it is not taken for complete.
+        // Acknowledgements are asked for before the status is computed: one that comes in between
+        // is in the status then, and a status without it is not taken for complete.
         let is_for_envoys = matches!(
             key.kind,
             Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
