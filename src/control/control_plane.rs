@@ -497,31 +497,23 @@ impl ControlPlane {
         std::mem::take(&mut self.touched)
     }
 
-    /// Returns the statuses of some objects, including the progress of Envoys; `None` for an object
-    /// that is not ours.
-    pub fn laid_over(
-        &mut self,
-        keys: BTreeSet<ObjectKey>,
-    ) -> Vec<(ObjectKey, Option<ObjectStatus>)> {
+    /// Returns the status of an object, including the progress of Envoys, and the acknowledgements
+    /// that it is made from; `None` for an object that is not ours.
+    ///
+    /// If it lacks acknowledgements, it is among the touched ones once they arrive. An Envoy that
+    /// has just connected may need long for publications that others acknowledged before.
+    pub fn evaluate_status(&mut self, key: &ObjectKey) -> (Option<ObjectStatus>, Acks) {
+        let acks = self.acknowledgement(key);
+        self.await_acknowledgements(key, &acks);
         let mut fleet = self.fleet();
-        let progress = self.progress();
-        fleet.acks = keys
-            .iter()
-            .map(|key| (key.clone(), self.acks(key, &progress)))
-            .collect();
-        keys.into_iter()
-            .map(|key| (key.clone(), self.status(&key, &fleet)))
-            .collect()
+        fleet.acks = BTreeMap::from([(key.clone(), acks.clone())]);
+        (self.status(key, &fleet), acks)
     }
 
-    /// Notes that a status is being evaluated: if it lacks acknowledgements, it is among the
-    /// touched ones once they arrive. An Envoy that has just connected may need long for
-    /// publications that others acknowledged before.
-    pub fn note_status_evaluated(&mut self, key: &ObjectKey) {
+    fn await_acknowledgements(&mut self, key: &ObjectKey, acks: &Acks) {
         let Some(gateway) = self.gateway_of(key).cloned() else {
             return;
         };
-        let acks = self.acknowledgement(key);
         if acks.are_complete() {
             return;
         }

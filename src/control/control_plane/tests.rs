@@ -51,7 +51,7 @@ fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
     envoys(&mut live, &[newest, 0]);
     let _ = live.acknowledgement_events(second(1));
     live.take_touched();
-    live.note_status_evaluated(&key);
+    live.evaluate_status(&key);
     assert!(
         !live.acknowledgement(&key).are_complete(),
         "it is waited for at first"
@@ -113,11 +113,11 @@ fn statuses_are_evaluated_again_when_a_late_envoy_has_acknowledged() {
     assert!(live.take_touched().is_empty(), "all is said");
     envoys(&mut live, &[newest, 0]);
     assert!(live.take_touched().contains(&key));
-    live.note_status_evaluated(&key);
+    live.evaluate_status(&key);
     assert!(live.take_touched().is_empty());
     envoys(&mut live, &[newest, newest]);
     assert!(live.take_touched().contains(&key));
-    live.note_status_evaluated(&key);
+    live.evaluate_status(&key);
     assert!(live.take_touched().is_empty());
 }
 
@@ -153,7 +153,7 @@ fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
     live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
     let first = live.fleet().refused;
     assert_eq!(first.listeners.len(), 1, "{first:?}");
-    live.laid_over(BTreeSet::from([key]));
+    live.evaluate_status(&key);
     assert!(Arc::ptr_eq(&first, &live.fleet().refused));
     put(&mut live, gateway(81));
     assert!(live.fleet().refused.listeners.is_empty());
@@ -557,10 +557,7 @@ fn a_gateway_is_programmed_by_envoys_of_its_fleet() {
     let mut live = apart();
     fn programmed(live: &mut ControlPlane, namespace: &str) -> (bool, String) {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "edge"));
-        let (_, status) = live
-            .laid_over(BTreeSet::from([key]))
-            .pop()
-            .expect("asked for");
+        let (status, _) = live.evaluate_status(&key);
         let status = status.expect("it is ours");
         let condition = status
             .conditions()

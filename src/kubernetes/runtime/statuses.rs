@@ -1,6 +1,6 @@
 //! Writes statuses: computes the patch of each object, and when it is due.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -16,6 +16,7 @@ use crate::write::request::{failed, resource};
 use crate::write::status::{self, StatusOwner};
 use crate::write::status_writer::{Done, StatusWriter};
 use gatewright_control::fleet_views::{PerView, ViewId};
+use gatewright_control::programmed::Acks;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::statuses::{claims, refused};
 
@@ -182,14 +183,6 @@ impl KubernetesRuntime {
     }
 
     fn decide(&mut self, key: &ObjectKey) -> Decision {
-        let now = Instant::now();
-        // Acknowledgements are asked for before the status is computed: one that comes in between
-        // is in the status then, and a status without it is not taken for complete.
-        let is_for_envoys = matches!(
-            key.kind,
-            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
-        );
-        let behind = is_for_envoys.then(|| self.patience(key, now)).flatten();
         // The observed objects of an incomplete kind may be outdated; they are queued again when
         // changes arrive.
         let seen = self
@@ -199,12 +192,8 @@ impl KubernetesRuntime {
         let Some(seen) = seen else {
             return Decision::Nothing;
         };
-        self.live.note_status_evaluated(key);
-        let mut said = self
-            .live
-            .laid_over(BTreeSet::from([key.clone()]))
-            .pop()
-            .and_then(|(_, status)| status);
+        let now = Instant::now();
+        let (mut said, acks) = self.live.evaluate_status(key);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let tenancy = self.live.pipeline().tenancy();
         if let Some(status) = &mut said {
@@ -238,7 +227,11 @@ impl KubernetesRuntime {
         let Some(document) = self.statuses.writer.declared(key, document, &current, now) else {
             return more.map_or(Decision::Nothing, Decision::Later);
         };
-        if let Some(at) = behind {
+        if matches!(
+            key.kind,
+            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet
+        ) && let Some(at) = self.patience(key, &acks, now)
+        {
             return Decision::Later(at);
         }
         let until = self.started + FIELDS;
@@ -255,10 +248,9 @@ impl KubernetesRuntime {
         }
     }
 
-    /// Returns until when the status of a Gateway is delayed for Envoys; `None` when it is due.
-    /// Envoys of other views do not matter.
-    fn patience(&mut self, key: &ObjectKey, now: Instant) -> Option<Instant> {
-        let acks = self.live.acknowledgement(key);
+    /// Returns until when the status of a Gateway, which is made from these acknowledgements, is
+    /// delayed for Envoys; `None` when it is due. Envoys of other views do not matter.
+    fn patience(&mut self, key: &ObjectKey, acks: &Acks, now: Instant) -> Option<Instant> {
         let young = now.duration_since(self.started) < FIRST;
         let counted = self
             .live
