@@ -9,8 +9,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::deviation::deviations;
-use crate::write::as_written::differences_of_content;
+use crate::write::as_written::{content, differences_of_content};
 use crate::write::object_write::ObjectWrite;
 use gatewright_core::inputs::{
     EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint,
@@ -135,12 +134,9 @@ fn plan_slices<'a>(
             has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations)
         });
         let document = document();
-        let mut wanted = document.clone();
-        if let Some(fields) = wanted.as_object_mut() {
-            fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
-        }
         let same = there.service.as_ref() == Some(&desired.service)
-            && deviations(&wanted, &made.content, &|_| false).is_empty();
+            && differences_of_content("EndpointSlice", &content(&document), &made.content)
+                .is_empty();
         if !same || !marked || all {
             plan.steps
                 .push(ObjectWrite::Apply(document, made.uid.clone()));

@@ -89,18 +89,7 @@ fn says_replicas_of(document: &Value) -> bool {
 
 /// Returns whether all applied fields still belong to our field manager.
 fn is_ours(observed: &Observed, document: &Value) -> bool {
-    let Some(fields) = document.as_object() else {
-        return false;
-    };
-    let said = fields
-        .iter()
-        .filter(|(name, _)| !matches!(name.as_str(), "apiVersion" | "kind" | "metadata"));
-    managed_fields::has(
-        &observed.ours,
-        &said
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
-    )
+    managed_fields::has(&observed.ours, &content(document))
 }
 
 /// Returns the steps that delete objects which are no longer wanted.
