@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
-use e2e::usage::{child, main_thread_time, memory, threads_time};
+use e2e::usage::{main_thread_time, memory, threads_time};
 use e2e::world::free_port;
 use names::Names;
 use tempfile::TempDir;
@@ -103,25 +103,9 @@ impl Site {
             }
             fs::write(manifests.path().join(format!("t{space}.yaml")), text)?;
         }
-        let dir = manifests.path().display().to_string();
-        let private = state.path().display().to_string();
-        let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
         let began = Instant::now();
-        let program = Gatewright::start(&[
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy,
-        ])?;
-        let envoy = loop {
-            match child(program.pid(), "envoy") {
-                Ok(envoy) => break envoy,
-                Err(error) if began.elapsed() > LIMIT => return Err(error),
-                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
-            }
-        };
+        let program = Gatewright::standalone(manifests.path(), state.path(), &[])?;
+        let envoy = program.until_envoy().await?;
         let site = Self {
             program,
             envoy,

@@ -36,6 +36,23 @@ impl Gatewright {
         })
     }
 
+    /// Starts `standalone` with Envoy over a directory of manifests and a private directory, with
+    /// more options.
+    pub fn standalone(manifests: &Path, state: &Path, options: &[&str]) -> Result<Self> {
+        let [dir, private] = [manifests, state].map(|path| path.display().to_string());
+        let envoy = crate::envoy::binary()?.canonicalize()?;
+        let envoy = envoy.display().to_string();
+        let usual = [
+            "standalone",
+            &dir,
+            "--state-dir",
+            &private,
+            "--envoy",
+            &envoy,
+        ];
+        Self::start(&[&usual, options].concat())
+    }
+
     /// Starts the program with a limit of open files, which its Envoy inherits.
     pub fn start_within_files(files: u32, args: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new()
@@ -72,6 +89,18 @@ impl Gatewright {
             .args(args)
             .output()
             .context("running gatewright")
+    }
+
+    /// Waits until it has started Envoy, and returns Envoy's process id.
+    pub async fn until_envoy(&self) -> Result<u32> {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            match crate::usage::child(self.pid(), "envoy") {
+                Ok(envoy) => return Ok(envoy),
+                Err(error) => ensure!(Instant::now() < deadline, "{error}"),
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Waits until it has printed a line that contains `text`, and returns that line.

@@ -75,24 +75,8 @@ impl Site {
         let manifests = tempfile::tempdir()?;
         let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let dir = manifests.path().display().to_string();
-        let private = state.path().display().to_string();
-        let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
         let channel = ["--set", "gatewayApi.channel=Experimental"];
-        let program = Gatewright::start(
-            &[
-                &[
-                    "standalone",
-                    &dir,
-                    "--state-dir",
-                    &private,
-                    "--envoy",
-                    &envoy,
-                ][..],
-                &channel,
-            ]
-            .concat(),
-        )?;
+        let program = Gatewright::standalone(manifests.path(), state.path(), &channel)?;
         Ok(Self {
             program,
             manifests,

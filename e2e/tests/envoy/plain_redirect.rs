@@ -74,22 +74,10 @@ impl Site {
             );
         let all = CLASS.to_owned() + &yaml + &service(namespace, &web);
         fs::write(manifests.path().join("site.yaml"), all)?;
-        let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-        let [dir, private] = [&manifests, &state].map(|dir| dir.path().display().to_string());
         let [plain, secure] = [("http", http), ("https", https)]
             .map(|(name, port)| format!("tenancy.{name}Port={port}"));
-        let program = Gatewright::start(&[
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy,
-            "--set",
-            &plain,
-            "--set",
-            &secure,
-        ])?;
+        let options = ["--set", &plain, "--set", &secure];
+        let program = Gatewright::standalone(manifests.path(), state.path(), &options)?;
         Ok(Self {
             _program: program,
             _web: web,

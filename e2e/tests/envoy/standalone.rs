@@ -75,18 +75,7 @@ impl Standalone {
             manifests.path().join("base.yaml"),
             base(port, echo.address()),
         )?;
-        let dir = manifests.path().display().to_string();
-        let private = state.path().display().to_string();
-        let envoy = envoy()?;
-        let usual = [
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy,
-        ];
-        let mut program = Gatewright::start(&[&usual, args].concat())?;
+        let mut program = Gatewright::standalone(manifests.path(), state.path(), args)?;
         // The listener has its certificate.
         let line = program.line("secret default/").await?;
         assert!(line.contains("acked 1/1"), "{line}");
@@ -482,15 +471,7 @@ async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Resu
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
     let dir = manifests.path().display().to_string();
-    let private = state.path().display().to_string();
-    let mut program = Gatewright::start(&[
-        "standalone",
-        &dir,
-        "--state-dir",
-        &private,
-        "--envoy",
-        &envoy()?,
-    ])?;
+    let mut program = Gatewright::standalone(manifests.path(), state.path(), &[])?;
     let line = program.line("has no object").await?;
     assert!(line.contains("WARN") && line.contains(&dir), "{line}");
     fs::write(
@@ -508,16 +489,7 @@ async fn a_port_of_another_program_is_reported() -> Result<()> {
     let mut first = Standalone::start().await?;
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let dir = first.manifests.path().display().to_string();
-    let private = state.path().display().to_string();
-    let mut second = Gatewright::start(&[
-        "standalone",
-        &dir,
-        "--state-dir",
-        &private,
-        "--envoy",
-        &envoy()?,
-    ])?;
+    let mut second = Gatewright::standalone(first.manifests.path(), state.path(), &[])?;
     let port = first.port;
     let line = second.line("another program listens").await?;
     assert!(

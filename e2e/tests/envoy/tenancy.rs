@@ -182,22 +182,11 @@ fn run(
     https: u16,
     options: &[String],
 ) -> Result<Gatewright> {
-    let dir = manifests.path().display().to_string();
-    let private = state.path().display().to_string();
     let http = format!("tenancy.httpPort={http}");
     let https = format!("tenancy.httpsPort={https}");
-    let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-    let mut args = vec![
-        "standalone",
-        &dir,
-        "--state-dir",
-        &private,
-        "--envoy",
-        &envoy,
-    ];
-    args.extend(["--set", &http, "--set", &https]);
+    let mut args = vec!["--set", &http, "--set", &https];
     args.extend(options.iter().map(String::as_str));
-    Gatewright::start(&args)
+    Gatewright::standalone(manifests.path(), state.path(), &args)
 }
 
 async fn named(probe: &Probe) -> Result<String> {

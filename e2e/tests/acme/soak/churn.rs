@@ -13,7 +13,6 @@ use e2e::fuzz::Choice;
 use e2e::pebble::{Options, Pebble};
 use e2e::probe::{Failure, Probe, roots_of};
 use e2e::tls_backend::{Pair, TestRoot};
-use e2e::usage;
 use futures::future::try_join_all;
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -110,8 +109,8 @@ impl Churn {
         site.publish_beside(&[("first.example.net", "internal-ca")], open)?;
         history::fill(site.state.path())?;
         site.start(&["--set", "issuers.acme.preflight=Strict"])?;
-        let program = site.program.as_ref().context("it runs")?.pid();
-        let envoy = until_started(program).await?;
+        let program = site.program.as_ref().context("it runs")?;
+        let envoy = program.until_envoy().await?;
         let mut this = Self {
             site,
             envoy,
@@ -411,17 +410,5 @@ impl Churn {
             }
             sleep(Duration::from_millis(5)).await;
         }
-    }
-}
-
-/// Waits until the program has started Envoy, and returns its process id.
-async fn until_started(program: u32) -> Result<u32> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        match usage::child(program, "envoy") {
-            Ok(envoy) => return Ok(envoy),
-            Err(error) => ensure!(Instant::now() < deadline, "{error}"),
-        }
-        sleep(Duration::from_millis(20)).await;
     }
 }

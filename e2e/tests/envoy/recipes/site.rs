@@ -124,21 +124,12 @@ impl Site {
         }
         let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let envoy = e2e::envoy::binary()?.canonicalize()?.display().to_string();
-        let [dir, private] = [&manifests, &state].map(|dir| dir.path().display().to_string());
-        let program = Gatewright::start(&[
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy,
-            "--set",
-            &format!(
-                "backends.externalNames={{enabled: true, resolvers: [\"{}\"], allowedNetworks: [127.0.0.1/32]}}",
-                names.address()
-            ),
-        ])?;
+        let external_names = format!(
+            "backends.externalNames={{enabled: true, resolvers: [\"{}\"], allowedNetworks: [127.0.0.1/32]}}",
+            names.address()
+        );
+        let options = ["--set", &external_names];
+        let program = Gatewright::standalone(manifests.path(), state.path(), &options)?;
         let site = Self {
             _program: program,
             manifests,

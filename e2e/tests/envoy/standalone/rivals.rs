@@ -16,8 +16,6 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 
-use super::envoy;
-
 const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: gw}\n\
                      spec: {controllerName: gatewright.io/gateway-controller}\n---\n";
 
@@ -98,16 +96,8 @@ impl Rivals {
 
     fn restart(&mut self) -> Result<()> {
         self.program = None;
-        let dir = self.manifests.path().display().to_string();
-        let private = self.state.path().display().to_string();
-        self.program = Some(Gatewright::start(&[
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy()?,
-        ])?);
+        let (manifests, state) = (self.manifests.path(), self.state.path());
+        self.program = Some(Gatewright::standalone(manifests, state, &[])?);
         Ok(())
     }
 
