@@ -80,7 +80,7 @@ pub(super) struct Host {
     expected: Mutex<Expected>,
 }
 
-/// What is written of a host.
+/// The content of a host's manifests that changes.
 pub(super) struct Manifest<'a> {
     /// The version of the route.
     pub(super) version: u64,

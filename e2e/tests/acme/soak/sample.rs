@@ -16,7 +16,7 @@ use crate::certs::site::LIMIT;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What is measured, and by how much the median of the last quarter of a run may exceed that of the
+/// Measured values, and by how much the median of the last quarter of a run may exceed that of the
 /// second quarter, whatever the length of the run: the longer it is, the smaller a leak is found.
 /// An hour of 30,000 steps finds 840 bytes a step of the program, 140 of Envoy's heap, and one
 /// descriptor in 3,750 steps; the table of a run has its own figures. Resident memory has pages of
@@ -67,7 +67,7 @@ const AT_REST: [&str; 4] = [
     "listener_manager.total_filter_chains_draining",
 ];
 
-/// What is held at one time, by the names of [`MEASURED`].
+/// The measured values at one time, by the names of [`MEASURED`].
 pub(super) struct Sample {
     /// The time since the start.
     pub(super) at: Duration,
