@@ -209,9 +209,12 @@ async fn no_service_and_no_slice_is_created_twice() -> Result<()> {
     }
     cluster.quiet().await?;
     let writes = cluster.writes()?;
-    let refused: Vec<_> = writes.iter().filter(|write| write.code == 409).collect();
-    assert!(refused.is_empty(), "{refused:#?}");
     for resource in ["services", "endpointslices"] {
+        let refused: Vec<_> = writes
+            .iter()
+            .filter(|write| write.resource == resource && write.code == 409)
+            .collect();
+        assert!(refused.is_empty(), "{refused:#?}");
         let created = writes
             .iter()
             .filter(|write| write.resource == resource && write.code == 201);
