@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::challenge::ChallengeAnswers;
+use super::challenge_answers::ChallengeAnswers;
 use super::delta::{Resource, ResourceKey};
 use super::dirty::Dirty;
 use super::emissions::Emissions;

@@ -5,7 +5,7 @@
 //! rule of a route at a listener, the policies there from the outermost to the innermost
 //! ([`AttachedPolicies::at`]). What several policies of a kind mean together is the kind's own:
 //! AccessPolicies add up ([`AttachedPolicies::access`]), and of TrafficPolicies the nearest wins for
-//! each field (`route_traffic.rs`).
+//! each field (`attached_policies/traffic.rs`).
 //!
 //! The levels of a place are the Gateway, its listener, the ListenerSet, its listener, the route,
 //! and its rule. A policy on a Gateway as a whole is one on the listeners of its ListenerSets as
@@ -19,10 +19,12 @@ use std::sync::Arc;
 
 use super::key::{ListenerId, RouteKey, Verdict};
 use super::parent::Parent;
-use super::route_traffic::TrafficSettings;
+use super::traffic_settings::TrafficSettings;
 use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
 use crate::model::{Access, ClientCredentials};
 use crate::multimap::MultiMap;
+
+mod traffic;
 
 /// The effect of a policy where it is attached.
 #[derive(Clone, Debug, PartialEq)]

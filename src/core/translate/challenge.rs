@@ -12,123 +12,14 @@
 //! forwards connections that offer `acme-tls/1` alone to it, so that no challenge changes Envoy's
 //! configuration. Passed-through TLS goes to the backend.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::challenge_answer::{Asked, ChallengeAnswer};
+use super::challenge_answers::{ChallengeAnswers, Placed};
 use super::dirty::Dirty;
-use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::secret_names::SecretNames;
-use crate::model::{
-    AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname,
-    ObjectName, Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
-};
-
-/// The answers to challenges, and where they are placed.
-#[derive(Default)]
-pub(super) struct ChallengeAnswers {
-    answers: BTreeMap<Asked, ChallengeAnswer>,
-    /// The answer for a host at a Gateway, or at the shared fleet.
-    placed: BTreeMap<(Hostname, ObjectName), Placed>,
-    /// The Service of the TLS-ALPN-01 responder.
-    tls: Option<ServicePort>,
-}
-
-/// Where Envoys serve a hostname.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ServedAt {
-    /// The addresses where anybody may ask.
-    pub addresses: BTreeSet<IpAddr>,
-    /// True if it is also served where only load balancers may ask, by the PROXY protocol.
-    pub behind_load_balancer: bool,
-}
-
-/// An answer at a Gateway.
-#[derive(Clone, PartialEq, Eq)]
-struct Placed {
-    answer: ChallengeAnswer,
-    /// True if the Gateway's own Envoys answer.
-    isolated: bool,
-}
-
-impl ChallengeAnswers {
-    /// Where an exact hostname is served; with a thumbprint only where HTTP-01 challenges for it
-    /// are answered by the account with that thumbprint.
-    pub(super) fn addresses_of(
-        &self,
-        host: &Hostname,
-        thumbprint: Option<&str>,
-        names: &SecretNames,
-        frontends: &Frontends,
-    ) -> ServedAt {
-        let mut served = ServedAt::default();
-        for id in names.frontends(host) {
-            // The frontend that is asked: with a thumbprint that of challenges.
-            let asked = match thumbprint {
-                None => id.clone(),
-                Some(thumbprint) => {
-                    let placed = self.placed.get(&(host.clone(), id.gateway.clone()));
-                    let Some(Placed { answer, isolated }) =
-                        placed.filter(|placed| *placed.answer.thumbprint == *thumbprint)
-                    else {
-                        continue;
-                    };
-                    FrontendId {
-                        isolated: *isolated,
-                        ..FrontendId::tcp(id.gateway.clone(), answer.port)
-                    }
-                }
-            };
-            let of_proxies = frontends
-                .get(&asked)
-                .is_some_and(|frontend| frontend.clients().proxy_protocol.is_some());
-            let addresses = frontends.get(id).map(FrontendState::addresses);
-            if of_proxies {
-                served.behind_load_balancer = true;
-            } else {
-                served.addresses.extend(addresses.into_iter().flatten());
-            }
-        }
-        served
-    }
-
-    /// Sets the TLS-ALPN-01 responder.
-    pub(super) fn set_tls(
-        &mut self,
-        service: Option<ServicePort>,
-        frontends: &Frontends,
-        dirty: &mut Dirty,
-    ) {
-        if self.tls != service {
-            self.tls = service;
-            frontends.touch_all(dirty);
-        }
-    }
-
-    /// The chain to the TLS-ALPN-01 responder, if one of `chains` terminates TLS.
-    pub(super) fn tls_chain(
-        &self,
-        chains: &BTreeMap<ChainName, Chain>,
-    ) -> Option<(ChainName, Chain)> {
-        let port = self
-            .tls
-            .clone()
-            .filter(|_| chains.values().any(|chain| chain.tls.is_some()))?;
-        let target = Target::Backend(BackendId::new(port, AppProtocol::Tcp));
-        let handler = Handler::Tcp(vec![WeightedTarget {
-            target,
-            weight: 1,
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-            rewrite: Rewrite::default(),
-            session: None,
-            hash: None,
-        }]);
-        Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
-    }
-}
+use crate::model::{FrontendId, Hostname, ObjectName};
 
 /// The stage that places answers at the frontends of the hosts.
 pub(super) struct Answering<'a> {
@@ -141,11 +32,7 @@ impl Answering<'_> {
     /// Sets the answer to the challenges of a host for a namespace.
     pub(super) fn set(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
         let host = asked.hostname.clone();
-        let before = match &answer {
-            Some(answer) => self.challenges.answers.insert(asked, answer.clone()),
-            None => self.challenges.answers.remove(&asked),
-        };
-        if before == answer {
+        if !self.challenges.set(asked, answer) {
             return;
         }
         let mut gateways: Vec<ObjectName> = self
@@ -163,26 +50,20 @@ impl Answering<'_> {
     /// there.
     pub(super) fn place(&mut self, host: &Hostname, gateway: &ObjectName, dirty: &mut Dirty) {
         let place = (host.clone(), gateway.clone());
-        if self.challenges.answers.is_empty() && self.challenges.placed.is_empty() {
+        if self.challenges.is_empty() {
             return;
         }
         let placed = self
             .namespace_with(host, gateway)
             .and_then(|(namespace, isolated)| {
-                let answer = self
-                    .challenges
-                    .answers
-                    .get(&Asked {
-                        hostname: host.clone(),
-                        namespace,
-                    })?
-                    .clone();
+                let asked = Asked {
+                    hostname: host.clone(),
+                    namespace,
+                };
+                let answer = self.challenges.get(&asked)?.clone();
                 Some(Placed { answer, isolated })
             });
-        let before = match &placed {
-            Some(placed) => self.challenges.placed.insert(place, placed.clone()),
-            None => self.challenges.placed.remove(&place),
-        };
+        let before = self.challenges.place(place, placed.clone());
         if before == placed {
             return;
         }

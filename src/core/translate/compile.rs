@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::chain_class::{ChainClass, Purpose};
-use super::challenge::{Answering, ChallengeAnswers};
+use super::challenge::Answering;
+use super::challenge_answers::ChallengeAnswers;
 use super::client_validation::Clients;
 use super::cluster_targets::ClusterTargets;
 use super::datagrams;

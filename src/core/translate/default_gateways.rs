@@ -2,7 +2,7 @@
 //! none.
 
 use super::attachments::{Attachment, OfRoute, Way};
-use super::fleet;
+use super::gateway_parameters::class_parameters;
 use super::key::Verdict;
 use super::parent::Parent;
 use super::parents::Parents;
@@ -50,7 +50,7 @@ fn refuse(reason: Reason, text: &str) -> Option<Result<(), (Reason, String)>> {
 fn allows(class: &str, store: &Store) -> bool {
     let parameters = store
         .class(class)
-        .and_then(|class| fleet::class_parameters(class, store).ok().flatten());
+        .and_then(|class| class_parameters(class, store).ok().flatten());
     parameters.and_then(|parameters| parameters.default_gateways) == Some(DefaultGateways::Allow)
 }
 

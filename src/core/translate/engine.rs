@@ -13,12 +13,12 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::admission::{Admission, count_route};
+use super::admission::count_route;
 use super::attached_policies::AttachedPolicies;
 use super::attached_policing::touch_statuses;
 use super::attachments::Attachments;
 use super::backend_policies::{BackendPolicies, compile_backend};
-use super::challenge::ChallengeAnswers;
+use super::challenge_answers::ChallengeAnswers;
 use super::counters::Counters;
 use super::delta::{Change, Delta};
 use super::dirty::Dirty;
@@ -179,19 +179,14 @@ impl Engine {
                 quotas,
                 attachments,
                 parents,
-                register,
                 store,
                 policies,
                 attached,
                 ..
             } = self;
-            let admission = Admission {
-                parents,
-                attachments,
-                register,
-            };
+            let attached_to = (&*parents, &*attachments);
             let policies = (&*policies, &*attached);
-            quotas.charge(&key, admission, store, policies, &mut dirty);
+            quotas.charge(&key, attached_to, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {
             self.counters.routes += 1;

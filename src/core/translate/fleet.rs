@@ -7,13 +7,14 @@ use std::sync::Arc;
 use super::access_logs::{access_log, default_log};
 use super::dirty::Dirty;
 use super::gateway_exposure::{Fleet, GatewayExposure, PolicyAllowance, SHARED, is_shared};
+use super::gateway_parameters::{class_parameters, parameters};
 use super::key::{ListenerId, ParentKey};
 use super::parent::Parent;
 use super::parents::Parents;
 use super::settings::Settings;
 use crate::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
-    Parameters, ParametersRef, ServiceParameters, ServiceType,
+    Parameters, ServiceParameters, ServiceType,
 };
 use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use crate::store::Store;
@@ -357,55 +358,6 @@ pub(super) fn unusable(
             )
         })
     })
-}
-
-/// The parameters of a class, or an error text.
-pub(super) fn class_parameters(
-    class: &GatewayClass,
-    store: &Store,
-) -> Result<Option<Parameters>, String> {
-    let Some(reference) = &class.parameters else {
-        return Ok(None);
-    };
-    let path = "spec.parametersRef";
-    let found = parameters(reference, path, store)?;
-    if found.service.name.is_some() {
-        Err(format!(
-            "{path}: spec.service.name belongs to the parameters of a Gateway: leave it out"
-        ))
-    } else {
-        Ok(Some(found))
-    }
-}
-
-fn parameters(reference: &ParametersRef, path: &str, store: &Store) -> Result<Parameters, String> {
-    let ParametersRef {
-        group,
-        kind,
-        namespace,
-        name,
-    } = reference;
-    let Some(target) = reference.target() else {
-        return Err(match namespace {
-            None if group == crate::inputs::OWN_GROUP => {
-                format!("{path}: {kind} {name} needs a namespace")
-            }
-            _ => format!(
-                "{path}: {kind} {name} of group {group:?} is not read: refer to GatewayParameters of group {:?}",
-                crate::inputs::OWN_GROUP
-            ),
-        });
-    };
-    let Some(found) = store.parameters(&target) else {
-        let note = store.unwatched(&target);
-        return Err(format!(
-            "{path}: GatewayParameters {target} is not there: create it, or remove the reference{note}"
-        ));
-    };
-    found
-        .spec
-        .clone()
-        .map_err(|text| format!("{path}: GatewayParameters {target}: {text}"))
 }
 
 /// Marks what depends on changed GatewayParameters.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::fleet::class_parameters;
+use super::gateway_parameters::class_parameters;
 use crate::inputs::{AllowedHostnames, HOST_LABEL, Selector};
 use crate::model::Hostname;
 use crate::multimap::MultiMap;

@@ -1,17 +1,18 @@
 //! Conditions of Gateways and classes about their access logs.
 
+use super::frontend_logs;
 use super::gateway_exposure::Fleet;
+use super::gateway_parameters::class_parameters;
 use super::log_collectors::Collectors;
 use super::parent::Parent;
 use super::report::Report;
-use super::{fleet, frontend_logs};
 use crate::inputs::GatewayClass;
 use crate::model::Condition;
 
 impl<'a> Report<'a> {
     /// The condition of a class whose access log loses lines.
     pub(super) fn log_of_class(self, class: &GatewayClass) -> Option<Condition> {
-        let parameters = fleet::class_parameters(class, self.store).ok()??;
+        let parameters = class_parameters(class, self.store).ok()??;
         let log = frontend_logs::of_class(class, &parameters, self.settings)?;
         self.collectors().condition(log.as_deref())
     }

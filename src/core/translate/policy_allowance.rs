@@ -9,7 +9,7 @@ use super::gateway_exposure::PolicyAllowance;
 use super::key::Verdict;
 use super::parent::Parent;
 use super::resolve::label;
-use super::route_traffic::TrafficSettings;
+use super::traffic_settings::TrafficSettings;
 use crate::inputs::{ClassPolicyLimits, PolicyField, Route};
 use crate::model::{Access, Bodies, LimitedBy, Reason};
 

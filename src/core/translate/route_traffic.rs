@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment, Place};
-use super::attachments::{Attachments, Way};
+use super::attached_policies::{AttachedPolicies, Effect, JudgedAttachment};
 use super::key::Verdict;
+use super::traffic_settings::TrafficSettings;
 use crate::inputs::{
-    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, ObjectKey, OverrideRules,
-    RequestBodyRules, RouteKind, RouteTraffic,
+    AttachedPolicy, AttachmentTarget, CompressionRules, Kind, OverrideRules, RequestBodyRules,
+    RouteTraffic,
 };
 use crate::limits::ObjectLimits;
 use crate::model::{
@@ -18,60 +18,6 @@ use crate::model::{
     ResponseOverride, ResponseOverrides,
 };
 use crate::store::Store;
-
-/// The settings of a TrafficPolicy, each of which the nearest policy decides.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct TrafficSettings {
-    /// How many requests pass.
-    pub(super) rate_limits: Option<Arc<RateLimits>>,
-    /// Changes to bodies.
-    pub(super) bodies: Bodies,
-}
-
-/// A field of a TrafficPolicy, and which settings have it.
-type Field = (&'static str, fn(&TrafficSettings) -> bool);
-
-/// The fields of a TrafficPolicy that policies at the same target decide apart.
-const FIELDS: [Field; 4] = [
-    ("rateLimit", |settings| settings.rate_limits.is_some()),
-    ("compression", |settings| {
-        settings.bodies.compression.is_some()
-    }),
-    ("responseOverride", |settings| {
-        settings.bodies.overrides.is_some()
-    }),
-    ("requestBody", |settings| settings.bodies.request.is_some()),
-];
-
-/// A setting of a TrafficPolicy.
-trait Setting {
-    /// The policy.
-    fn policy(&self) -> &ObjectName;
-}
-
-impl Setting for RateLimits {
-    fn policy(&self) -> &ObjectName {
-        &self.policy
-    }
-}
-
-impl Setting for Compression {
-    fn policy(&self) -> &ObjectName {
-        &self.policy
-    }
-}
-
-impl Setting for ResponseOverrides {
-    fn policy(&self) -> &ObjectName {
-        &self.policy
-    }
-}
-
-impl Setting for RequestBody {
-    fn policy(&self) -> &ObjectName {
-        &self.policy
-    }
-}
 
 /// A TrafficPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(super) fn judged(
@@ -238,109 +184,6 @@ pub(super) fn note(judged: &JudgedAttachment) -> String {
                 .to_owned()
         }
         Effect::Traffic(_) | Effect::Admit(_) | Effect::Close | Effect::Nothing => String::new(),
-    }
-}
-
-impl TrafficSettings {
-    /// True if there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl AttachedPolicies {
-    /// The rate limits of a place.
-    pub(super) fn rate_limits(
-        &self,
-        place: Place<'_>,
-        attachments: &Attachments,
-    ) -> Option<&Arc<RateLimits>> {
-        self.nearest(place, attachments, |settings| settings.rate_limits.as_ref())
-    }
-
-    /// The changes to bodies at a place.
-    pub(super) fn bodies(&self, place: Place<'_>, attachments: &Attachments) -> Bodies {
-        let compression = self.nearest(place, attachments, |settings| {
-            settings.bodies.compression.as_ref()
-        });
-        // A call has its status in trailers, and its messages may come one by one.
-        let of_http = Some(place).filter(|place| place.route.kind != RouteKind::Grpc);
-        let overrides = of_http.and_then(|place| {
-            self.nearest(place, attachments, |settings| {
-                settings.bodies.overrides.as_ref()
-            })
-        });
-        let request = of_http.and_then(|place| {
-            self.nearest(place, attachments, |settings| {
-                settings.bodies.request.as_ref()
-            })
-        });
-        Bodies {
-            compression: compression.cloned(),
-            overrides: overrides.cloned(),
-            request: request.cloned(),
-        }
-    }
-
-    /// A setting of the nearest policy at a place that has it. At a default Gateway that the route
-    /// does not name, the settings of other namespaces are nothing that it asked for, and their
-    /// memory has no quota.
-    fn nearest<'a, T: Setting>(
-        &'a self,
-        place: Place<'_>,
-        attachments: &Attachments,
-        setting: impl Fn(&'a TrafficSettings) -> Option<&'a Arc<T>> + Copy,
-    ) -> Option<&'a Arc<T>> {
-        if self.is_empty() {
-            return None;
-        }
-        let near = place.levels().into_iter().rev().flatten();
-        let (_, found) = near
-            .filter_map(|target| self.first(&target, setting))
-            .find(|(judged, _)| place.parent.allows(judged).is_ok())?;
-        let Place {
-            listener, route, ..
-        } = place;
-        let is_own = found.policy().namespace == route.name.namespace;
-        let mut of_route = attachments.of(route).iter();
-        let is_asked_for =
-            is_own || !of_route.any(|(way, at, _)| *way == Way::Default && *at == listener.parent);
-        Some(found).filter(|_| is_asked_for)
-    }
-
-    /// The TrafficPolicies by which fields of one have no effect at a target of both: the field,
-    /// and the older policy, or the first by name.
-    pub(super) fn rivals(
-        &self,
-        judged: &JudgedAttachment,
-        target: &AttachmentTarget,
-    ) -> Vec<(&'static str, ObjectKey)> {
-        let Effect::Traffic(settings) = &judged.effect else {
-            return Vec::new();
-        };
-        let own = judged.policy.key();
-        let fields = FIELDS.into_iter().filter_map(|(field, has)| {
-            if !has(settings) {
-                return None;
-            }
-            let (first, _) = self.first(target, |other| Some(other).filter(|other| has(other)))?;
-            Some((field, first.policy.key())).filter(|(_, key)| *key != own)
-        });
-        fields.collect()
-    }
-
-    /// The first TrafficPolicy with exactly this target that has a setting.
-    fn first<'a, T>(
-        &'a self,
-        target: &AttachmentTarget,
-        setting: impl Fn(&'a TrafficSettings) -> Option<&'a T>,
-    ) -> Option<(&'a JudgedAttachment, &'a T)> {
-        self.at_level(target).find_map(|judged| {
-            let Effect::Traffic(settings) = &judged.effect else {
-                return None;
-            };
-            Some((judged, setting(settings)?))
-        })
     }
 }
 

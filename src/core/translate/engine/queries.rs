@@ -9,7 +9,7 @@ use super::super::assembly::Assembly;
 use super::super::blame::{Blame, Blaming};
 use super::super::brought_certificates::BroughtCertificate;
 use super::super::certificate::Served;
-use super::super::challenge::ServedAt;
+use super::super::challenge_answers::ServedAt;
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
 use super::super::endpoints::AllowedEndpoints;

@@ -1,12 +1,13 @@
 //! The costs of routes.
 
-use super::super::admission::Admission;
 use super::super::allowance::too_large;
 use super::super::attached_policies::AttachedPolicies;
+use super::super::attachments::Attachments;
 use super::super::backend_policies::BackendPolicies;
 use super::super::charge::{Charge, Charged, ChargedCluster, Charging, parts};
 use super::super::dirty::Dirty;
 use super::super::key::RouteKey;
+use super::super::parents::Parents;
 use super::super::resolutions::Resolved;
 use super::Quotas;
 use crate::quota::Member;
@@ -18,16 +19,11 @@ impl Quotas {
     pub(in super::super) fn charge(
         &mut self,
         key: &RouteKey,
-        admission: Admission<'_>,
+        (parents, attachments): (&Parents, &Attachments),
         store: &Store,
         (policies, attached): (&BackendPolicies, &AttachedPolicies),
         dirty: &mut Dirty,
     ) {
-        let Admission {
-            parents,
-            attachments,
-            ..
-        } = admission;
         let charging = Charging {
             parents,
             attachments,
