@@ -381,6 +381,34 @@ fn no_folders_import_each_other_in_a_circle() {
 }
 
 #[test]
+fn states_name_no_stage_and_rules_neither() {
+    let (folder, others) = CRATES[0];
+    let mut broken = Vec::new();
+    for (from, all) in Crate::read(folder, others).arrows() {
+        for to in all.iter().filter(|to| to[0] == from[0]) {
+            if let (Some(one), Some(other)) = (rank(&from), rank(to))
+                && one < other
+            {
+                broken.push(format!("{} names {}", from.join("::"), to.join("::")));
+            }
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "rules are below states, and states below stages:\n  {}",
+        broken.join("\n  ")
+    );
+}
+
+/// Returns the place of a module of an engine in the order of its folders.
+fn rank(module: &Module) -> Option<usize> {
+    let part = module.get(1)?;
+    ["rule", "state", "stage"]
+        .iter()
+        .position(|folder| folder == part)
+}
+
+#[test]
 fn circles_are_found() {
     let arrow = |from: &str, to: &[&str]| {
         (

@@ -90,11 +90,11 @@ pub fn wrong_claims(
             (false, true) if *tests == 0 => {}
             (false, true) => wrong.push(format!(
                 "{feature} is listed in e2e/conformance/unclaimed.txt, but {tests} tests need it: see whether they pass, and \
-                 claim it in src/core/translate/features.rs"
+                 claim it in src/core/translate/rule/features.rs"
             )),
             (true, true) => wrong.push(format!("{feature} is claimed, and listed in e2e/conformance/unclaimed.txt")),
             (false, false) => wrong.push(format!(
-                "{feature} is new to us: claim it in src/core/translate/features.rs, or list it with a reason in \
+                "{feature} is new to us: claim it in src/core/translate/rule/features.rs, or list it with a reason in \
                  e2e/conformance/unclaimed.txt"
             )),
         }

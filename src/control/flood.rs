@@ -1,7 +1,7 @@
 //! Detects floods of requests for unknown hostnames. Pure: counts and times in, decisions out.
 //!
 //! Envoy's main thread takes 0.25 ms for an SNI that matches its listener and that has no
-//! certificate. Under a wildcard that stands for many names (`translate/sni_matcher.rs`), untrusted
+//! certificate. Under a wildcard that stands for many names (`translate/state/sni_matcher.rs`), untrusted
 //! clients determine the number of such names. So listeners name every host during a flood: an
 //! unknown name then costs Envoy next to nothing.
 

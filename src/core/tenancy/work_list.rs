@@ -1,5 +1,5 @@
 //! Work lists with rounds: each item once and in order, unlike the sorted sets of the translation
-//! (`translate/dirty.rs`).
+//! (`translate/state/dirty.rs`).
 
 use std::cmp::Ordering;
 use std::hash::Hash;

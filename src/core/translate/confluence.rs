@@ -37,11 +37,21 @@ use policies::policy;
 use rules::{with_auth, with_session};
 use sets::{group, listener_set, parent_refs};
 
-use super::certificate::issued_secret_name;
-use super::{
-    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable,
-    OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
-};
+use super::Asked;
+use super::ChallengeAnswer;
+use super::Change;
+use super::Delta;
+use super::DesiredEnvoys;
+use super::Engine;
+use super::Fact;
+use super::ObjectStatus;
+use super::Ownable;
+use super::OwnerRecord;
+use super::Resource;
+use super::ResourceKey;
+use super::ServiceIntent;
+use super::Settings;
+use super::rule::certificate::issued_secret_name;
 use crate::channel::Channel;
 use crate::external_name::{ExternalNames, NamePolicy};
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};

@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{
-    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, Ownable, OwnerRecord, RouteGrants,
-    RouteKey, ServiceIntent,
-};
+use super::Asked;
+use super::ChallengeAnswer;
+use super::DesiredEnvoys;
+use super::ObjectStatus;
+use super::Ownable;
+use super::OwnerRecord;
+use super::RouteGrants;
+use super::RouteKey;
+use super::ServiceIntent;
 use crate::definitions::Definitions;
 use crate::external_name::{ExternalName, NameResolution};
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
-use super::admission::Admission;
-use super::endpoints::AllowedEndpoints;
-use super::frontends::Frontends;
 use super::key::RouteKey;
-use super::plain_http::{https_port, is_kept};
-use super::protocol::{Family, Protocol};
-use super::report::Report;
-use super::routes::{Port, Routing};
+use super::rule::protocol::{Family, Protocol};
+use super::stage::admission::Admission;
+use super::stage::plain_http::{https_port, is_kept};
+use super::stage::report::Report;
+use super::stage::routes::{Port, Routing};
+use super::state::endpoints::AllowedEndpoints;
+use super::state::frontends::Frontends;
 use crate::model::{FrontendId, Hostname, Route, TransportPort};
 use crate::request_outcome::{self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED};
 
@@ -457,7 +457,7 @@ fn here(addresses: &[IpAddr], question_address: &Option<IpAddr>) -> bool {
     question_address.is_none_or(|ip| addresses.contains(&ip))
 }
 
-fn namespace(name: &Hostname, granted: &super::granted_names::GrantedNames) -> String {
+fn namespace(name: &Hostname, granted: &super::state::granted_names::GrantedNames) -> String {
     granted
         .first(name)
         .map_or_else(String::new, ToString::to_string)

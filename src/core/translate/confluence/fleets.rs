@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::emissions::backends;
-use super::super::{Delta, Engine, Resource, ResourceKey};
+use super::super::Delta;
+use super::super::Engine;
+use super::super::Resource;
+use super::super::ResourceKey;
+use super::super::state::emissions::backends;
 use super::World;
 use crate::model::{ClusterId, EnvoyFleet, SecretName};
 

@@ -1,14 +1,14 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
-use super::super::answers;
-use super::super::certificate_condition::touch_awaiting;
 use super::super::delta::{Change, Fact};
-use super::super::dirty::Dirty;
-use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::key::{ParentKey, RouteKey};
-use super::super::log_collectors;
-use super::super::telemetry_marks;
-use super::super::xbackends;
+use super::super::rule::xbackends;
+use super::super::stage::certificate_condition::touch_awaiting;
+use super::super::stage::fleet::{touch_class, touch_fleet, touch_parameters};
+use super::super::state::answers;
+use super::super::state::dirty::Dirty;
+use super::super::state::log_collectors;
+use super::super::state::telemetry_marks;
 use super::Engine;
 use crate::inputs::{Kind, ObjectChange, ObjectKey};
 use crate::model::{ObjectName, xbackend_service};

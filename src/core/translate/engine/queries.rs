@@ -4,27 +4,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::super::admission::Admission;
-use super::super::assembly::Assembly;
-use super::super::blame::{Blame, Blaming};
-use super::super::brought_certificates::BroughtCertificate;
-use super::super::certificate::Served;
-use super::super::challenge_answers::ServedAt;
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
-use super::super::endpoints::AllowedEndpoints;
-use super::super::ends::CertificateEnds;
 use super::super::explain::{Explainer, Explanation, Host, Question};
-use super::super::gateway_exposure::Fleet;
-use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
-use super::super::ownership::{Ownable, OwnerRecord};
-use super::super::plain_http;
-use super::super::quotas::QuotaUse;
-use super::super::routes::Routing;
-use super::super::service_intent::ServiceIntent;
-use super::super::status::ObjectStatus;
-use super::super::wanted_index::ListenerOutcomes;
+use super::super::rule::certificate::Served;
+use super::super::rule::gateway_exposure::Fleet;
+use super::super::rule::ownership::{Ownable, OwnerRecord};
+use super::super::rule::status::ObjectStatus;
+use super::super::stage::admission::Admission;
+use super::super::stage::assembly::Assembly;
+use super::super::stage::blame::{Blame, Blaming};
+use super::super::stage::brought_certificates::BroughtCertificate;
+use super::super::stage::plain_http;
+use super::super::stage::routes::Routing;
+use super::super::state::challenge_answers::ServedAt;
+use super::super::state::endpoints::AllowedEndpoints;
+use super::super::state::ends::CertificateEnds;
+use super::super::state::isolated_envoys::DesiredEnvoys;
+use super::super::state::quotas::QuotaUse;
+use super::super::state::service_intent::ServiceIntent;
+use super::super::state::wanted_index::ListenerOutcomes;
 use super::Engine;
 use crate::cost::Dimension;
 use crate::inputs::ObjectKey;
@@ -492,7 +492,7 @@ impl Engine {
         &self.settings
     }
 
-    pub(in super::super) fn frontends(&self) -> &super::super::frontends::Frontends {
+    pub(in super::super) fn frontends(&self) -> &super::super::state::frontends::Frontends {
         &self.frontends
     }
 
@@ -501,18 +501,20 @@ impl Engine {
         &mut self,
         hash: fn(&crate::model::FrontendId, &crate::model::Hostname) -> u64,
     ) {
-        self.frontends.scope_keys = super::super::scope_keys::ScopeKeys::hashed_by(hash);
+        self.frontends.scope_keys = super::super::state::scope_keys::ScopeKeys::hashed_by(hash);
     }
 
-    pub(in super::super) fn service_endpoints(&self) -> &super::super::endpoints::ServiceEndpoints {
+    pub(in super::super) fn service_endpoints(
+        &self,
+    ) -> &super::super::state::endpoints::ServiceEndpoints {
         &self.service_endpoints
     }
 
     pub(in super::super) fn service_endpoints_mut(
         &mut self,
     ) -> (
-        &mut super::super::endpoints::ServiceEndpoints,
-        &mut super::super::emissions::Emissions,
+        &mut super::super::state::endpoints::ServiceEndpoints,
+        &mut super::super::state::emissions::Emissions,
         &Store,
     ) {
         (
@@ -522,7 +524,7 @@ impl Engine {
         )
     }
 
-    pub(in super::super) fn wanted_index(&self) -> &super::super::wanted_index::WantedIndex {
+    pub(in super::super) fn wanted_index(&self) -> &super::super::state::wanted_index::WantedIndex {
         &self.certificates.wanted
     }
 }

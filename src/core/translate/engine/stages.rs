@@ -2,25 +2,25 @@
 
 use std::time::SystemTime;
 
-use super::super::admission::Admission;
-use super::super::assembly::Assembly;
-use super::super::attach::Attaching;
-use super::super::attached_policing::AttachedPolicing;
-use super::super::bind::Binding;
-use super::super::challenge::Answering;
-use super::super::compile::Units;
-use super::super::emissions::Emissions;
-use super::super::endpoints::{AllowedEndpoints, ServiceEndpoints};
-use super::super::evaluate::Evaluation;
-use super::super::exposure::Exposing;
-use super::super::frontends::Frontends;
-use super::super::owners::Owners;
-use super::super::policing::Policing;
-use super::super::report::Report;
-use super::super::resolve::Resolving;
-use super::super::routes::Routing;
-use super::super::tables::Tables;
-use super::super::wanted_index::{ListenerOutcomes, WantedIndex};
+use super::super::stage::admission::Admission;
+use super::super::stage::assembly::Assembly;
+use super::super::stage::attach::Attaching;
+use super::super::stage::attached_policing::AttachedPolicing;
+use super::super::stage::bind::Binding;
+use super::super::stage::challenge::Answering;
+use super::super::stage::compile::Units;
+use super::super::stage::evaluate::Evaluation;
+use super::super::stage::exposure::Exposing;
+use super::super::stage::owners::Owners;
+use super::super::stage::policing::Policing;
+use super::super::stage::report::Report;
+use super::super::stage::resolve::Resolving;
+use super::super::stage::routes::Routing;
+use super::super::stage::tables::Tables;
+use super::super::state::emissions::Emissions;
+use super::super::state::endpoints::{AllowedEndpoints, ServiceEndpoints};
+use super::super::state::frontends::Frontends;
+use super::super::state::wanted_index::{ListenerOutcomes, WantedIndex};
 use super::Engine;
 
 impl Engine {

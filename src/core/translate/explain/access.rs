@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::super::attached_policies::{Effect, JudgedAttachment};
 use super::super::key::ListenerId;
+use super::super::state::attached_policies::{Effect, JudgedAttachment};
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::inputs::{Kind, ObjectKey};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::super::endpoints::PermittedEndpoints;
 use super::super::key::ListenerId;
-use super::super::protocol::Protocol;
+use super::super::rule::protocol::Protocol;
+use super::super::state::endpoints::PermittedEndpoints;
 use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
 use crate::inputs::{Kind, ObjectKey, PolicyTarget};
 use crate::model::{

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::super::key::{ListenerId, ParentKey, RouteKey};
-use super::super::parent::{Parent, ParentListener};
-use super::super::resolve::{label, unresolved};
-use super::super::status::StatusBody;
+use super::super::rule::status::StatusBody;
+use super::super::stage::resolve::{label, unresolved};
+use super::super::state::parent::{Parent, ParentListener};
 use super::Explainer;
 use crate::inputs::Route as InputRoute;
 use crate::model::{Condition, ConditionType, Hostname, Route, Transport};

@@ -1,11 +1,11 @@
 //! The handshake of TLS: the certificate that a listener serves, and what it requires of clients.
 
-use super::super::certificate::{self, Served};
-use super::super::certificate_warning;
-use super::super::client_validation::Clients;
-use super::super::http3::udp_port;
-use super::super::parent::{Parent, ParentListener};
-use super::super::tls_options::Http3;
+use super::super::rule::certificate::{self, Served};
+use super::super::rule::certificate_warning;
+use super::super::rule::client_validation::Clients;
+use super::super::rule::tls_options::Http3;
+use super::super::state::http3::udp_port;
+use super::super::state::parent::{Parent, ParentListener};
 use super::{Explainer, Explanation, with_causes, with_notes};
 use crate::model::{Certificate, Hostname, Reason, ValidationMode};
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::super::protocol::Protocol;
+use super::super::rule::protocol::Protocol;
 use super::Explainer;
 use crate::model::{FrontendId, Hostname, ObjectName};
 

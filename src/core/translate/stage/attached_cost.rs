@@ -1,0 +1,64 @@
+//! The memory that policies on Gateways, ListenerSets and routes take at a listener, for each
+//! hostname that a route has there. Pure.
+//!
+//! All of it counts for the route, also that of a Gateway's or ListenerSet's policy of another
+//! namespace: nobody else decides how many hostnames and matches there are.
+
+use std::collections::BTreeSet;
+
+use crate::cost::{self, Bytes};
+use crate::inputs::Route;
+use crate::model::BackendId;
+use crate::translate::key::{ListenerId, RouteKey};
+use crate::translate::rule::protocol::Protocol;
+use crate::translate::state::attached_policies::{AccessAt, AttachedPolicies, places};
+use crate::translate::state::attachments::Attachments;
+use crate::translate::state::parent::Parent;
+
+impl AttachedPolicies {
+    /// AccessPolicies: Envoy has all of them before each match. On plain HTTP the matches of a rule
+    /// share filters. Adds the servers that they send requests to.
+    pub(crate) fn access_cost(
+        &self,
+        parent: &Parent,
+        listener: &ListenerId,
+        route: &Route,
+        servers: &mut BTreeSet<BackendId>,
+    ) -> Bytes {
+        if self.is_empty() || !route.has_requests() {
+            return Bytes::default();
+        }
+        let key = RouteKey::of_route(route);
+        let served = parent.listener(&listener.name);
+        let is_plain = served.is_some_and(|served| served.protocol == Some(Protocol::Http));
+        let all = places(parent, listener, (&key, route));
+        all.map(|(rule, place)| match self.access(place) {
+            AccessAt::Admit(all) => {
+                servers.extend(all.iter().flat_map(|access| access.servers()).cloned());
+                cost::guarded(&all, rule.matches.len(), rule.backends.len(), is_plain)
+            }
+            AccessAt::Closed => Bytes::default(),
+        })
+        .sum()
+    }
+
+    /// TrafficPolicies: rate limits, of which there may be many clients, and changes to bodies.
+    pub(crate) fn traffic_cost(
+        &self,
+        parent: &Parent,
+        listener: &ListenerId,
+        route: &Route,
+        attachments: &Attachments,
+    ) -> Bytes {
+        let key = RouteKey::of_route(route);
+        let all = places(parent, listener, (&key, route));
+        all.map(|(rule, place)| {
+            let matches = rule.matches.len() as u64;
+            let limits = self.rate_limits(place, attachments);
+            let limits = limits.map(|limits| cost::rate_limits(limits, matches));
+            let bodies = self.bodies(place, attachments);
+            limits.unwrap_or_default() + cost::bodies(&bodies, matches, rule.backends.len() as u64)
+        })
+        .sum()
+    }
+}

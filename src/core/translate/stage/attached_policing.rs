@@ -1,0 +1,134 @@
+//! The stage of policies on Gateways, ListenerSets and routes: each is judged by itself when it
+//! changes or something that it refers to; then the units of what it is attached to are compiled
+//! again, if something else comes of it.
+
+use std::sync::Arc;
+
+use super::access;
+use super::admission::Admission;
+use super::policing::{touch_listeners, touch_units_of};
+use super::route_traffic;
+use crate::inputs::{AttachedPolicy, AttachedRules, AttachmentTarget, Kind, ObjectKey, SetKey};
+use crate::store::Store;
+use crate::translate::key::{ParentKey, RouteKey};
+use crate::translate::state::attached_policies::{AttachedPolicies, JudgedAttachment};
+use crate::translate::state::dirty::Dirty;
+use crate::translate::state::parent::Parent;
+use crate::translate::state::quotas::Quotas;
+
+/// The stage that judges policies.
+pub(crate) struct AttachedPolicing<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) quotas: &'a Quotas,
+    pub(crate) admission: Admission<'a>,
+    pub(crate) attached: &'a mut AttachedPolicies,
+}
+
+impl AttachedPolicing<'_> {
+    /// Judges a policy by itself, and marks the units of its targets. The work does not grow with
+    /// the other policies.
+    pub(crate) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        let policy = self.store.attached_policy(key);
+        let new = policy.map(|policy| self.judged(key, policy));
+        dirty.statuses.insert(key.clone());
+        let [before, after] = [self.attached.get(key), new.as_ref()]
+            .map(|judged| judged.and_then(|judged| judged.credentials.as_ref()));
+        if before != after {
+            dirty.logins.insert(key.name.clone());
+        }
+        for target in self.attached.set(key, new) {
+            self.touch(&target, dirty);
+            // It says which policies affect it.
+            dirty.statuses.insert(target.object.clone());
+            if key.kind == Kind::AccessPolicy {
+                self.touch_defaults(&target, dirty);
+            }
+            if key.kind == Kind::TrafficPolicy {
+                // Another one may be the first of its target now.
+                let others = self.attached.on(&target.object);
+                let others = others.map(|judged| judged.policy.key());
+                dirty
+                    .statuses
+                    .extend(others.filter(|other| other.kind == key.kind));
+            }
+        }
+    }
+
+    fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
+        let beyond = self.quotas.attached_beyond(key);
+        match &policy.rules {
+            AttachedRules::Access(enforcement, rules) => {
+                access::judged(policy, (*enforcement, rules), beyond, self.store)
+            }
+            AttachedRules::Traffic(rules) => {
+                let limits = self.quotas.of_objects();
+                route_traffic::judged(policy, rules, beyond, limits, self.store)
+            }
+        }
+    }
+
+    /// Marks the units of a target: everything that its listeners, or its route, serve.
+    fn touch(&self, target: &AttachmentTarget, dirty: &mut Dirty) {
+        let AttachmentTarget { object, section } = target;
+        if let Some(route) = RouteKey::of(object) {
+            touch_units_of(self.admission, &route, dirty);
+            dirty.charged.insert(route);
+            return;
+        }
+        let Some(parent) = ParentKey::of(object) else {
+            return;
+        };
+        let section = section.as_deref();
+        touch_listeners(self.admission, &parent, dirty, |listener| {
+            section.is_none_or(|section| *listener.name == *section)
+        });
+        self.touch_charges(&parent, dirty);
+        if let (ParentKey::Gateway(gateway), None) = (&parent, section) {
+            for set in self.store.indexes().sets_by_gateway(gateway) {
+                let set = ParentKey::ListenerSet(SetKey::clone(set));
+                touch_listeners(self.admission, &set, dirty, |_| true);
+                self.touch_charges(&set, dirty);
+            }
+        }
+    }
+
+    /// Marks the routes that default Gateways count with the target of an AccessPolicy: a route, or
+    /// those at a default Gateway, also such as it refuses.
+    fn touch_defaults(
+        &self,
+        AttachmentTarget { object, .. }: &AttachmentTarget,
+        dirty: &mut Dirty,
+    ) {
+        if let Some(route) = RouteKey::of(object) {
+            let there = self.store.route(&route);
+            let meant = there.is_some_and(|there| there.uses_defaults);
+            dirty.attachments.extend(Some(route).filter(|_| meant));
+            return;
+        }
+        let parent = ParentKey::of(object).and_then(|key| self.admission.parents.get(&key));
+        if parent.is_some_and(Parent::is_default) {
+            dirty
+                .attachments
+                .extend(self.store.defaulted_routes().cloned());
+        }
+    }
+
+    /// Marks the routes at a parent, for which its policies count.
+    fn touch_charges(&self, key: &ParentKey, dirty: &mut Dirty) {
+        let Admission {
+            parents,
+            attachments,
+            ..
+        } = self.admission;
+        let Some(parent) = parents.get(key) else {
+            return;
+        };
+        dirty.charged.extend(attachments.routes_at(parent));
+    }
+}
+
+/// Marks the statuses of the policies that are attached to an object.
+pub(crate) fn touch_statuses(object: &ObjectKey, store: &Store, dirty: &mut Dirty) {
+    let attached = store.indexes().attached_by_target(object);
+    dirty.statuses.extend(attached.cloned());
+}

@@ -1,0 +1,166 @@
+//! Statuses of policies on Gateways, ListenerSets and routes, by each Gateway whose hosts they are
+//! about. A target that does not exist is its own ancestor.
+
+use std::collections::BTreeMap;
+
+use super::report::Report;
+use super::route_traffic;
+use super::verdict::condition;
+use crate::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
+use crate::model::{Condition, ConditionType, Reason, Status};
+use crate::translate::key::{ParentKey, RouteKey, Verdict};
+use crate::translate::rule::protocol::Protocol;
+use crate::translate::rule::status::{AttachedStatus, ObjectStatus, StatusBody};
+use crate::translate::state::attached_policies::{Effect, JudgedAttachment};
+use crate::translate::state::parent::Parent;
+
+impl Report<'_> {
+    pub(crate) fn attached_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
+        let judged = self.attached.get(key)?;
+        let mut ancestors: BTreeMap<ObjectKey, Verdict> = BTreeMap::new();
+        for target in &judged.policy.targets {
+            let effect = route_traffic::takes_effect(self.attached, judged, target);
+            for (ancestor, verdict) in self.ancestors(judged, target) {
+                let verdict = verdict.and(effect.clone());
+                let known = ancestors.entry(ancestor).or_insert(Ok(()));
+                *known = std::mem::replace(known, Ok(())).and(verdict);
+            }
+        }
+        if ancestors.is_empty() {
+            return None;
+        }
+        let ancestors = ancestors
+            .into_iter()
+            .map(|(ancestor, verdict)| (ancestor, vec![accepted(judged, verdict)]));
+        let mut ancestors: Vec<(ObjectKey, Vec<Condition>)> = ancestors.collect();
+        // Where there is no room for all, those of its own namespace are told of.
+        let namespace = &key.name.namespace;
+        ancestors.sort_by_key(|(ancestor, _)| ancestor.name.namespace != *namespace);
+        Some(ObjectStatus {
+            generation: judged.policy.meta.generation,
+            body: StatusBody::Attached(AttachedStatus { ancestors }),
+        })
+    }
+
+    /// The policies that have an effect on an object as its target, at a Gateway (GEP-713).
+    pub(crate) fn affected(self, object: &ObjectKey, parent: &Parent) -> Option<Condition> {
+        let all = self.attached.on(object);
+        let affecting = all.filter(|judged| self.affects(judged, object, parent));
+        let names: Vec<String> = affecting
+            .map(|judged| judged.policy.key().to_string())
+            .collect();
+        (!names.is_empty()).then(|| Condition {
+            kind: ConditionType::PolicyAffected,
+            status: Status::True,
+            reason: Reason::PolicyAffected,
+            message: names.join(", "),
+        })
+    }
+
+    fn affects(self, judged: &JudgedAttachment, object: &ObjectKey, parent: &Parent) -> bool {
+        let mut targets = judged.policy.targets.iter();
+        *judged.effect_at(parent) != Effect::Nothing
+            && targets.any(|target| {
+                let section = target.section.as_deref();
+                let is_there = target.object == *object
+                    && match RouteKey::of(object).and_then(|key| self.store.route(&key)) {
+                        Some(route) => at_rule(route, object, section).is_ok(),
+                        None => at_listener(parent, object, section).is_ok(),
+                    };
+                is_there && route_traffic::takes_effect(self.attached, judged, target).is_ok()
+            })
+    }
+
+    /// The Gateways of ours whose hosts a target has, and whether it is there and the policy
+    /// allowed.
+    fn ancestors(
+        self,
+        judged: &JudgedAttachment,
+        target: &AttachmentTarget,
+    ) -> Vec<(ObjectKey, Verdict)> {
+        let AttachmentTarget { object, section } = target;
+        let section = section.as_deref();
+        if let Some(route) = RouteKey::of(object) {
+            let Some(known) = self.store.route(&route) else {
+                return vec![missing(object)];
+            };
+            let verdict = at_rule(known, object, section);
+            let accepted = self
+                .attachments
+                .of(&route)
+                .iter()
+                .filter(|(.., attachment)| attachment.accepted.is_ok());
+            let parents = accepted.filter_map(|(_, parent, _)| self.parents.get(parent));
+            return parents
+                .map(|parent| (gateway(parent), verdict.clone().and(parent.allows(judged))))
+                .collect();
+        }
+        let Some(key) = ParentKey::of(object) else {
+            return Vec::new();
+        };
+        let is_there = match &key {
+            ParentKey::Gateway(name) => self.store.gateway(name).is_some(),
+            ParentKey::ListenerSet(set) => self.store.listener_set(set).is_some(),
+        };
+        match self.parents.get(&key) {
+            Some(parent) => {
+                let verdict = at_listener(parent, object, section);
+                vec![(gateway(parent), verdict.and(parent.allows(judged)))]
+            }
+            // It belongs to another controller.
+            None if is_there => Vec::new(),
+            None => vec![missing(object)],
+        }
+    }
+}
+
+fn gateway(parent: &Parent) -> ObjectKey {
+    ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone())
+}
+
+fn missing(object: &ObjectKey) -> (ObjectKey, Verdict) {
+    let text = format!("{object} does not exist");
+    (object.clone(), Err((Reason::TargetNotFound, text)))
+}
+
+/// Ok if a policy is attached to a route, or to a rule that it has.
+fn at_rule(route: &Route, object: &ObjectKey, section: Option<&str>) -> Verdict {
+    let Some(section) = section else {
+        return Ok(());
+    };
+    let mut names = route.rules.iter().map(|rule| rule.name.as_deref());
+    if names.any(|name| name == Some(section)) {
+        return Ok(());
+    }
+    let text = format!("{object} has no rule of name {section:?}");
+    Err((Reason::TargetNotFound, text))
+}
+
+/// Ok if a policy is attached to a listener that has hosts of HTTP.
+fn at_listener(parent: &Parent, object: &ObjectKey, section: Option<&str>) -> Verdict {
+    let Some(section) = section else {
+        return Ok(());
+    };
+    let Some(listener) = parent.listener(section) else {
+        let text = format!("{object} has no listener of name {section:?}");
+        return Err((Reason::TargetNotFound, text));
+    };
+    match listener.protocol {
+        Some(Protocol::Http | Protocol::Https) | None => Ok(()),
+        Some(protocol) => {
+            let text = format!(
+                "no effect on listener {section:?} of {object}: it has no requests of HTTP ({protocol:?})"
+            );
+            Err((Reason::Invalid, text))
+        }
+    }
+}
+
+fn accepted(judged: &JudgedAttachment, verdict: Verdict) -> Condition {
+    let accepted = judged.accepted.clone().and(verdict);
+    let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
+    if accepted.status == Status::True {
+        accepted.message = route_traffic::note(judged);
+    }
+    accepted
+}

@@ -1,0 +1,277 @@
+//! Plain HTTP beside HTTPS (`plainHttp` of GatewayParameters).
+//!
+//! With `Redirect` each host that an HTTPS listener of the same Gateway serves is redirected there,
+//! also by ListenerSets, and also where no route of plain HTTP names it: HTTPS frontends note such
+//! hostnames ([`Secured`]), and each has a scope on the plain ports of the Gateway. A host that
+//! HTTPS has no route for is served on plain HTTP as before: a redirect would lead to 404.
+//!
+//! Where nothing is said, plain HTTP is served, and statuses of routes say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::certificate_condition::{Names, attached};
+use super::resolve::respond;
+use super::routes::{Port, Routing, derived};
+use super::solver::solves;
+use crate::inputs::Route as InputRoute;
+use crate::model::{
+    Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Redirect, Route, Rule,
+};
+use crate::request_outcome::TO_HTTPS;
+use crate::translate::key::{ListenerId, ParentKey};
+use crate::translate::rule::protocol::Protocol;
+use crate::translate::state::attachments::{Attachment, Way};
+use crate::translate::state::dirty::Dirty;
+use crate::translate::state::frontend_state::Owner;
+use crate::translate::state::frontends::Frontends;
+use crate::translate::state::parent::{Parent, ParentListener};
+use crate::translate::state::parents::Parents;
+use crate::translate::state::redirecting_ports::redirects;
+use crate::translate::state::secured::Secured;
+
+/// The status of redirects to HTTPS: that of the redirects of TenantGateways, Contour and Istio,
+/// which clients keep. A client that sends a body in clear has already done so, and 308 would have
+/// it sent once more.
+const MOVED_PERMANENTLY: u16 = 301;
+
+/// The path below which HTTP-01 challenges are answered (RFC 8555, 8.3).
+const CHALLENGES: &str = "/.well-known/acme-challenge/";
+
+/// The largest number of hostnames that a note has.
+const NAMED: usize = 4;
+
+/// Ports by Gateway and hostname.
+type PortsOf<'a> = BTreeMap<(&'a ObjectName, Hostname), u16>;
+
+/// The stage that notes what HTTPS does with hostnames.
+pub(crate) struct Securing<'a> {
+    pub(crate) routing: Routing<'a>,
+    pub(crate) frontends: &'a mut Frontends,
+}
+
+impl Securing<'_> {
+    /// Notes what HTTPS does with a hostname, which `owner` serves unless it belongs to another
+    /// namespace; marks the units on plain HTTP that depend on it.
+    pub(crate) fn note(
+        &mut self,
+        id: &FrontendId,
+        hostname: &Hostname,
+        owner: Option<&Owner>,
+        is_of_another: bool,
+        dirty: &mut Dirty,
+    ) {
+        let secured = owner.and_then(|owner| self.secured(hostname, owner, is_of_another));
+        let Some(frontend) = self.frontends.get_mut(id) else {
+            return;
+        };
+        if !frontend.set_secured(hostname, secured) {
+            return;
+        }
+        let siblings = self.frontends.of_gateway(&id.gateway);
+        for (plain, _) in siblings
+            .filter(|(other, frontend)| other.isolated == id.isolated && frontend.is_plain())
+        {
+            dirty.units.insert((plain.clone(), hostname.clone()));
+            if !hostname.is_exact() {
+                self.routing
+                    .admission
+                    .touch_under(self.frontends, plain, hostname, dirty);
+            }
+        }
+    }
+
+    fn secured(&self, hostname: &Hostname, owner: &Owner, is_of_another: bool) -> Option<Secured> {
+        let admission = self.routing.admission;
+        let parent = admission.parents.get(&owner.listener.parent)?;
+        if owner.protocol != Protocol::Https || !redirects(parent) {
+            return None;
+        }
+        let is_routed = !is_of_another
+            && admission
+                .served(hostname, &owner.listener)
+                .any(|(route, _)| !solves(route, self.routing.store));
+        let is_noted = is_routed || is_of_another || owner.is_own;
+        is_noted.then(|| Secured {
+            gateway: parent.placement.gateway.clone(),
+            parent: owner.listener.parent.clone(),
+            is_routed,
+        })
+    }
+}
+
+/// The port of the HTTPS listener to which requests for a hostname on a plain-HTTP frontend are
+/// redirected; `None` if they are not. `listener` serves the hostname there: it is the Gateway's,
+/// or of the same ListenerSet, since another one would multiply the hosts of others by its ports.
+/// Of several ports of HTTPS 443 counts, else the lowest.
+pub(crate) fn https_port(
+    frontends: &Frontends,
+    parents: &Parents,
+    (id, hostname): (&FrontendId, &Hostname),
+    listener: &ListenerId,
+) -> Option<u16> {
+    let parent = parents
+        .get(&listener.parent)
+        .filter(|parent| redirects(parent))?;
+    let gateway = &parent.placement.gateway;
+    let siblings = frontends
+        .of_gateway(&id.gateway)
+        .filter(|(other, _)| other.isolated == id.isolated);
+    let serving = siblings.filter(|(_, frontend)| {
+        frontend.secured().of(hostname).is_some_and(|secured| {
+            let is_near = listener.parent == ParentKey::Gateway(gateway.clone())
+                || listener.parent == secured.parent;
+            secured.is_routed && secured.gateway == *gateway && is_near
+        })
+    });
+    serving
+        .map(|(other, _)| other.port)
+        .min_by_key(|port| (*port != 443, *port))
+}
+
+/// True if HTTPS has this hostname itself, not only a wider one: it has a scope of its own on plain
+/// HTTP then, and else the wider one's redirects it.
+pub(crate) fn is_secured(frontends: &Frontends, id: &FrontendId, hostname: &Hostname) -> bool {
+    frontends
+        .of_gateway(&id.gateway)
+        .filter(|(other, _)| other.isolated == id.isolated)
+        .any(|(_, frontend)| frontend.secured().has(hostname))
+}
+
+/// The routes of a hostname on plain HTTP, of which those that are not [kept](is_kept) redirect to
+/// a port of HTTPS; last comes one that redirects every other request.
+pub(crate) fn redirected(routes: Vec<Route>, hostname: &Hostname, https: u16) -> Vec<Route> {
+    let rule = to_https(hostname, https);
+    let first = routes.iter().rposition(is_kept).map_or(0, |last| last + 1);
+    let mut all: Vec<Route> = routes
+        .into_iter()
+        .take(first)
+        .map(|route| {
+            if is_kept(&route) {
+                route
+            } else {
+                Route {
+                    rule: rule.clone(),
+                    ..route
+                }
+            }
+        })
+        .collect();
+    all.push(Route {
+        name: Arc::from(TO_HTTPS),
+        matches: Match {
+            path: PathMatch::Prefix("/".to_owned()),
+            call: None,
+            method: None,
+            headers: Vec::new(),
+            query: Vec::new(),
+        },
+        rule,
+    });
+    all
+}
+
+/// True if a route answers on plain HTTP although HTTPS serves its host: it redirects itself, or
+/// answers challenges.
+pub(crate) fn is_kept(route: &Route) -> bool {
+    let path = match &route.matches.path {
+        PathMatch::Exact(path) | PathMatch::Prefix(path) => path.as_str(),
+        PathMatch::Regex(_) => "",
+    };
+    let of_challenges = path.starts_with(CHALLENGES) || path == CHALLENGES.trim_end_matches('/');
+    of_challenges || matches!(route.rule.action, Action::Redirect(_))
+}
+
+fn to_https(hostname: &Hostname, https: u16) -> Arc<Rule> {
+    let redirect = Redirect {
+        scheme: Some("https".to_owned()),
+        hostname: None,
+        port: Some(https),
+        default_port: 443,
+        path: None,
+        status: MOVED_PERMANENTLY,
+    };
+    let rule = Rule {
+        action: Action::Redirect(redirect),
+        ..respond(404)
+    };
+    let at = Port {
+        number: https,
+        tls: true,
+    };
+    derived(&Arc::new(rule), hostname, at)
+}
+
+/// The note on a route that is served in clear beside an HTTPS listener of the same Gateway, where
+/// nobody said that this is meant. `reached` are its attachments by one parentRef, `all` are all.
+pub(crate) fn note(
+    route: &InputRoute,
+    reached: &[(Way, ParentKey, Attachment)],
+    all: &[(Way, ParentKey, Attachment)],
+    parents: &Parents,
+) -> Option<String> {
+    let forwards = route.rules.iter().any(|rule| !rule.backends.is_empty());
+    if !forwards || route.challenge {
+        return None;
+    }
+    let in_clear = attached(reached, parents).filter(|(parent, listener, _)| {
+        listener.protocol == Some(Protocol::Http) && parent.placement.exposure.plain_http.is_none()
+    });
+    let plain = ports_of(in_clear);
+    if plain.is_empty() {
+        return None;
+    }
+    let https = attached(all, parents)
+        .filter(|(_, listener, _)| listener.protocol == Some(Protocol::Https));
+    let https = ports_of(https);
+    // Of two names that have some in common one covers the other.
+    let below_https = plain.iter().flat_map(|((gateway, name), port)| {
+        let over = https.get(&(*gateway, name.clone())).into_iter();
+        let over = over.chain(wider(&https, gateway, name));
+        over.map(move |https| (name, (*port, *https)))
+    });
+    let below_plain = https.iter().flat_map(|((gateway, name), https)| {
+        wider(&plain, gateway, name).map(move |port| (name, (*port, *https)))
+    });
+    let (names, ports): (BTreeSet<&Hostname>, BTreeSet<(u16, u16)>) =
+        below_https.chain(below_plain).unzip();
+    let (plain, https) = ports.first()?;
+    let mut named: Vec<String> = names.iter().take(NAMED).map(ToString::to_string).collect();
+    if names.len() > NAMED {
+        named.push("more".to_owned());
+    }
+    Some(format!(
+        "served in clear on port {plain} beside HTTPS on port {https} ({}): set plainHttp of GatewayParameters to \
+         Redirect, or to Serve if it is meant; or name the HTTPS listener in the parentRef (sectionName)",
+        named.join(", ")
+    ))
+}
+
+/// The hostnames that a route has at listeners, by Gateway, each with the lowest port.
+fn ports_of<'a>(
+    attached: impl Iterator<Item = (&'a Parent, &'a ParentListener, &'a Names)>,
+) -> PortsOf<'a> {
+    let mut ports = PortsOf::new();
+    for (parent, listener, names) in attached {
+        for (name, _) in names {
+            let at = (&parent.placement.gateway, name.clone());
+            let port = ports.entry(at).or_insert(listener.port);
+            *port = (*port).min(listener.port);
+        }
+    }
+    ports
+}
+
+/// The ports of those hostnames of a Gateway that cover a name and are others.
+fn wider<'a>(
+    ports: &'a PortsOf<'_>,
+    gateway: &'a ObjectName,
+    name: &Hostname,
+) -> impl Iterator<Item = &'a u16> {
+    let any = Some(Hostname::any()).filter(|any| any != name);
+    let wider = name.covering().chain(any);
+    wider.filter_map(move |wider| ports.get(&(gateway, wider)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! The state of policies on Gateways, ListenerSets and routes (GEP-713): what comes of each, and
+//! which of them a rule has at a listener.
+//!
+//! In: policies that `attached_policing` judged by themselves. Out: for a [`Place`], which is a
+//! rule of a route at a listener, the policies there from the outermost to the innermost
+//! ([`AttachedPolicies::at`]). What several policies of a kind mean together is the kind's own:
+//! AccessPolicies add up ([`AttachedPolicies::access`]), and of TrafficPolicies the nearest wins for
+//! each field (`attached_policies/traffic.rs`).
+//!
+//! The levels of a place are the Gateway, its listener, the ListenerSet, its listener, the route,
+//! and its rule. A policy on a Gateway as a whole is one on the listeners of its ListenerSets as
+//! well; one on a listener of the Gateway is not.
+//!
+//! A new kind has a variant of [`Effect`], which is compared: where it is the same as before, no
+//! unit is compiled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::parent::Parent;
+use super::traffic_settings::TrafficSettings;
+use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
+use crate::model::{Access, ClientCredentials};
+use crate::multimap::MultiMap;
+use crate::translate::key::{ListenerId, RouteKey, Verdict};
+
+mod traffic;
+
+/// The effect of a policy where it is attached.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// AccessPolicy: only those whom it admits pass, unless it only reports.
+    Admit(Arc<Access>),
+    /// AccessPolicy that cannot be carried out: nobody passes.
+    Close,
+    /// AccessPolicy that only reports, and cannot be carried out: everybody passes.
+    Nothing,
+    /// TrafficPolicy; without settings if it cannot be carried out.
+    Traffic(TrafficSettings),
+}
+
+/// A policy by itself.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct JudgedAttachment {
+    /// The policy.
+    pub(crate) policy: Arc<AttachedPolicy>,
+    /// Ok if it can be carried out.
+    pub(crate) accepted: Verdict,
+    /// Its effect.
+    pub(crate) effect: Effect,
+    /// The credentials of its login, which are no part of routes.
+    pub(crate) credentials: Option<ClientCredentials>,
+}
+
+impl JudgedAttachment {
+    /// Its effect at the hosts of a Gateway, whose class may not allow it: nobody passes then, and
+    /// of a TrafficPolicy, or one that only reports, nothing comes.
+    pub(crate) fn effect_at(&self, parent: &Parent) -> &Effect {
+        match &self.effect {
+            effect if parent.allows(self).is_ok() => effect,
+            Effect::Admit(access) if access.only_reports() => &Effect::Nothing,
+            Effect::Admit(_) | Effect::Close => &Effect::Close,
+            Effect::Nothing | Effect::Traffic(_) => &Effect::Nothing,
+        }
+    }
+}
+
+/// A rule of a route at a listener.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The Gateway or ListenerSet of the listener.
+    pub(crate) parent: &'a Parent,
+    /// The listener.
+    pub(crate) listener: &'a ListenerId,
+    /// The route.
+    pub(crate) route: &'a RouteKey,
+    /// The name of the rule, if it has one.
+    pub(crate) rule: Option<&'a str>,
+}
+
+/// The rules of a route at a listener, each with its place.
+pub(crate) fn places<'a>(
+    parent: &'a Parent,
+    listener: &'a ListenerId,
+    (key, route): (&'a RouteKey, &'a Route),
+) -> impl Iterator<Item = (&'a RouteRule, Place<'a>)> {
+    route.rules.iter().map(move |rule| {
+        let place = Place {
+            parent,
+            listener,
+            route: key,
+            rule: rule.name.as_deref(),
+        };
+        (rule, place)
+    })
+}
+
+impl Place<'_> {
+    /// What policies at the place are attached to, from the outermost to the innermost.
+    pub(crate) fn levels(self) -> [Option<AttachmentTarget>; 6] {
+        let Place {
+            parent,
+            listener,
+            route,
+            rule,
+        } = self;
+        let gateway = ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone());
+        let parent = listener.parent.object();
+        let is_set = parent != gateway;
+        let name = Some(&*listener.name);
+        let of_gateway = name.filter(|_| !is_set);
+        let set = is_set.then(|| target(parent, None));
+        [
+            Some(target(gateway.clone(), None)),
+            of_gateway.map(|name| target(gateway, Some(name))),
+            set.clone(),
+            set.map(|set| target(set.object, name)),
+            Some(target(route.object(), None)),
+            rule.map(|rule| target(route.object(), Some(rule))),
+        ]
+    }
+}
+
+fn target(object: ObjectKey, section: Option<&str>) -> AttachmentTarget {
+    AttachmentTarget {
+        object,
+        section: section.map(Arc::from),
+    }
+}
+
+/// The clients that may send the requests of a place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum AccessAt {
+    /// Whom all of these admit, the outermost first; everybody where there are none.
+    Admit(Vec<Arc<Access>>),
+    /// Nobody: an AccessPolicy cannot be carried out, or is not allowed.
+    Closed,
+}
+
+/// All policies on Gateways, ListenerSets and routes.
+#[derive(Default)]
+pub(crate) struct AttachedPolicies {
+    judged: BTreeMap<ObjectKey, JudgedAttachment>,
+    /// Policies by what they are attached to: the oldest first, then by name.
+    by_target: MultiMap<ObjectKey, (i64, ObjectKey)>,
+}
+
+impl AttachedPolicies {
+    /// True if there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.judged.is_empty()
+    }
+
+    /// A policy by itself.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<&JudgedAttachment> {
+        self.judged.get(key)
+    }
+
+    /// Sets what comes of a policy. Returns the targets, former and present ones, for which
+    /// something changes.
+    pub(crate) fn set(
+        &mut self,
+        key: &ObjectKey,
+        new: Option<JudgedAttachment>,
+    ) -> BTreeSet<AttachmentTarget> {
+        let old = match new.clone() {
+            Some(new) => self.judged.insert(key.clone(), new),
+            None => self.judged.remove(key),
+        };
+        for (judged, there) in [(old.as_ref(), false), (new.as_ref(), true)] {
+            let Some(JudgedAttachment { policy, effect, .. }) = judged else {
+                continue;
+            };
+            // Of those without effect there may be any number.
+            let has_effect = match effect {
+                Effect::Admit(_) | Effect::Close => true,
+                Effect::Nothing => false,
+                Effect::Traffic(settings) => !settings.is_empty(),
+            };
+            if !has_effect {
+                continue;
+            }
+            let rank = (policy.meta.created, key.clone());
+            for target in &policy.targets {
+                self.by_target.set(&target.object, &rank, there);
+            }
+        }
+        let (before, after) = (targets(old.as_ref()), targets(new.as_ref()));
+        let is_same = match (&old, &new) {
+            (Some(old), Some(new)) => {
+                old.effect == new.effect && old.policy.meta.created == new.policy.meta.created
+            }
+            _ => false,
+        };
+        if is_same {
+            before.symmetric_difference(&after).cloned().collect()
+        } else {
+            before.union(&after).cloned().collect()
+        }
+    }
+
+    /// The policies that are attached to an object, whole or by a section of it.
+    pub(crate) fn on<'a>(
+        &'a self,
+        object: &ObjectKey,
+    ) -> impl Iterator<Item = &'a JudgedAttachment> + use<'a> {
+        self.by_target
+            .of(object)
+            .filter_map(|(_, key)| self.judged.get(key))
+    }
+
+    /// The policies with exactly this target, the oldest first.
+    pub(crate) fn at_level<'a>(
+        &'a self,
+        level: &AttachmentTarget,
+    ) -> impl Iterator<Item = &'a JudgedAttachment> {
+        self.on(&level.object)
+            .filter(move |judged| judged.policy.targets.contains(level))
+    }
+
+    /// The policies of a kind at a place, from the outermost to the innermost; of several at one
+    /// level the oldest first. One on an object and a section of it is on the object.
+    pub(crate) fn at(&self, kind: Kind, place: Place<'_>) -> Vec<&JudgedAttachment> {
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let mut found = Vec::new();
+        for level in place.levels().into_iter().flatten() {
+            let whole = target(level.object.clone(), None);
+            let is_section = level.section.is_some();
+            found.extend(self.at_level(&level).filter(|judged| {
+                let policy = &judged.policy;
+                policy.kind() == kind && !(is_section && policy.targets.contains(&whole))
+            }));
+        }
+        found
+    }
+
+    /// The clients that may send the requests of a place. AccessPolicies add up: an inner one never
+    /// opens what an outer one closed.
+    pub(crate) fn access(&self, place: Place<'_>) -> AccessAt {
+        let mut all = Vec::new();
+        for judged in self.at(Kind::AccessPolicy, place) {
+            match judged.effect_at(place.parent) {
+                Effect::Admit(access) => all.push(access.clone()),
+                Effect::Close => return AccessAt::Closed,
+                Effect::Nothing | Effect::Traffic(_) => {}
+            }
+        }
+        if has_logins(&all, 2) {
+            return AccessAt::Closed;
+        }
+        AccessAt::Admit(all)
+    }
+}
+
+/// True if so many of the policies ask for a login. One alone can: the paths of the way back from
+/// the provider and of the logout belong to it.
+pub(crate) fn has_logins(all: &[Arc<Access>], count: usize) -> bool {
+    let logins = all.iter().filter(|access| access.login.is_some());
+    logins.count() >= count
+}
+
+fn targets(judged: Option<&JudgedAttachment>) -> BTreeSet<AttachmentTarget> {
+    judged
+        .map(|judged| judged.policy.targets.iter().cloned().collect())
+        .unwrap_or_default()
+}

@@ -1,0 +1,445 @@
+//! The cost of a route, Gateway or ListenerSet where it is attached. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::answers;
+use super::attached_policies::AttachedPolicies;
+use super::attachments::{Attachments, Contribution, Way, handed_out};
+use super::backend_policies::BackendPolicies;
+use super::cost_quotas::Counted;
+use super::http3::udp_port;
+use super::parent::{Parent, ParentListener};
+use super::parents::Parents;
+use super::redirecting_ports;
+use super::shared_parts::SharedParts;
+use crate::cost::{self, Bytes, Cost};
+use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
+use crate::model::{
+    AppProtocol, BackendId, FrontendId, HashKey, Hostname, ObjectName, ServicePort, Transport,
+};
+use crate::store::Store;
+use crate::translate::key::{ListenerId, ParentKey, RouteKey};
+use crate::translate::rule::protocol::Protocol;
+use crate::translate::rule::tls_options::Http3;
+
+/// The cost of an object, apart from parts that it may share.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Charge<P> {
+    /// When the object was created.
+    pub(crate) created: i64,
+    /// The cost of what no other object shares.
+    pub(crate) own: Cost,
+    /// The parts that it may share with other objects of its namespace, once each, and what each
+    /// takes.
+    pub(crate) parts: Box<[(P, Cost)]>,
+}
+
+impl<P: Ord + Clone> Charge<P> {
+    /// The cost with all shared parts.
+    pub(crate) fn whole(&self) -> Cost {
+        self.own + self.parts.iter().map(|(_, cost)| *cost).sum()
+    }
+
+    /// The cost that counts for an object of a namespace: it pays for the shared parts that no
+    /// older object has.
+    pub(crate) fn counted<K: Ord + Clone>(
+        &self,
+        namespace: &Arc<str>,
+        key: &K,
+        shared: &SharedParts<P, K>,
+    ) -> Counted {
+        let user = (self.created, key.clone());
+        let paid = self
+            .parts
+            .iter()
+            .filter(|(part, _)| shared.pays(namespace, part, &user));
+        let cost = self.own + paid.map(|(_, cost)| *cost).sum();
+        Counted {
+            namespace: namespace.clone(),
+            created: self.created,
+            cost,
+            shares: !self.parts.is_empty(),
+        }
+    }
+}
+
+/// The creation time of an object and the parts that it may share; none of an object that is not
+/// there.
+pub(crate) fn parts<P: Ord + Clone>(charge: Option<&Charge<P>>) -> (i64, BTreeSet<P>) {
+    let created = charge.map_or(0, |charge| charge.created);
+    (
+        created,
+        charge
+            .into_iter()
+            .flat_map(|charge| charge.parts.iter().map(|(part, _)| part.clone()))
+            .collect(),
+    )
+}
+
+/// A cluster of a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ChargedCluster {
+    /// A Service port.
+    Backend(BackendId),
+    /// The connections or datagrams for a hostname of a listener.
+    Hostname(ListenerId, Hostname),
+}
+
+/// What a route takes, and why it is too large for itself.
+pub(crate) struct Charged {
+    pub(crate) charge: Charge<ChargedCluster>,
+    pub(crate) too_large: Option<String>,
+}
+
+impl Charged {
+    /// What it takes, if it is served.
+    pub(crate) fn served(&self) -> Option<&Charge<ChargedCluster>> {
+        Some(&self.charge).filter(|_| self.too_large.is_none())
+    }
+}
+
+/// The states that decide what a route takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Charging<'a> {
+    pub(crate) parents: &'a Parents,
+    pub(crate) attachments: &'a Attachments,
+    pub(crate) policies: &'a BackendPolicies,
+    pub(crate) attached: &'a AttachedPolicies,
+    pub(crate) store: &'a Store,
+    /// Endpoints of Services that have many.
+    pub(crate) endpoints: &'a BTreeMap<ObjectName, u64>,
+}
+
+impl Charging<'_> {
+    /// The cost of a route. Envoy has everything of it for each hostname at each listener. What
+    /// default Gateways have of it is counted there.
+    pub(crate) fn route(self, key: &RouteKey, route: &Route) -> Charge<ChargedCluster> {
+        let attachments = self.attachments.of(key);
+        let defaults = attachments
+            .iter()
+            .filter(|(way, ..)| *way == Way::Default)
+            .map(|(_, parent, _)| parent);
+        let defaults: BTreeSet<&ParentKey> = defaults.collect();
+        let all = handed_out(key, attachments);
+        let hostname = cost::hostname(
+            route,
+            &cost::OfServices {
+                session: &|service| self.policies.session(service),
+                answers: &|name| answers::size(name, self.store),
+                hashes: &|service, port| {
+                    let port = ServicePort::tcp(service.clone(), port);
+                    self.policies.hash(&port).is_some()
+                },
+            },
+        );
+        let guard = |(listener, ..): &Contribution| {
+            self.parents
+                .listener(listener)
+                .map_or(Bytes::default(), |l| l.guard.bytes)
+                + self.redirects(listener)
+        };
+        let named = all.iter().filter(|(at, ..)| !defaults.contains(&at.parent));
+        let mut servers = BTreeSet::new();
+        let mut own = Cost {
+            bytes: cost::OBJECT
+                + named.map(|one| hostname + guard(one)).sum()
+                + self.attached(route, &all, &defaults, &mut servers),
+            ..Cost::default()
+        };
+        let mut parts = BTreeMap::new();
+        if route.has_requests() {
+            let clients: BTreeSet<Option<&ObjectName>> = all
+                .iter()
+                .map(|(at, ..)| self.parents.client_of(at))
+                .collect();
+            self.forwards(route, &clients, &mut parts);
+            for server in servers {
+                self.backend(server.port, server.protocol, &clients, &mut parts);
+            }
+        } else {
+            all.iter().for_each(|(listener, name, _)| {
+                self.passes_on(route, listener, name, &mut own, &mut parts)
+            });
+        }
+        Charge {
+            created: route.meta.created,
+            own,
+            parts: parts.into_iter().collect(),
+        }
+    }
+
+    /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the
+    /// Services that AccessPolicies send requests to. Default Gateways count AccessPolicies.
+    fn attached(
+        self,
+        route: &Route,
+        all: &BTreeSet<Contribution>,
+        defaults: &BTreeSet<&ParentKey>,
+        servers: &mut BTreeSet<BackendId>,
+    ) -> Bytes {
+        if self.attached.is_empty() || !route.has_requests() {
+            return Bytes::default();
+        }
+        let mut hostnames: BTreeMap<&ListenerId, u64> = BTreeMap::new();
+        for (listener, ..) in all {
+            *hostnames.entry(listener).or_default() += 1;
+        }
+        let each = hostnames.into_iter().filter_map(|(listener, hostnames)| {
+            let parent = self.parents.get(&listener.parent)?;
+            let limits = self
+                .attached
+                .traffic_cost(parent, listener, route, self.attachments);
+            let each = if defaults.contains(&listener.parent) {
+                limits
+            } else {
+                limits + self.attached.access_cost(parent, listener, route, servers)
+            };
+            Some(each * hostnames)
+        });
+        each.sum()
+    }
+
+    /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.
+    fn redirects(self, listener: &ListenerId) -> Bytes {
+        let parent = self.parents.get(&listener.parent);
+        let https = parent.filter(|parent| {
+            let listener = parent.listener(&listener.name);
+            listener.is_some_and(|listener| listener.protocol == Some(Protocol::Https))
+        });
+        https.map_or(Bytes::default(), |parent| {
+            cost::REDIRECTED * redirecting_ports::count(parent, self.parents)
+        })
+    }
+
+    /// Adds the clusters of a route's backends, mirrors and authorization servers.
+    fn forwards(
+        self,
+        route: &Route,
+        clients: &BTreeSet<Option<&ObjectName>>,
+        parts: &mut BTreeMap<ChargedCluster, Cost>,
+    ) {
+        let protocol = if route.kind == RouteKind::Grpc {
+            AppProtocol::H2c
+        } else {
+            AppProtocol::Http1
+        };
+        for rule in &route.rules {
+            let filters = rule.filters.as_ref().ok().and_then(Option::as_deref);
+            let targets = rule
+                .backends
+                .iter()
+                .map(|backend| (&backend.target, backend.port));
+            for (target, port) in targets.chain(filters.into_iter().flat_map(asked)) {
+                let Some(port) = service_port(target, port, Transport::Tcp) else {
+                    continue;
+                };
+                self.backend(port, protocol, clients, parts);
+            }
+        }
+    }
+
+    /// Adds what a hostname takes whose connections or datagrams are passed on.
+    fn passes_on(
+        self,
+        route: &Route,
+        listener: &ListenerId,
+        name: &Hostname,
+        own: &mut Cost,
+        parts: &mut BTreeMap<ChargedCluster, Cost>,
+    ) {
+        let backends = route
+            .rules
+            .first()
+            .map(|rule| rule.backends.as_slice())
+            .unwrap_or_default();
+        let shares: Vec<&BackendRef> = backends.iter().filter(|share| share.weight > 0).collect();
+        let transport = route.kind.transport();
+        let ports: Vec<ServicePort> = shares
+            .iter()
+            .filter_map(|share| service_port(&share.target, share.port, transport))
+            .collect();
+        let terminates = self
+            .parents
+            .listener(listener)
+            .is_some_and(|l| l.protocol == Some(Protocol::TlsTerminate));
+        let is_encrypted = terminates
+            && ports
+                .iter()
+                .any(|port| self.policies.tls_policy(port).is_some());
+        let hashes = shares.iter().any(|share| {
+            service_port(&share.target, share.port, transport)
+                .and_then(|port| self.policies.hash(&port))
+                == Some(&HashKey::SourceIp)
+        });
+        let is_weighted = shares.len() > 1 || is_encrypted || hashes || !name.is_exact();
+        if route.kind == RouteKind::Tcp || route.kind == RouteKind::Tls && is_weighted {
+            if route.kind == RouteKind::Tls && !shares.is_empty() {
+                *own = *own
+                    + Cost {
+                        bytes: cost::FILTER_CHAIN,
+                        filter_chains: 1,
+                        ..Cost::default()
+                    };
+            }
+            let protocol = if is_encrypted {
+                AppProtocol::Terminated
+            } else {
+                AppProtocol::Tcp
+            };
+            let clients = BTreeSet::from([self.parents.client_of(listener)]);
+            ports
+                .into_iter()
+                .for_each(|port| self.backend(port, protocol, &clients, parts));
+        } else if !ports.is_empty() {
+            let endpoints: u64 = ports.iter().map(|port| self.endpoints(&port.service)).sum();
+            let set = ports.iter().map(|port| self.settings(port)).sum();
+            let bytes = cost::CLUSTER + cost::ENDPOINT * endpoints + set;
+            let cluster = ChargedCluster::Hostname(listener.clone(), name.clone());
+            parts.insert(
+                cluster,
+                Cost {
+                    bytes,
+                    clusters: 1,
+                    ..Cost::default()
+                },
+            );
+        }
+    }
+
+    /// Adds the clusters of a Service port: with TLS, one for each client certificate.
+    fn backend(
+        self,
+        port: ServicePort,
+        protocol: AppProtocol,
+        clients: &BTreeSet<Option<&ObjectName>>,
+        parts: &mut BTreeMap<ChargedCluster, Cost>,
+    ) {
+        let tls = (protocol != AppProtocol::Tcp)
+            .then(|| self.policies.tls_policy(&port))
+            .flatten();
+        let encrypted = tls
+            .and_then(|policy| self.policies.tls(policy))
+            .map_or(Bytes::default(), cost::tls);
+        let bytes = cost::CLUSTER
+            + encrypted
+            + cost::ENDPOINT * self.endpoints(&port.service)
+            + self.settings(&port);
+        for client in clients {
+            let client = client.filter(|_| tls.is_some() && self.policies.gets_clients(&port));
+            let shown = client.map_or(Bytes::default(), |gateway| self.parents.chain_of(gateway));
+            let bytes = bytes + shown;
+            let id = BackendId {
+                client: client.cloned(),
+                ..BackendId::new(port.clone(), protocol)
+            };
+            parts.insert(
+                ChargedCluster::Backend(id),
+                Cost {
+                    bytes,
+                    clusters: 1,
+                    ..Cost::default()
+                },
+            );
+        }
+    }
+
+    /// The memory that the policy of a Service port adds to a cluster.
+    fn settings(self, port: &ServicePort) -> Bytes {
+        let settings = self.policies.settings(port);
+        settings.map_or(Bytes::default(), |(_, settings)| {
+            cost::settings(settings, self.endpoints(&port.service))
+        })
+    }
+
+    fn endpoints(self, service: &ObjectName) -> u64 {
+        self.endpoints
+            .get(service)
+            .copied()
+            .unwrap_or(FEW_ENDPOINTS)
+    }
+}
+
+/// As many endpoints as a Service is counted with that has no more.
+const FEW_ENDPOINTS: u64 = 4;
+
+/// The endpoints with which a Service is counted: rounded up, so that the routes to a Service that
+/// grows are seldom counted anew. `None` for a few.
+pub(crate) fn rounded(endpoints: u64) -> Option<u64> {
+    (endpoints > FEW_ENDPOINTS).then(|| endpoints.next_power_of_two())
+}
+
+/// The Services that filters send requests to, beside the backends.
+fn asked(filters: &Filters) -> impl Iterator<Item = (&LocalRef, Option<u16>)> {
+    let mirrors = filters
+        .mirrors
+        .iter()
+        .map(|(target, port, _)| (target, *port));
+    mirrors.chain(filters.auth.as_ref().map(|auth| (&auth.server, auth.port)))
+}
+
+/// The Service port of a reference that may be one.
+fn service_port(target: &LocalRef, port: Option<u16>, transport: Transport) -> Option<ServicePort> {
+    target.backend_kind()?;
+    ServicePort::referred(&target.name, port, transport)
+}
+
+/// The cost of a Gateway or ListenerSet; it may share its ports with others. Each of its ports for
+/// HTTP and filter chains takes `traced` for the tracing of its requests.
+pub(crate) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
+    let listeners = parent.listeners.iter();
+    let wide = listeners
+        .clone()
+        .filter(|listener| listener.terminates_many())
+        .count() as u64;
+    let http3 = listeners
+        .clone()
+        .filter(|listener| listener.http3 == Http3::On);
+    let chains = wide + http3.clone().count() as u64;
+    let each = listeners
+        .clone()
+        .map(|listener| cost::LISTENER + listener.guard.bytes + certificate(listener))
+        .sum();
+    let of_http3: Bytes = http3.clone().map(certificate).sum();
+    let own = Cost {
+        bytes: cost::OBJECT + each + of_http3 + (cost::FILTER_CHAIN + traced) * chains,
+        filter_chains: chains,
+        ..Cost::default()
+    };
+    let port = |listener: &ParentListener| {
+        let bytes = match listener.protocol {
+            Some(Protocol::Udp) => cost::PORT_UDP,
+            Some(Protocol::Tcp) => cost::PORT_TCP,
+            _ => cost::PORT_HTTP + traced,
+        };
+        (
+            parent.frontend(listener.transport_port()),
+            Cost {
+                bytes,
+                ..Cost::default()
+            },
+        )
+    };
+    let quic = http3.map(|listener| {
+        let cost = Cost {
+            bytes: cost::PORT_UDP,
+            ..Cost::default()
+        };
+        (parent.frontend(udp_port(listener)), cost)
+    });
+    let parts: BTreeMap<FrontendId, Cost> = listeners.map(port).chain(quic).collect();
+    Charge {
+        created: parent.created,
+        own,
+        parts: parts.into_iter().collect(),
+    }
+}
+
+/// What the certificate of a listener takes, if it terminates TLS.
+fn certificate(listener: &ParentListener) -> Bytes {
+    if listener.protocol.is_some_and(Protocol::terminates) {
+        cost::served(listener.served.certificate().map(Arc::as_ref))
+    } else {
+        Bytes::default()
+    }
+}
