@@ -235,7 +235,7 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
     )]);
     assert_eq!(listeners(&engine), before);
 
-    let secret = super::names::host_certificate("cozystack", "x.a.org");
+    let secret = super::rule::names::host_certificate("cozystack", "x.a.org");
     let certificate = Derived {
         kind: DerivedKind::Certificate,
         name: ObjectName::new("tenant-a", secret),

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
+use super::ClaimKey;
+use super::Claimant;
+use super::Desired;
+use super::ProvidedSecret;
+use super::TenantGateway;
 use crate::inputs::ParentRef;
 use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
 use crate::wanted::WantedCertificate;

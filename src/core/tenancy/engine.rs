@@ -13,17 +13,17 @@
 use std::cmp::Ordering;
 
 use super::Settings;
-use super::children::ChildApexes;
-use super::claims::Claims;
 use super::delta::{Change, Delta};
-use super::derivations::Derivations;
-use super::dirty::Dirty;
-use super::hosts::Hosts;
-use super::namespaces::Namespaces;
-use super::places::Places;
-use super::provided_secrets::ProvidedSecrets;
-use super::record::Records;
-use super::tenants::Tenants;
+use super::state::children::ChildApexes;
+use super::state::claims::Claims;
+use super::state::derivations::Derivations;
+use super::state::dirty::Dirty;
+use super::state::hosts::Hosts;
+use super::state::namespaces::Namespaces;
+use super::state::places::Places;
+use super::state::provided_secrets::ProvidedSecrets;
+use super::state::record::Records;
+use super::state::tenants::Tenants;
 use crate::counters::counters;
 
 mod intake;

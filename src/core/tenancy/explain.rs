@@ -1,11 +1,13 @@
 //! Explains which namespace owns a hostname, and why: for operators, who may see every tenant's
 //! objects.
 
-use super::claim::within;
-use super::claims::Claims;
-use super::hosts::Hosts;
-use super::tenants::Tenants;
-use super::{ClaimKey, Verdict, names};
+use super::ClaimKey;
+use super::Verdict;
+use super::rule::claim::within;
+use super::rule::names;
+use super::state::claims::Claims;
+use super::state::hosts::Hosts;
+use super::state::tenants::Tenants;
 use crate::model::{Hostname, ObjectName};
 
 /// The explanation of a hostname under one TenantGateway.

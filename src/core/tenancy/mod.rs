@@ -5,65 +5,33 @@
 //! reads the clock. Rules and names are those of the Cozystack gateway page;
 //! `docs/migrate.md` lists our differences.
 
-mod admit;
-mod arrange;
-mod carry_out;
-mod children;
-mod claim;
-mod claims;
-mod compile;
 #[cfg(test)]
 mod confluence;
 mod delta;
-mod derivations;
-mod desired;
-mod dirty;
 mod engine;
-mod evaluate;
 mod explain;
-mod groups;
-mod host;
-mod hosts;
-mod issuer;
-mod judge;
-mod label;
-pub mod names;
-mod namespaces;
-mod observe;
-mod other_data_plane;
-mod ownership;
-mod parent_refs;
-mod placement;
-mod places;
-mod provided_secret;
-mod provided_secrets;
-mod record;
-mod render;
 #[cfg(test)]
 mod repaired;
-mod report;
-mod selection;
+mod rule;
 mod settings;
-mod solver;
-mod solving;
-mod status;
-mod tenants;
+mod stage;
+mod state;
 #[cfg(test)]
 mod unmanaged;
-mod work_list;
 
 pub use crate::inputs::{Mode, Source, TenantGateway};
-pub(crate) use claim::tenant_of;
-pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
     Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record,
     Verdict,
 };
-pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
 pub use explain::OwnershipExplanation;
-pub use names::{ATTACHED_BY, GATEWAY_LABEL};
-pub use provided_secret::{ProvidedSecret, secret_of};
-pub use render::HOST_LABEL;
+pub(crate) use rule::claim::tenant_of;
+pub use rule::claim::{ClaimKey, ClaimKind, Claimant};
+pub use rule::desired::Desired;
+pub use rule::names;
+pub use rule::names::{ATTACHED_BY, GATEWAY_LABEL};
+pub use rule::provided_secret::{ProvidedSecret, secret_of};
+pub use rule::render::HOST_LABEL;
 pub use settings::{ClaimPrecedence, Ports, Settings, SolverService};
-pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};
+pub use stage::status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::super::ClaimKey;
+use super::super::Claimant;
+use super::super::Namespace;
+use super::super::TenantGateway;
 use super::super::delta::{Change, Derived, DerivedKind, Fact};
-use super::super::dirty::Dirty;
-use super::super::observe::touch_certified;
-use super::super::provided_secret::secret_of;
-use super::super::{ClaimKey, Claimant, Namespace, TenantGateway, names};
+use super::super::rule::names;
+use super::super::rule::provided_secret::secret_of;
+use super::super::stage::observe::touch_certified;
+use super::super::state::dirty::Dirty;
 use super::Tenancy;
 use crate::model::ObjectName;
 

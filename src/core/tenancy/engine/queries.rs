@@ -3,14 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::super::ClaimKey;
+use super::super::Desired;
+use super::super::OwnershipExplanation;
+use super::super::ParentState;
+use super::super::Patch;
+use super::super::Readiness;
+use super::super::Record;
+use super::super::TenantStatus;
+use super::super::Verdict;
 use super::super::delta::{Derived, DerivedKind};
 use super::super::explain::Explaining;
-use super::super::observe::tenant_of;
-use super::super::status::Statuses;
-use super::super::{
-    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus,
-    Verdict, names,
-};
+use super::super::rule::names;
+use super::super::stage::observe::tenant_of;
+use super::super::stage::status::Statuses;
 use super::{Counters, Tenancy};
 use crate::inputs::ParentRef;
 use crate::model::{Hostname, ObjectName};
@@ -259,7 +265,7 @@ impl Tenancy {
 
     /// All hosts.
     #[cfg(test)]
-    pub(in super::super) fn hosts(&self) -> &super::super::hosts::Hosts {
+    pub(in super::super) fn hosts(&self) -> &super::super::state::hosts::Hosts {
         &self.hosts
     }
 }

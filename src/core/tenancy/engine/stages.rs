@@ -1,16 +1,16 @@
 //! The states that each stage of [`Tenancy::apply`] reads (`&`) and writes (`&mut`).
 
-use super::super::admit::Admitting;
-use super::super::arrange::Arranging;
-use super::super::carry_out::CarryingOut;
-use super::super::compile::Rendering;
-use super::super::evaluate::Evaluation;
-use super::super::judge::Judging;
-use super::super::label::Labelling;
-use super::super::observe::Observing;
-use super::super::ownership::Settling;
-use super::super::placement::Placement;
-use super::super::report::Reporting;
+use super::super::stage::admit::Admitting;
+use super::super::stage::arrange::Arranging;
+use super::super::stage::carry_out::CarryingOut;
+use super::super::stage::compile::Rendering;
+use super::super::stage::evaluate::Evaluation;
+use super::super::stage::judge::Judging;
+use super::super::stage::label::Labelling;
+use super::super::stage::observe::Observing;
+use super::super::stage::ownership::Settling;
+use super::super::stage::placement::Placement;
+use super::super::stage::report::Reporting;
 use super::Tenancy;
 
 impl Tenancy {

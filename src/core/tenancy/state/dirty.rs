@@ -1,0 +1,99 @@
+//! The work list of one change, stage by stage, and the results of the stages.
+
+use std::sync::Arc;
+
+use super::work_list::{Todo, WorkList};
+use crate::domain_order::ByDomain;
+use crate::model::{Hostname, ObjectName};
+use crate::tenancy::ClaimKey;
+use crate::tenancy::Desired;
+use crate::tenancy::Readiness;
+use crate::tenancy::Record;
+use crate::tenancy::Verdict;
+use crate::tenancy::delta::{Delta, Derived, Existing, Patch};
+use crate::tenancy::rule::claim::ClaimId;
+use crate::tenancy::rule::host::{HostId, Shard};
+use crate::wanted::WantedCertificate;
+
+/// The work list, and the results of the stages so far. Any stage marks the items that it affects
+/// and adds results; only [`Tenancy::apply`](crate::tenancy::Tenancy::apply) removes items.
+#[derive(Default)]
+pub(crate) struct Dirty {
+    pub(crate) namespaces: Todo<Arc<str>>,
+    pub(crate) tenants: Todo<ObjectName>,
+    /// TenantGateways whose derived objects are reconciled.
+    pub(crate) reconciled: Todo<ObjectName>,
+    pub(crate) claims: WorkList<ClaimId>,
+    pub(crate) names: Todo<ByDomain>,
+    pub(crate) hosts: WorkList<HostId>,
+    pub(crate) shards: Todo<Shard>,
+    pub(crate) verdicts: WorkList<ClaimId>,
+    pub(crate) readiness: Todo<ObjectName>,
+    existing: Vec<(Derived, Option<Existing>)>,
+    delta: Delta,
+    /// Objects of the delta, the latest last: there may be as many as hosts, so they are sorted
+    /// once, at the end.
+    objects: Vec<(Derived, Option<Desired>)>,
+    verdicts_made: Vec<((ClaimKey, ObjectName), Option<Verdict>)>,
+}
+
+impl Dirty {
+    /// Marks an observed object. It is compared once all TenantGateways are known.
+    pub(crate) fn observe(&mut self, key: Derived, existing: Option<Existing>) {
+        self.existing.push((key, existing));
+    }
+
+    /// Removes and returns the observed objects.
+    pub(crate) fn take_existing(&mut self) -> Vec<(Derived, Option<Existing>)> {
+        std::mem::take(&mut self.existing)
+    }
+
+    /// Adds a desired object to the results, or its removal.
+    pub(crate) fn emit(&mut self, key: Derived, object: Option<Desired>) {
+        self.objects.push((key, object));
+    }
+
+    /// Adds a verdict on a claim to the results, or its removal.
+    pub(crate) fn report_verdict(
+        &mut self,
+        claim: (ClaimKey, ObjectName),
+        verdict: Option<Verdict>,
+    ) {
+        self.verdicts_made.push((claim, verdict));
+    }
+
+    /// Adds the readiness of a TenantGateway to the results, or its removal.
+    pub(crate) fn report_readiness(&mut self, tenant: ObjectName, readiness: Option<Readiness>) {
+        self.delta.tenants.insert(tenant, readiness);
+    }
+
+    /// Adds the wanted certificate of a Secret to the results, or its removal.
+    pub(crate) fn want_certificate(
+        &mut self,
+        secret: ObjectName,
+        wanted: Option<WantedCertificate>,
+    ) {
+        self.delta.wants.insert(secret, wanted);
+    }
+
+    /// Adds the patch of a namespace's label and annotation to the results.
+    pub(crate) fn patch_namespace(&mut self, namespace: Arc<str>, patch: Patch) {
+        self.delta.namespaces.insert(namespace, patch);
+    }
+
+    /// Adds the record of a hostname to the results, or its removal.
+    pub(crate) fn record(&mut self, hostname: Hostname, record: Option<Record>) {
+        self.delta.records.insert(hostname, record);
+    }
+
+    /// Returns all results.
+    pub(crate) fn done(self) -> Delta {
+        let objects = self.objects.into_iter().collect();
+        let verdicts = self.verdicts_made.into_iter().collect();
+        Delta {
+            objects,
+            verdicts,
+            ..self.delta
+        }
+    }
+}
