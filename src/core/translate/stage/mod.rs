@@ -20,7 +20,6 @@ pub(crate) mod compile;
 pub(crate) mod default_gateways;
 pub(crate) mod evaluate;
 pub(crate) mod exposure;
-pub(crate) mod external_names;
 pub(crate) mod fleet;
 pub(crate) mod frontend_logs;
 pub(crate) mod host_settings;

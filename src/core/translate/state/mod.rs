@@ -20,6 +20,7 @@ pub(crate) mod emissions;
 pub(crate) mod endpoints;
 pub(crate) mod ends;
 pub(crate) mod envoy_ports;
+pub(crate) mod external_names;
 pub(crate) mod fingerprint;
 pub(crate) mod frontend_state;
 pub(crate) mod frontends;

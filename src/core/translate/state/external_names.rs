@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use super::dirty::Dirty;
+use super::endpoints::ServiceEndpoints;
+use super::quotas::Quotas;
 use crate::external_name::{ExternalName, NameResolution};
 use crate::model::ObjectName;
 use crate::store::Store;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::endpoints::ServiceEndpoints;
-use crate::translate::state::quotas::Quotas;
 
 /// The wanted names, by their Services.
 #[derive(Default)]
