@@ -132,12 +132,12 @@ generate: ## generate the Gateway API types from the release's CRDs, and the des
 	    group=gateway.networking.k8s.io version=v1; \
 	    [[ $$kind != x* ]] || group=gateway.networking.x-k8s.io version=v1alpha1; \
 	    (cd $$crds/$$channel && $(CURDIR)/.tools/kopium -f $${group}_$$kind.yaml \
-	        --schema=disabled --derive=PartialEq --api-version $$version) > src/core/gateway_api/$$kind.rs.new; \
-	    mv src/core/gateway_api/$$kind.rs.new src/core/gateway_api/$$kind.rs; \
+	        --schema=disabled --derive=PartialEq --api-version $$version) > src/core/objects/gateway_api/$$kind.rs.new; \
+	    mv src/core/objects/gateway_api/$$kind.rs.new src/core/objects/gateway_api/$$kind.rs; \
 	done
 	perl -0pi -e 's/^#\[kube\(.*?\)\]\n//msg; s/^ *pub use kube::CustomResource;\n//m; s/derive\(CustomResource, /derive(/' \
-	    $(KINDS:%=src/core/gateway_api/%.rs)
-	rustfmt --edition 2024 $(KINDS:%=src/core/gateway_api/%.rs)
+	    $(KINDS:%=src/core/objects/gateway_api/%.rs)
+	rustfmt --edition 2024 $(KINDS:%=src/core/objects/gateway_api/%.rs)
 	UPDATE=1 $(CARGO) test --quiet --workspace --lib descriptors
 
 reference: ## generate docs/reference/ from the code

@@ -2,35 +2,22 @@
 //!
 //! ```text
 //! inputs ==> tenancy ==> translate (store, attach, compile, emit) ==> model, wanted
-//!    pipeline joins the two stages;  statuses writes their results as Gateway API documents
+//!    pipeline joins the two engines;  statuses writes their results as Gateway API documents
 //! ```
+//!
+//! The crate is the door to four: `objects` is below both engines, and `tenancy` and `translate` do
+//! not name each other.
 //!
 //! Values in, values out. No client, task, clock or log can be named here: `Cargo.toml` has no
 //! crate with one.
 
-mod address_forms;
-pub mod channel;
-pub mod cost;
-mod counters;
-pub mod definitions;
-mod domain_order;
-pub mod external_name;
 pub mod fair_queue;
-pub mod gateway_api;
-pub mod inputs;
-pub mod interner;
-pub mod limits;
-pub mod model;
-pub mod multimap;
-pub mod namespaces;
 pub mod pipeline;
-mod quota;
-mod record_quota;
-pub mod request_outcome;
-mod reservations;
 pub mod statuses;
-pub mod store;
-pub mod tenancy;
-pub mod translate;
-pub mod unserved;
-pub mod wanted;
+
+pub use gatewright_objects::{
+    channel, cost, definitions, external_name, gateway_api, inputs, interner, limits, model,
+    multimap, namespaces, request_outcome, store, unserved, wanted,
+};
+pub use gatewright_tenancy as tenancy;
+pub use gatewright_translate as translate;

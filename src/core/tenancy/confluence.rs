@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::Object;
-use crate::model::{Hostname, ObjectName, Reason};
+use gatewright_objects::inputs::Object;
+use gatewright_objects::model::{Hostname, ObjectName, Reason};
 
 pub(super) fn engine() -> Tenancy {
     let mut engine = Tenancy::new(Settings::default());

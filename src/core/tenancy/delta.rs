@@ -3,14 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ClaimKey;
-use super::Claimant;
-use super::Desired;
-use super::ProvidedSecret;
-use super::TenantGateway;
-use crate::inputs::ParentRef;
-use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
-use crate::wanted::WantedCertificate;
+use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
+use gatewright_objects::inputs::ParentRef;
+use gatewright_objects::model::{Hostname, HostnameGrant, ObjectName, Reason};
+use gatewright_objects::wanted::WantedCertificate;
 
 /// The namespace that owns a hostname, for as long as it claims it, and for a while after.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::state::places::Places;
 use super::state::provided_secrets::ProvidedSecrets;
 use super::state::record::Records;
 use super::state::tenants::Tenants;
-use crate::counters::counters;
+use gatewright_objects::counters;
 
 mod intake;
 mod queries;

@@ -1,14 +1,13 @@
 //! Explains which namespace owns a hostname, and why: for operators, who may see every tenant's
 //! objects.
 
-use super::ClaimKey;
-use super::Verdict;
 use super::rule::claim::within;
 use super::rule::names;
 use super::state::claims::Claims;
 use super::state::hosts::Hosts;
 use super::state::tenants::Tenants;
-use crate::model::{Hostname, ObjectName};
+use super::{ClaimKey, Verdict};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The explanation of a hostname under one TenantGateway.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::confluence::{
     engine, event, gone, host, namespace, places, tenant, tenant_with_namespaces, view,
 };
 use super::*;
-use crate::model::ObjectName;
+use gatewright_objects::model::ObjectName;
 
 #[test]
 fn a_foreign_listener_set_under_the_name_of_an_overflow_costs_nobody_a_place() {

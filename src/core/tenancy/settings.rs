@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::inputs::Source;
-use crate::limits::Limits;
-use crate::model::Hostname;
+use gatewright_objects::inputs::Source;
+use gatewright_objects::limits::Limits;
+use gatewright_objects::model::Hostname;
 
 /// Settings of an installation.
 #[derive(Clone, Debug)]

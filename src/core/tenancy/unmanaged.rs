@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::confluence::{engine, existing_objects, gone, http, key, name, namespace, tenant, view};
 use super::*;
-use crate::model::ObjectName;
+use gatewright_objects::model::ObjectName;
 
 /// A namespace whose annotation says that the TenantGateway of another one attached it.
 fn attached(name: &str, by: &str) -> Change {

@@ -37,27 +37,19 @@ use policies::policy;
 use rules::{with_auth, with_session};
 use sets::{group, listener_set, parent_refs};
 
-use super::Asked;
-use super::ChallengeAnswer;
-use super::Change;
-use super::Delta;
-use super::DesiredEnvoys;
-use super::Engine;
-use super::Fact;
-use super::ObjectStatus;
-use super::Ownable;
-use super::OwnerRecord;
-use super::Resource;
-use super::ResourceKey;
-use super::ServiceIntent;
-use super::Settings;
 use super::rule::certificate::issued_secret_name;
-use crate::channel::Channel;
-use crate::external_name::{ExternalNames, NamePolicy};
-use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
-use crate::limits::{Limits, NamespaceLimits, ObjectLimits};
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort};
-use crate::wanted::WantedCertificate;
+use super::{
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable,
+    OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
+};
+use gatewright_objects::channel::Channel;
+use gatewright_objects::external_name::{ExternalNames, NamePolicy};
+use gatewright_objects::inputs::{Object, ObjectChange, ObjectKey, Secret};
+use gatewright_objects::limits::{Limits, NamespaceLimits, ObjectLimits};
+use gatewright_objects::model::{
+    Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort,
+};
+use gatewright_objects::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
 
@@ -150,6 +142,15 @@ impl World {
             }
         }
         told
+    }
+}
+
+/// A hostname; the empty text is the hostname that matches every name.
+pub(crate) fn hostname(text: &str) -> Hostname {
+    if text.is_empty() {
+        Hostname::any()
+    } else {
+        Hostname::parse(text).expect("a hostname")
     }
 }
 

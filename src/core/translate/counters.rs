@@ -1,6 +1,6 @@
 //! Counters of the engine's work.
 
-use crate::counters::counters;
+use gatewright_objects::counters;
 
 counters! {
     /// The amount of work since the engine was created; tests compare it with the size of a change.

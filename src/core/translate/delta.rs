@@ -3,23 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Asked;
-use super::ChallengeAnswer;
-use super::DesiredEnvoys;
-use super::ObjectStatus;
-use super::Ownable;
-use super::OwnerRecord;
-use super::RouteGrants;
-use super::RouteKey;
-use super::ServiceIntent;
-use crate::definitions::Definitions;
-use crate::external_name::{ExternalName, NameResolution};
-use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
-use crate::model::{
+use super::{
+    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, Ownable, OwnerRecord, RouteGrants,
+    RouteKey, ServiceIntent,
+};
+use gatewright_objects::definitions::Definitions;
+use gatewright_objects::external_name::{ExternalName, NameResolution};
+use gatewright_objects::inputs::{Object, ObjectChange, ObjectKey, SetKey};
+use gatewright_objects::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
     Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
 };
-use crate::wanted::WantedCertificate;
+use gatewright_objects::wanted::WantedCertificate;
 
 /// A change of one input.
 #[derive(Clone, Debug, PartialEq)]

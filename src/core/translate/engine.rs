@@ -40,7 +40,7 @@ use super::state::resolutions::Resolutions;
 use super::state::secret_names::SecretNames;
 use super::state::statuses::Statuses;
 use super::state::wanted_index::WantedIndex;
-use crate::store::Store;
+use gatewright_objects::store::Store;
 
 mod intake;
 mod queries;

@@ -14,8 +14,10 @@ use super::stage::report::Report;
 use super::stage::routes::{Port, Routing};
 use super::state::endpoints::AllowedEndpoints;
 use super::state::frontends::Frontends;
-use crate::model::{FrontendId, Hostname, Route, TransportPort};
-use crate::request_outcome::{self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED};
+use gatewright_objects::model::{FrontendId, Hostname, Route, TransportPort};
+use gatewright_objects::request_outcome::{
+    self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED,
+};
 
 /// A question: a request.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use crate::inputs::{ParentKey, RouteKey};
+pub use gatewright_objects::inputs::{ParentKey, RouteKey};
 
 /// A listener of a Gateway or ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,4 +21,4 @@ impl fmt::Display for ListenerId {
 }
 
 /// Ok if a requirement holds; if not, a condition's reason and message.
-pub type Verdict = Result<(), (crate::model::Reason, String)>;
+pub type Verdict = Result<(), (gatewright_objects::model::Reason, String)>;

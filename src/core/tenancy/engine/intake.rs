@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::ClaimKey;
-use super::super::Claimant;
-use super::super::Namespace;
-use super::super::TenantGateway;
 use super::super::delta::{Change, Derived, DerivedKind, Fact};
 use super::super::rule::names;
 use super::super::rule::provided_secret::secret_of;
 use super::super::stage::observe::touch_certified;
 use super::super::state::dirty::Dirty;
+use super::super::{ClaimKey, Claimant, Namespace, TenantGateway};
 use super::Tenancy;
-use crate::model::ObjectName;
+use gatewright_objects::model::ObjectName;
 
 impl Tenancy {
     /// Applies one change to the inputs and marks what depends on it.

@@ -3,24 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::ClaimKey;
-use super::super::Desired;
-use super::super::OwnershipExplanation;
-use super::super::ParentState;
-use super::super::Patch;
-use super::super::Readiness;
-use super::super::Record;
-use super::super::TenantStatus;
-use super::super::Verdict;
 use super::super::delta::{Derived, DerivedKind};
 use super::super::explain::Explaining;
 use super::super::rule::names;
 use super::super::stage::observe::tenant_of;
 use super::super::stage::status::Statuses;
+use super::super::{
+    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus,
+    Verdict,
+};
 use super::{Counters, Tenancy};
-use crate::inputs::ParentRef;
-use crate::model::{Hostname, ObjectName};
-use crate::wanted::WantedCertificate;
+use gatewright_objects::inputs::ParentRef;
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::wanted::WantedCertificate;
 
 impl Tenancy {
     /// The amount of work done so far.

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::names;
-use crate::inputs::{Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind, SetKind};
-use crate::model::{Hostname, HostnameError, ObjectName};
+use gatewright_objects::inputs::{
+    Kind, ListenerSet, ObjectKey, ParentRef, Route, RouteKind, SetKind,
+};
+use gatewright_objects::model::{Hostname, HostnameError, ObjectName};
 
 /// The kinds that claim hostnames.
 #[allow(missing_docs, reason = "the names are the kinds'")]
@@ -112,7 +114,7 @@ impl Claimant {
 
 /// The TenantGateway of a parentRef of an object in `namespace`: a Gateway has the name of its
 /// TenantGateway, and the name of an overflow ListenerSet begins with it.
-pub(crate) fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
+pub fn tenant_of(parent: &ParentRef, namespace: &Arc<str>) -> Option<ObjectName> {
     let (kind, name) = parent.target(namespace)?;
     match kind {
         Kind::Gateway => Some(name),

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 use super::issuer;
 use super::names::{self, GATEWAY_GROUP};
 use super::solving::SolverRoute;
-use crate::inputs::{
+use crate::Ports;
+use gatewright_objects::inputs::{
     AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway,
     TlsMode,
 };
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Ports;
-use crate::wanted::AcmeIssuer;
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::wanted::AcmeIssuer;
 
 /// The TenantGateway in the owner reference of derived objects.
 #[derive(Debug, PartialEq, Eq)]
@@ -272,7 +272,7 @@ fn certificate(
 }
 
 fn gateway_spec(gateway: &Gateway) -> Value {
-    use crate::inputs::Address;
+    use gatewright_objects::inputs::Address;
     let mut spec =
         json!({"gatewayClassName": gateway.class, "listeners": listeners(&gateway.listeners)});
     let addresses = gateway

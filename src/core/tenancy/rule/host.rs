@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
-use crate::domain_order::{ByDomain, from_the_end};
-use crate::model::{Hostname, ObjectName};
+use gatewright_objects::domain_order::{ByDomain, from_the_end};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// A hostname of a TenantGateway. Those of one are ordered from their ends.
 #[derive(Clone, Debug, PartialEq, Eq)]

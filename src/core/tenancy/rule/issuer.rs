@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::names;
-use crate::inputs::{DIRECTORY, Mode, Route53, SecretKey, Source, TenantGateway};
-use crate::model::ObjectName;
-use crate::wanted::{AcmeIssuer, INTERNAL_CA, Issuer, Provider, Solver};
+use gatewright_objects::inputs::{DIRECTORY, Mode, Route53, SecretKey, Source, TenantGateway};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::wanted::{AcmeIssuer, INTERNAL_CA, Issuer, Provider, Solver};
 
 /// Let's Encrypt, by its names in `spec.issuerName`.
 pub(crate) const PRODUCTION: &str = "https://acme-v02.api.letsencrypt.org/directory";

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-pub use crate::inputs::{ATTACHED_BY, GATEWAY_LABEL};
-use crate::model::ObjectName;
+pub use gatewright_objects::inputs::{ATTACHED_BY, GATEWAY_LABEL};
+use gatewright_objects::model::ObjectName;
 
 /// The first label, and the first four bytes of the SHA-256 of the whole lower-case hostname in
 /// hexadecimal.

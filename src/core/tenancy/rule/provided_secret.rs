@@ -4,9 +4,9 @@
 //! This affects the status of a TenantGateway alone: its Gateway is written all the same, and
 //! serves what it can.
 
-use crate::inputs::{Mode, Secret, SecretError};
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::TenantGateway;
+use crate::TenantGateway;
+use gatewright_objects::inputs::{Mode, Secret, SecretError};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The content of a Secret of type `kubernetes.io/tls`.
 #[derive(Clone, Debug, PartialEq, Eq)]

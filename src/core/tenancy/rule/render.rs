@@ -8,15 +8,15 @@ use super::desired::{Desired, Owner, Plain};
 use super::names::{self, GATEWAY_GROUP, GATEWAY_LABEL, NAMESPACE_NAME, NO_LABEL, PLAIN};
 use super::selection::Takes;
 use super::solving::Solving;
-use crate::inputs::{
+use crate::Ports;
+use crate::settings::Settings;
+use gatewright_objects::inputs::{
     Address, AddressRequest, AllowedRoutes, Gateway, Listener, ListenerSet, ListenerTls, LocalRef,
     Meta, Mode, NamespaceRule, Selector, SetKind, TenantGateway, TlsMode,
 };
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Ports;
-use crate::tenancy::settings::Settings;
+use gatewright_objects::model::{Hostname, ObjectName};
 
-pub use crate::inputs::HOST_LABEL;
+pub use gatewright_objects::inputs::HOST_LABEL;
 
 /// The parts that the objects of one TenantGateway have in common.
 #[derive(PartialEq)]

@@ -1,7 +1,7 @@
 //! Selection of attached namespaces by a listener.
 
 use super::names::{NAMESPACE_NAME, NO_LABEL};
-use crate::inputs::{Listener, NamespaceRule};
+use gatewright_objects::inputs::{Listener, NamespaceRule};
 
 /// The attached namespaces of a Gateway whose routes a listener accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::names;
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Mode;
-use crate::tenancy::Source;
-use crate::tenancy::settings::{Settings, SolverService};
+use crate::settings::{Settings, SolverService};
+use crate::{Mode, Source};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The path prefix of HTTP-01 challenges (RFC 8555, 8.3).
 const PATH: &str = "/.well-known/acme-challenge/";

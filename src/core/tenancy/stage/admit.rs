@@ -5,27 +5,22 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::solver::Solvers;
-use crate::domain_order::from_the_end;
-use crate::inputs::SetKind;
-use crate::model::{Hostname, ObjectName, Reason};
-use crate::tenancy::ClaimKey;
-use crate::tenancy::ClaimKind;
-use crate::tenancy::Claimant;
-use crate::tenancy::Mode;
-use crate::tenancy::Settings;
-use crate::tenancy::Source;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::claim::{ClaimId, Rank, within};
-use crate::tenancy::rule::host::HostId;
-use crate::tenancy::rule::names::{self, lower_case};
-use crate::tenancy::rule::render::HOST_LABEL;
-use crate::tenancy::state::claims::{Claims, Finding};
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::{Bid, Hosts};
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::record::Records;
-use crate::tenancy::state::tenants::{ResolvedTenant, Tenants};
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::claim::{ClaimId, Rank, within};
+use crate::rule::host::HostId;
+use crate::rule::names::{self, lower_case};
+use crate::rule::render::HOST_LABEL;
+use crate::state::claims::{Claims, Finding};
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::{Bid, Hosts};
+use crate::state::namespaces::Namespaces;
+use crate::state::record::Records;
+use crate::state::tenants::{ResolvedTenant, Tenants};
+use crate::{ClaimKey, ClaimKind, Claimant, Mode, Settings, Source};
+use gatewright_objects::domain_order::from_the_end;
+use gatewright_objects::inputs::SetKind;
+use gatewright_objects::model::{Hostname, ObjectName, Reason};
 
 /// The states that the stage reads and writes.
 pub(crate) struct Admitting<'a> {

@@ -5,24 +5,22 @@ use std::sync::Arc;
 
 use super::other_data_plane::Selection;
 use super::placement::Placement;
-use crate::inputs::Listener;
-use crate::model::ObjectName;
-use crate::tenancy::Desired;
-use crate::tenancy::Settings;
-use crate::tenancy::Source;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::claim::{Rank, within};
-use crate::tenancy::rule::host::{Host, HostId};
-use crate::tenancy::rule::names;
-use crate::tenancy::rule::selection::Takes;
-use crate::tenancy::state::children::ChildApexes;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::HostState;
-use crate::tenancy::state::places::WaitingFor;
-use crate::tenancy::state::provided_secrets::ProvidedSecrets;
-use crate::tenancy::state::tenants::Tenants;
-use crate::wanted::WantedCertificate;
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::claim::{Rank, within};
+use crate::rule::host::{Host, HostId};
+use crate::rule::names;
+use crate::rule::selection::Takes;
+use crate::state::children::ChildApexes;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::HostState;
+use crate::state::places::WaitingFor;
+use crate::state::provided_secrets::ProvidedSecrets;
+use crate::state::tenants::Tenants;
+use crate::{Desired, Settings, Source};
+use gatewright_objects::inputs::Listener;
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::wanted::WantedCertificate;
 
 /// The states that the stage reads and writes.
 pub(crate) struct Arranging<'a> {

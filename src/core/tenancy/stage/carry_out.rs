@@ -7,23 +7,21 @@ use std::sync::Arc;
 use super::evaluate::touch_all;
 use super::placement::Placement;
 use super::solver::Solvers;
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Desired;
-use crate::tenancy::Settings;
-use crate::tenancy::Source;
-use crate::tenancy::delta::DerivedKind;
-use crate::tenancy::rule::claim::within;
-use crate::tenancy::rule::host::Host;
-use crate::tenancy::rule::names;
-use crate::tenancy::rule::render;
-use crate::tenancy::state::children::{CHILDREN, ChildApexes};
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::provided_secrets::ProvidedSecrets;
-use crate::tenancy::state::tenants::Tenants;
-use crate::wanted::{Issuer, WantedCertificate};
+use crate::delta::DerivedKind;
+use crate::rule::claim::within;
+use crate::rule::host::Host;
+use crate::rule::names;
+use crate::rule::render;
+use crate::state::children::{CHILDREN, ChildApexes};
+use crate::state::claims::Claims;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::namespaces::Namespaces;
+use crate::state::provided_secrets::ProvidedSecrets;
+use crate::state::tenants::Tenants;
+use crate::{Desired, Settings, Source};
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::wanted::{Issuer, WantedCertificate};
 
 /// The states that the stage reads and writes.
 pub(crate) struct CarryingOut<'a> {

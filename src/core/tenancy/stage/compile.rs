@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use super::other_data_plane::Selection;
-use crate::inputs::Listener;
-use crate::model::ObjectName;
-use crate::tenancy::delta::DerivedKind;
-use crate::tenancy::rule::host::Shard;
-use crate::tenancy::rule::names;
-use crate::tenancy::state::children::ChildApexes;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::Hosts;
-use crate::tenancy::state::places::Places;
-use crate::tenancy::state::tenants::Tenants;
+use crate::delta::DerivedKind;
+use crate::rule::host::Shard;
+use crate::rule::names;
+use crate::state::children::ChildApexes;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::Hosts;
+use crate::state::places::Places;
+use crate::state::tenants::Tenants;
+use gatewright_objects::inputs::Listener;
+use gatewright_objects::model::ObjectName;
 
 /// The states that the stage reads and writes.
 pub(crate) struct Rendering<'a> {

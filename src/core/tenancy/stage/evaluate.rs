@@ -3,24 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::inputs::{DIRECTORY, ISSUER};
-use crate::model::ObjectName;
-use crate::tenancy::Mode;
-use crate::tenancy::Readiness;
-use crate::tenancy::Settings;
-use crate::tenancy::Source;
-use crate::tenancy::TenantGateway;
-use crate::tenancy::rule::claim::within;
-use crate::tenancy::rule::issuer::{self, PRODUCTION, STAGING};
-use crate::tenancy::rule::names::{GATEWAY_LABEL, lower_case};
-use crate::tenancy::rule::render::{self, GatewayTemplate, HOST_LABEL};
-use crate::tenancy::rule::solving::Solving;
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::Hosts;
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::tenants::{ResolvedTenant, Tenants};
+use crate::rule::claim::within;
+use crate::rule::issuer::{self, PRODUCTION, STAGING};
+use crate::rule::names::{GATEWAY_LABEL, lower_case};
+use crate::rule::render::{self, GatewayTemplate, HOST_LABEL};
+use crate::rule::solving::Solving;
+use crate::state::claims::Claims;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::Hosts;
+use crate::state::namespaces::Namespaces;
+use crate::state::tenants::{ResolvedTenant, Tenants};
+use crate::{Mode, Readiness, Settings, Source, TenantGateway};
+use gatewright_objects::inputs::{DIRECTORY, ISSUER};
+use gatewright_objects::model::ObjectName;
 
 /// An obstacle: a reason, and a message with the fix.
 type Obstacle = (&'static str, String);
@@ -145,8 +141,7 @@ impl Evaluation<'_> {
             );
             return Err(("DuplicateTenantGateway", text));
         }
-        let Some(crate::tenancy::Namespace { labels, uid, .. }) = self.namespaces.get(namespace)
-        else {
+        let Some(crate::Namespace { labels, uid, .. }) = self.namespaces.get(namespace) else {
             let text = format!("metadata.namespace: there is no Namespace {namespace}: add it");
             return Err(("NamespaceNotFound", text));
         };
@@ -245,8 +240,8 @@ pub(crate) fn touch_all(claims: &Claims, hosts: &Hosts, name: &ObjectName, dirty
 mod tests {
     use serde_json::json;
 
-    use crate::tenancy::confluence::{http, namespace};
-    use crate::tenancy::*;
+    use crate::confluence::{http, namespace};
+    use crate::*;
 
     /// A TenantGateway whose annotation names the issuer.
     fn tenant(issuer: Option<&str>) -> Change {
@@ -404,7 +399,9 @@ mod tests {
                 route,
             ]);
             let before = told(&engine);
-            fn gateways(engine: &Tenancy) -> Vec<std::sync::Arc<crate::inputs::Listener>> {
+            fn gateways(
+                engine: &Tenancy,
+            ) -> Vec<std::sync::Arc<gatewright_objects::inputs::Listener>> {
                 let all = engine
                     .objects()
                     .iter()
@@ -440,14 +437,16 @@ mod tests {
             "cloudflare": {"apiTokenSecretRef": {"name": "t", "key": "k"}}}}),
         ] {
             let mut engine = Tenancy::new(Settings::default());
-            let tenant = crate::tenancy::confluence::tenant("tenant-a", spec);
+            let tenant = crate::confluence::tenant("tenant-a", spec);
             let route = http("tenant-a", "web", &["x.a.org"]);
             engine.apply(vec![
                 namespace("tenant-a", "tenant-a", "a.org"),
                 tenant,
                 route,
             ]);
-            fn certificate(engine: &Tenancy) -> (crate::model::ObjectName, serde_json::Value) {
+            fn certificate(
+                engine: &Tenancy,
+            ) -> (gatewright_objects::model::ObjectName, serde_json::Value) {
                 let mut all = engine
                     .objects()
                     .iter()

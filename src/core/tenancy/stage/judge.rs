@@ -1,20 +1,18 @@
 //! The stage that computes verdicts on claims.
 
-use crate::model::{ObjectName, Reason};
-use crate::tenancy::ClaimKind;
-use crate::tenancy::Claimant;
-use crate::tenancy::Settings;
-use crate::tenancy::delta::{Derived, DerivedKind, Verdict};
-use crate::tenancy::rule::claim::{ClaimId, Rank};
-use crate::tenancy::rule::names;
-use crate::tenancy::state::children::{ChildApexes, NAMES};
-use crate::tenancy::state::claims::{Claims, Finding};
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::{HostState, Hosts};
-use crate::tenancy::state::places::{Places, WaitingFor};
-use crate::tenancy::state::record::Records;
-use crate::tenancy::state::tenants::Tenants;
+use crate::delta::{Derived, DerivedKind, Verdict};
+use crate::rule::claim::{ClaimId, Rank};
+use crate::rule::names;
+use crate::state::children::{ChildApexes, NAMES};
+use crate::state::claims::{Claims, Finding};
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::{HostState, Hosts};
+use crate::state::places::{Places, WaitingFor};
+use crate::state::record::Records;
+use crate::state::tenants::Tenants;
+use crate::{ClaimKind, Claimant, Settings};
+use gatewright_objects::model::{ObjectName, Reason};
 
 /// The states that the stage reads and writes.
 pub(crate) struct Judging<'a> {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::tenancy::ATTACHED_BY;
-use crate::tenancy::Patch;
-use crate::tenancy::rule::names::GATEWAY_LABEL;
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::tenants::Tenants;
+use crate::rule::names::GATEWAY_LABEL;
+use crate::state::claims::Claims;
+use crate::state::dirty::Dirty;
+use crate::state::namespaces::Namespaces;
+use crate::state::tenants::Tenants;
+use crate::{ATTACHED_BY, Patch};
 
 /// The states that the stage reads and writes.
 pub(crate) struct Labelling<'a> {

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use super::placement::Placement;
-use crate::model::ObjectName;
-use crate::tenancy::delta::{Derived, DerivedKind, Existing};
-use crate::tenancy::rule::host::HostId;
-use crate::tenancy::rule::names;
-use crate::tenancy::rule::solving;
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::places::Places;
-use crate::tenancy::state::tenants::Tenants;
+use crate::delta::{Derived, DerivedKind, Existing};
+use crate::rule::host::HostId;
+use crate::rule::names;
+use crate::rule::solving;
+use crate::state::claims::Claims;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::places::Places;
+use crate::state::tenants::Tenants;
+use gatewright_objects::model::ObjectName;
 
 /// The states that the stage reads and writes.
 pub(crate) struct Observing<'a> {

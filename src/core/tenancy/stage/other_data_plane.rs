@@ -17,15 +17,15 @@
 
 use std::sync::Arc;
 
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Source;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::host::{Host, HostId};
-use crate::tenancy::rule::names;
-use crate::tenancy::state::children::ChildApexes;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::hosts::Hosts;
-use crate::tenancy::state::tenants::{ResolvedTenant, Tenants};
+use crate::Source;
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::host::{Host, HostId};
+use crate::rule::names;
+use crate::state::children::ChildApexes;
+use crate::state::derivations::Derivations;
+use crate::state::hosts::Hosts;
+use crate::state::tenants::{ResolvedTenant, Tenants};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The states from which the selectors of listeners are computed.
 #[derive(Clone, Copy)]
@@ -136,12 +136,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::inputs::Listener;
-    use crate::tenancy::confluence::{
+    use crate::confluence::{
         engine, event, gone, http, key, name, namespace, reason, tenant, tenant_with_namespaces,
     };
-    use crate::tenancy::rule::selection::selects;
-    use crate::tenancy::*;
+    use crate::rule::selection::selects;
+    use crate::*;
+    use gatewright_objects::inputs::Listener;
 
     /// All TLS listeners of the TenantGateway.
     fn listeners(engine: &Tenancy) -> Vec<Arc<Listener>> {

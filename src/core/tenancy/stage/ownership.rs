@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::domain_order::ByDomain;
-use crate::tenancy::rule::host::HostId;
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::{Hosts, Priority};
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::record::{Records, Winner};
-use crate::tenancy::state::tenants::Tenants;
+use crate::rule::host::HostId;
+use crate::state::claims::Claims;
+use crate::state::dirty::Dirty;
+use crate::state::hosts::{Hosts, Priority};
+use crate::state::namespaces::Namespaces;
+use crate::state::record::{Records, Winner};
+use crate::state::tenants::Tenants;
+use gatewright_objects::domain_order::ByDomain;
 
 /// The states that the stage reads and writes.
 pub(crate) struct Settling<'a> {

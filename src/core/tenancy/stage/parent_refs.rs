@@ -2,17 +2,15 @@
 //! `ParentReference.sectionName` and `port`): the plain-HTTP listener, or TLS listeners for a
 //! hostname.
 
-use crate::inputs::{Kind, ParentRef};
-use crate::model::{Hostname, ObjectName, Reason};
-use crate::tenancy::ClaimKind;
-use crate::tenancy::Claimant;
-use crate::tenancy::Ports;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::claim::tenant_of;
-use crate::tenancy::rule::names::{self, PLAIN};
-use crate::tenancy::rule::selection::selects;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::tenants::ResolvedTenant;
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::claim::tenant_of;
+use crate::rule::names::{self, PLAIN};
+use crate::rule::selection::selects;
+use crate::state::derivations::Derivations;
+use crate::state::tenants::ResolvedTenant;
+use crate::{ClaimKind, Claimant, Ports};
+use gatewright_objects::inputs::{Kind, ParentRef};
+use gatewright_objects::model::{Hostname, ObjectName, Reason};
 
 impl Claimant {
     /// The parentRefs that refer to a TenantGateway.

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::inputs::Listener;
-use crate::model::ObjectName;
-use crate::tenancy::rule::host::{Host, HostId};
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::hosts::Hosts;
-use crate::tenancy::state::places::{Places, WaitingFor};
-use crate::tenancy::state::tenants::Tenants;
+use crate::rule::host::{Host, HostId};
+use crate::state::dirty::Dirty;
+use crate::state::hosts::Hosts;
+use crate::state::places::{Places, WaitingFor};
+use crate::state::tenants::Tenants;
+use gatewright_objects::inputs::Listener;
+use gatewright_objects::model::ObjectName;
 
 /// Hosts and their places, which change together: a host has its shard, and the shard has its
 /// listener.

@@ -1,15 +1,13 @@
 //! The stage that computes the readiness of TenantGateways.
 
-use crate::model::ObjectName;
-use crate::tenancy::Mode;
-use crate::tenancy::Readiness;
-use crate::tenancy::Settings;
-use crate::tenancy::state::children::{CHILDREN, ChildApexes, NAMES};
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::namespaces::Namespaces;
-use crate::tenancy::state::provided_secrets::ProvidedSecrets;
-use crate::tenancy::state::tenants::Tenants;
+use crate::state::children::{CHILDREN, ChildApexes, NAMES};
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::namespaces::Namespaces;
+use crate::state::provided_secrets::ProvidedSecrets;
+use crate::state::tenants::Tenants;
+use crate::{Mode, Readiness, Settings};
+use gatewright_objects::model::ObjectName;
 
 /// The states that the stage reads and writes.
 pub(crate) struct Reporting<'a> {

@@ -9,19 +9,18 @@
 //! These routes are in our namespace, with the Service that they lead to; the TenantGateway's
 //! Namespace is their owner.
 
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::ClaimKey;
-use crate::tenancy::ClaimKind;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::claim::ClaimId;
-use crate::tenancy::rule::desired::Desired;
-use crate::tenancy::rule::names;
-use crate::tenancy::rule::solving::{SolverRoute, is_of};
-use crate::tenancy::settings::Settings;
-use crate::tenancy::state::claims::Claims;
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::dirty::Dirty;
-use crate::tenancy::state::tenants::Tenants;
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::claim::ClaimId;
+use crate::rule::desired::Desired;
+use crate::rule::names;
+use crate::rule::solving::{SolverRoute, is_of};
+use crate::settings::Settings;
+use crate::state::claims::Claims;
+use crate::state::derivations::Derivations;
+use crate::state::dirty::Dirty;
+use crate::state::tenants::Tenants;
+use crate::{ClaimKey, ClaimKind};
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The states for the derivation of these routes.
 pub(crate) struct Solvers<'a> {
@@ -131,8 +130,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::tenancy::confluence::{gone, http, tenant};
-    use crate::tenancy::*;
+    use crate::confluence::{gone, http, tenant};
+    use crate::*;
 
     const OURS: &str = "gatewright-system";
 
@@ -170,7 +169,9 @@ mod tests {
         let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
             "metadata": {"namespace": "tenant-a", "name": name},
             "spec": {"hostnames": hostnames, "parentRefs": [parent], "rules": [{}]}});
-        let Ok(crate::inputs::Object::Route(route)) = crate::inputs::Object::parse(value) else {
+        let Ok(gatewright_objects::inputs::Object::Route(route)) =
+            gatewright_objects::inputs::Object::parse(value)
+        else {
             panic!("a route")
         };
         let claimant = Claimant::from(&route);

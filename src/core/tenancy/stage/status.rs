@@ -6,13 +6,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::compile::place_of;
-use crate::inputs::Listener;
-use crate::model::{ConditionType, ObjectName, Reason, Status, clipped};
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::state::derivations::Derivations;
-use crate::tenancy::state::places::Places;
-use crate::tenancy::state::tenants::Tenants;
-use crate::translate::{ObjectStatus, StatusBody};
+use crate::delta::{Derived, DerivedKind};
+use crate::state::derivations::Derivations;
+use crate::state::places::Places;
+use crate::state::tenants::Tenants;
+use gatewright_objects::inputs::Listener;
+use gatewright_objects::model::{ConditionType, ObjectName, Reason, Status, clipped};
+use gatewright_objects::status::{ObjectStatus, StatusBody};
 
 /// The controller name from the Cozystack gateway page, for route statuses at Gateways of other
 /// classes.
@@ -93,7 +93,7 @@ impl From<&ObjectStatus> for ParentState {
             Some((listener.name.clone(), waits.message.clone()))
         });
         let pending = pending.collect();
-        let listening = |conditions: &[crate::model::Condition]| {
+        let listening = |conditions: &[gatewright_objects::model::Condition]| {
             let (accepted, programmed) = both(conditions);
             let mut refs = conditions
                 .iter()
@@ -119,7 +119,7 @@ impl From<&ObjectStatus> for ParentState {
     }
 }
 
-fn holds(conditions: &[crate::model::Condition], kind: ConditionType) -> bool {
+fn holds(conditions: &[gatewright_objects::model::Condition], kind: ConditionType) -> bool {
     conditions
         .iter()
         .any(|condition| condition.kind == kind && condition.status == Status::True)

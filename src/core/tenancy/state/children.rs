@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::tenants::ResolvedTenant;
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::Mode;
-use crate::tenancy::rule::host::Host;
+use crate::Mode;
+use crate::rule::host::Host;
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The most names on one certificate, which is Let's Encrypt's limit.
 pub(crate) const NAMES: usize = 100;

@@ -8,12 +8,10 @@ use smallvec::SmallVec;
 
 use super::dirty::Dirty;
 use super::groups::{Groups, Map};
-use crate::model::{Hostname, ObjectName, Reason};
-use crate::tenancy::ClaimKey;
-use crate::tenancy::Claimant;
-use crate::tenancy::Verdict;
-use crate::tenancy::rule::claim::ClaimId;
-use crate::tenancy::rule::host::HostId;
+use crate::rule::claim::ClaimId;
+use crate::rule::host::HostId;
+use crate::{ClaimKey, Claimant, Verdict};
+use gatewright_objects::model::{Hostname, ObjectName, Reason};
 
 /// A reason why a claim is refused, as a condition's reason and message.
 pub(crate) type Finding = (Reason, String);

@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use super::dirty::Dirty;
 use super::tenants::Tenants;
-use crate::model::ObjectName;
-use crate::multimap::MultiMap;
-use crate::tenancy::Desired;
-use crate::tenancy::TenantGateway;
-use crate::tenancy::delta::{Derived, DerivedKind, Existing};
-use crate::wanted::WantedCertificate;
+use crate::delta::{Derived, DerivedKind, Existing};
+use crate::{Desired, TenantGateway};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::wanted::WantedCertificate;
 
 /// Desired and existing objects.
 #[derive(Default)]

@@ -3,20 +3,16 @@
 use std::sync::Arc;
 
 use super::work_list::{Todo, WorkList};
-use crate::domain_order::ByDomain;
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::ClaimKey;
-use crate::tenancy::Desired;
-use crate::tenancy::Readiness;
-use crate::tenancy::Record;
-use crate::tenancy::Verdict;
-use crate::tenancy::delta::{Delta, Derived, Existing, Patch};
-use crate::tenancy::rule::claim::ClaimId;
-use crate::tenancy::rule::host::{HostId, Shard};
-use crate::wanted::WantedCertificate;
+use crate::delta::{Delta, Derived, Existing, Patch};
+use crate::rule::claim::ClaimId;
+use crate::rule::host::{HostId, Shard};
+use crate::{ClaimKey, Desired, Readiness, Record, Verdict};
+use gatewright_objects::domain_order::ByDomain;
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::wanted::WantedCertificate;
 
 /// The work list, and the results of the stages so far. Any stage marks the items that it affects
-/// and adds results; only [`Tenancy::apply`](crate::tenancy::Tenancy::apply) removes items.
+/// and adds results; only [`Tenancy::apply`](crate::Tenancy::apply) removes items.
 #[derive(Default)]
 pub(crate) struct Dirty {
     pub(crate) namespaces: Todo<Arc<str>>,

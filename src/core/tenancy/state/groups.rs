@@ -1,5 +1,5 @@
 //! One key, many values, in no order: for sets as large as a tenant has routes. Else see
-//! [`MultiMap`](crate::multimap::MultiMap).
+//! [`MultiMap`](gatewright_objects::multimap::MultiMap).
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

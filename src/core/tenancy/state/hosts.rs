@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use super::dirty::Dirty;
 use super::groups::{Groups, Map};
-use crate::model::{Hostname, ObjectName};
-use crate::tenancy::rule::claim::{ClaimId, Rank};
-use crate::tenancy::rule::host::{Host, HostId};
-use crate::tenancy::rule::names;
+use crate::rule::claim::{ClaimId, Rank};
+use crate::rule::host::{Host, HostId};
+use crate::rule::names;
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The priority of a claimant: the first in time, if the order of arrival counts, then by rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

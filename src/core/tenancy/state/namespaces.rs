@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::ObjectName;
-use crate::multimap::MultiMap;
-use crate::tenancy::ATTACHED_BY;
-use crate::tenancy::Namespace;
-use crate::tenancy::Patch;
-use crate::tenancy::rule::names::GATEWAY_LABEL;
-use crate::tenancy::rule::render::HOST_LABEL;
+use crate::rule::names::GATEWAY_LABEL;
+use crate::rule::render::HOST_LABEL;
+use crate::{ATTACHED_BY, Namespace, Patch};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::multimap::MultiMap;
 
 /// All namespaces.
 #[derive(Default)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::groups::Map;
 use super::tenants::Tenants;
-use crate::inputs::Listener;
-use crate::model::{Hostname, ObjectName};
-use crate::multimap::MultiMap;
-use crate::tenancy::rule::host::{Host, HostId, Shard};
+use crate::rule::host::{Host, HostId, Shard};
+use gatewright_objects::inputs::Listener;
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::multimap::MultiMap;
 
 /// The most listeners of one Gateway or ListenerSet (Gateway API: `spec.listeners`, at most 64
 /// items).

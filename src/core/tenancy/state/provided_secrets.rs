@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tenants::ResolvedTenant;
-use crate::model::{Hostname, ObjectName};
-use crate::multimap::MultiMap;
-use crate::tenancy::rule::desired::KeyKind;
-use crate::tenancy::rule::host::Host;
-use crate::tenancy::rule::provided_secret::{ProvidedSecret, secret_of};
+use crate::rule::desired::KeyKind;
+use crate::rule::host::Host;
+use crate::rule::provided_secret::{ProvidedSecret, secret_of};
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::multimap::MultiMap;
 
 /// Secrets with certificates that users provide, and Secrets with keys of ours.
 #[derive(Default)]

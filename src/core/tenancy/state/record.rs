@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::dirty::Dirty;
 use super::hosts::Priority;
-use crate::cost;
-use crate::domain_order::ByDomain;
-use crate::model::{Hostname, HostnameError, ObjectName};
-use crate::record_quota::{RecordClaim, RecordQuota};
-use crate::reservations::Reservations;
-use crate::tenancy::delta::Record;
-use crate::tenancy::rule::claim::Rank;
-use crate::tenancy::settings::{ClaimPrecedence, Settings};
+use crate::delta::Record;
+use crate::rule::claim::Rank;
+use crate::settings::{ClaimPrecedence, Settings};
+use gatewright_objects::cost;
+use gatewright_objects::domain_order::ByDomain;
+use gatewright_objects::model::{Hostname, HostnameError, ObjectName};
+use gatewright_objects::record_quota::{RecordClaim, RecordQuota};
+use gatewright_objects::reservations::Reservations;
 
 /// The namespace that has a hostname by its claim.
 pub(crate) struct Winner {
@@ -384,10 +384,10 @@ fn same(one: &Option<Record>, other: &Option<Record>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits::Limits;
-    use crate::model::Reason;
-    use crate::tenancy::confluence::{gone, http, key, name, namespace, tenant};
-    use crate::tenancy::*;
+    use crate::confluence::{gone, http, key, name, namespace, tenant};
+    use crate::*;
+    use gatewright_objects::limits::Limits;
+    use gatewright_objects::model::Reason;
     use serde_json::json;
 
     /// Settings by which records count at the default class, of another data plane.

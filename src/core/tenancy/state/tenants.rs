@@ -5,18 +5,13 @@ use std::sync::Arc;
 
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use crate::model::{Hostname, ObjectName};
-use crate::multimap::MultiMap;
-use crate::tenancy::Claimant;
-use crate::tenancy::Mode;
-use crate::tenancy::Readiness;
-use crate::tenancy::Settings;
-use crate::tenancy::Source;
-use crate::tenancy::TenantGateway;
-use crate::tenancy::delta::{Derived, DerivedKind};
-use crate::tenancy::rule::names;
-use crate::tenancy::rule::render::{self, GatewayTemplate};
-use crate::wanted::Issuer;
+use crate::delta::{Derived, DerivedKind};
+use crate::rule::names;
+use crate::rule::render::{self, GatewayTemplate};
+use crate::{Claimant, Mode, Readiness, Settings, Source, TenantGateway};
+use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::wanted::Issuer;
 
 /// A TenantGateway that can be carried out.
 #[derive(PartialEq)]

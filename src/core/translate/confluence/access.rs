@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{NAMESPACES, object, pick};
-use crate::inputs::Object;
+use gatewright_objects::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a

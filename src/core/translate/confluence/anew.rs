@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{check, gateway_object};
-use crate::translate::Change;
+use crate::Change;
 
 /// Its listeners have other ranks by its new age, and the same hostnames.
 #[test]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::locality::{Work, host, hosting, measured};
 use super::{Change, NAMESPACES, gateway_object, now, object, pick};
-use crate::inputs::Object;
+use gatewright_objects::inputs::Object;
 
 /// The filter of a rule: mostly none, else an answer that may be there.
 pub(super) fn answer() -> impl Strategy<Value = Option<Value>> {

@@ -177,7 +177,7 @@ pub(super) fn route() -> impl Strategy<Value = Object> {
                 }
                 match gateway_object(kind, namespace, name, created, spec) {
                     // Sometimes a route that cert-manager's solver made.
-                    Object::Route(route) => Object::Route(crate::inputs::Route { challenge: path == "/a", ..route }),
+                    Object::Route(route) => Object::Route(gatewright_objects::inputs::Route { challenge: path == "/a", ..route }),
                     other => other,
                 }
             },
@@ -226,7 +226,7 @@ pub(super) fn other() -> impl Strategy<Value = Object> {
     .prop_map(parameters);
     let namespace =
         (pick(NAMESPACES), pick(&["blue", "red"]), pick(&["x.org", "h.x.org"])).prop_map(|(name, team, host)| {
-            let labels = json!({"team": team, crate::inputs::HOST_LABEL: host});
+            let labels = json!({"team": team, gatewright_objects::inputs::HOST_LABEL: host});
             object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}))
         });
     let service = (

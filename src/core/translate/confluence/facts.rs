@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 use super::{HOSTS, NAMESPACES, pick};
-use crate::definitions::{DefinedFields, Definitions};
-use crate::inputs::{Kind, RouteKind, SetKey, SetKind};
-use crate::model::{Hostname, HostnameGrant, ObjectName, Reason};
-use crate::translate::{Change, Fact, ParentKey, RouteKey};
+use crate::{Change, Fact, ParentKey, RouteKey};
+use gatewright_objects::definitions::{DefinedFields, Definitions};
+use gatewright_objects::inputs::{Kind, RouteKind, SetKey, SetKind};
+use gatewright_objects::model::{Hostname, HostnameGrant, ObjectName, Reason};
 
 /// The subject of a fact: a later fact with the same subject replaces it.
 pub(super) fn subject(fact: &Change) -> String {

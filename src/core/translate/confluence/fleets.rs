@@ -5,13 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::super::Delta;
-use super::super::Engine;
-use super::super::Resource;
-use super::super::ResourceKey;
 use super::super::state::emissions::backends;
+use super::super::{Delta, Engine, Resource, ResourceKey};
 use super::World;
-use crate::model::{ClusterId, EnvoyFleet, SecretName};
+use gatewright_objects::model::{ClusterId, EnvoyFleet, SecretName};
 
 /// The resources that each fleet sees.
 #[derive(Default, Debug, PartialEq)]

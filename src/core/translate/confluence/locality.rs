@@ -4,7 +4,7 @@ mod access;
 mod roots;
 
 use super::*;
-use crate::inputs::SetKey;
+use gatewright_objects::inputs::SetKey;
 
 /// One host as a tenant publishes it: a ListenerSet with a certificate of its own, and a route.
 /// A host below the domain of all others.
@@ -31,7 +31,7 @@ fn host_named(n: usize, hostname: &str) -> Vec<Change> {
 }
 
 /// The work of a step: counters, and how many resources and statuses it changed.
-pub(super) type Work = (crate::translate::Counters, usize, usize);
+pub(super) type Work = (crate::Counters, usize, usize);
 
 /// Measures the work of each of several steps in turn.
 pub(super) fn measured(
@@ -143,14 +143,14 @@ fn the_work_for_one_host_does_not_grow_with_the_number_of_hosts() {
     );
     assert_eq!(
         small[3],
-        (crate::translate::Counters::default(), 0, 0),
+        (crate::Counters::default(), 0, 0),
         "a namespace without our objects is no work"
     );
 }
 
 #[test]
 fn a_withheld_listener_evaluates_its_listener_set_alone() {
-    fn work(count: usize) -> Vec<(crate::translate::Counters, usize, usize)> {
+    fn work(count: usize) -> Vec<(crate::Counters, usize, usize)> {
         let steps = [withheld(&["https"]), withheld(&["https"]), withheld(&[])];
         measured(&mut hosting(count, host), steps)
     }
@@ -167,7 +167,7 @@ fn a_withheld_listener_evaluates_its_listener_set_alone() {
     );
     assert_eq!(
         again,
-        (crate::translate::Counters::default(), 0, 0),
+        (crate::Counters::default(), 0, 0),
         "what is withheld already is no work"
     );
 }
@@ -317,7 +317,7 @@ fn another_wildcard_on_plain_http_sends_its_routes_and_the_list_of_wildcards() {
     assert_eq!(scope.virtual_host.hostname.as_str(), "*.two.org");
     assert_eq!(
         wide.hostnames,
-        ["", "*.one.org", "*.two.org"].map(Hostname::of)
+        ["", "*.one.org", "*.two.org"].map(crate::confluence::hostname)
     );
 }
 

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::{
     NAMESPACES, World, challenge, check, config, exposure, gateway_object, object, parameters, pick,
 };
-use crate::inputs::{MANAGER, Object, SLICES_BY, STANDS_ON};
-use crate::model::FrontendId;
-use crate::translate::{Change, Resource, ServiceIntent};
+use crate::{Change, Resource, ServiceIntent};
+use gatewright_objects::inputs::{MANAGER, Object, SLICES_BY, STANDS_ON};
+use gatewright_objects::model::FrontendId;
 
 const SERVICES: &[&str] = &["api", "alt", "web", "g-common"];
 
@@ -146,7 +146,7 @@ pub(super) fn refer(spec: &mut Value, parameters: &str) {
 /// Envoy port, and not by a port on which another Gateway listens.
 pub(super) fn misled(world: &World) -> String {
     let mut told = String::new();
-    let mut led: BTreeMap<u16, &crate::model::ObjectName> = BTreeMap::new();
+    let mut led: BTreeMap<u16, &gatewright_objects::model::ObjectName> = BTreeMap::new();
     for intent in world.services.values() {
         let ServiceIntent::Slices(desired) = intent else {
             continue;

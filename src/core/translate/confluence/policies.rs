@@ -8,10 +8,10 @@ use serde_json::json;
 
 use super::rules::with_session;
 use super::{NAMESPACES, gateway_object, object, pick};
-use crate::inputs::{
+use gatewright_objects::inputs::{
     CaBundle, CaBundleError, CaCertificate, ClusterTrustBundle, ConfigMap, ConfigMapData, Object,
 };
-use crate::model::ObjectName;
+use gatewright_objects::model::ObjectName;
 
 fn valid_bundle(pem: &str) -> CaBundle {
     let year_3000 = SystemTime::UNIX_EPOCH + Duration::from_secs(32_503_680_000);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{NAMESPACES, gateway_object, listeners, pick};
-use crate::inputs::Object;
+use gatewright_objects::inputs::Object;
 
 /// ListenerSets and XListenerSets, some of one name.
 pub(super) fn listener_set() -> impl Strategy<Value = Object> {

@@ -10,8 +10,8 @@ use super::super::state::dirty::Dirty;
 use super::super::state::log_collectors;
 use super::super::state::telemetry_marks;
 use super::Engine;
-use crate::inputs::{Kind, ObjectChange, ObjectKey};
-use crate::model::{ObjectName, xbackend_service};
+use gatewright_objects::inputs::{Kind, ObjectChange, ObjectKey};
+use gatewright_objects::model::{ObjectName, xbackend_service};
 
 impl Engine {
     /// Applies one change to the inputs and marks what depends on it.

@@ -11,7 +11,6 @@ use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::rule::certificate::Served;
 use super::super::rule::gateway_exposure::Fleet;
 use super::super::rule::ownership::{Ownable, OwnerRecord};
-use super::super::rule::status::ObjectStatus;
 use super::super::stage::admission::Admission;
 use super::super::stage::assembly::Assembly;
 use super::super::stage::blame::{Blame, Blaming};
@@ -26,15 +25,16 @@ use super::super::state::quotas::QuotaUse;
 use super::super::state::service_intent::ServiceIntent;
 use super::super::state::wanted_index::ListenerOutcomes;
 use super::Engine;
-use crate::cost::Dimension;
-use crate::inputs::ObjectKey;
-use crate::limits::ObjectLimits;
-use crate::model::{
+use gatewright_objects::cost::Dimension;
+use gatewright_objects::inputs::ObjectKey;
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::{
     Certificate, ClusterId, ConditionType, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname,
     ObjectName, Reason, SecretName, Status,
 };
-use crate::store::{Store, target_ports};
-use crate::wanted::WantedCertificate;
+use gatewright_objects::status::ObjectStatus;
+use gatewright_objects::store::{Store, target_ports};
+use gatewright_objects::wanted::WantedCertificate;
 
 impl Engine {
     /// The objects seen so far.
@@ -488,7 +488,7 @@ impl Engine {
 /// Access for tests.
 #[cfg(test)]
 impl Engine {
-    pub(in super::super) fn settings(&self) -> &crate::translate::Settings {
+    pub(in super::super) fn settings(&self) -> &crate::Settings {
         &self.settings
     }
 
@@ -499,7 +499,10 @@ impl Engine {
     /// Takes another hash for that of Envoy.
     pub(in super::super) fn hash_scopes_by(
         &mut self,
-        hash: fn(&crate::model::FrontendId, &crate::model::Hostname) -> u64,
+        hash: fn(
+            &gatewright_objects::model::FrontendId,
+            &gatewright_objects::model::Hostname,
+        ) -> u64,
     ) {
         self.frontends.scope_keys = super::super::state::scope_keys::ScopeKeys::hashed_by(hash);
     }

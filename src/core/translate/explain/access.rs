@@ -6,12 +6,12 @@ use super::super::key::ListenerId;
 use super::super::state::attached_policies::{Effect, JudgedAttachment};
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::{
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::model::{
     Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
     Login, RequiredClaim, Route, TokenAuth,
 };
-use crate::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
+use gatewright_objects::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
 /// The most networks, and the most values of a claim, that are told.
 const SHOWN: usize = 5;

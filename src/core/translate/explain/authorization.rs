@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::servers::ReachedServer;
 use super::{Explainer, Explanation, Link};
-use crate::model::{AppProtocol, AuthProtocol, ExternalAuth};
-use crate::request_outcome::AUTHORIZATION_FAILED;
+use gatewright_objects::model::{AppProtocol, AuthProtocol, ExternalAuth};
+use gatewright_objects::request_outcome::AUTHORIZATION_FAILED;
 
 /// An authorization server that a request needs the consent of. Whether it answers is not known to
 /// the engine: whoever shows the explanation asks it.

@@ -1,8 +1,8 @@
 //! How the endpoints of a backend are chosen, checked and limited.
 
 use super::{Explainer, Explanation, with_notes};
-use crate::inputs::{Kind, PolicyTarget};
-use crate::model::{
+use gatewright_objects::inputs::{Kind, PolicyTarget};
+use gatewright_objects::model::{
     AppProtocol, BackendId, BackendLimits, BackendSettings, HashKey, HealthCheck, LoadBalancing,
     OutlierDetection, Probe, ProxyHeader,
 };

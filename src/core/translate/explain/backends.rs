@@ -7,12 +7,12 @@ use super::super::key::ListenerId;
 use super::super::rule::protocol::Protocol;
 use super::super::state::endpoints::PermittedEndpoints;
 use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
-use crate::inputs::{Kind, ObjectKey, PolicyTarget};
-use crate::model::{
+use gatewright_objects::inputs::{Kind, ObjectKey, PolicyTarget};
+use gatewright_objects::model::{
     Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
     ServicePort, SubjectAltName, Target, WeightedTarget, Zone,
 };
-use crate::request_outcome::{BROKEN_RULE, NO_ENDPOINTS};
+use gatewright_objects::request_outcome::{BROKEN_RULE, NO_ENDPOINTS};
 
 impl Explainer<'_> {
     /// Adds what a route does with requests.

@@ -1,7 +1,7 @@
 //! The changes to bodies of requests and responses of a route.
 
 use super::Explanation;
-use crate::model::{
+use gatewright_objects::model::{
     Bodies, BodyBuffer, Compression, RequestBody, ResponseOverride, ResponseOverrides,
 };
 

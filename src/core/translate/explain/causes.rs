@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::super::key::{ListenerId, ParentKey, RouteKey};
-use super::super::rule::status::StatusBody;
 use super::super::stage::resolve::{label, unresolved};
 use super::super::state::parent::{Parent, ParentListener};
 use super::Explainer;
-use crate::inputs::Route as InputRoute;
-use crate::model::{Condition, ConditionType, Hostname, Route, Transport};
-use crate::unserved::of_class;
+use gatewright_objects::inputs::Route as InputRoute;
+use gatewright_objects::model::{Condition, ConditionType, Hostname, Route, Transport};
+use gatewright_objects::status::StatusBody;
+use gatewright_objects::unserved::of_class;
 
 /// The largest number of causes that a link names.
 const NAMED: usize = 3;

@@ -5,8 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Question;
-use crate::model::{Access, BasicAuth};
-use crate::request_outcome::UNAUTHENTICATED;
+use gatewright_objects::model::{Access, BasicAuth};
+use gatewright_objects::request_outcome::UNAUTHENTICATED;
 
 /// The refusal of a request.
 pub(super) struct Refusal {

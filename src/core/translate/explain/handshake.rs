@@ -7,7 +7,7 @@ use super::super::rule::tls_options::Http3;
 use super::super::state::http3::udp_port;
 use super::super::state::parent::{Parent, ParentListener};
 use super::{Explainer, Explanation, with_causes, with_notes};
-use crate::model::{Certificate, Hostname, Reason, ValidationMode};
+use gatewright_objects::model::{Certificate, Hostname, Reason, ValidationMode};
 
 impl Explainer<'_> {
     /// Adds the certificate that a listener serves, and what it requires of clients.

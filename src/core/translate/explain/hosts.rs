@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::super::rule::protocol::Protocol;
 use super::Explainer;
-use crate::model::{FrontendId, Hostname, ObjectName};
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName};
 
 /// A served hostname.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Host {
     /// The Gateway or ListenerSet of the listener.
     pub owner: ObjectName,
     /// The certificate, if TLS is terminated.
-    pub certificate: Option<std::sync::Arc<crate::model::Certificate>>,
+    pub certificate: Option<std::sync::Arc<gatewright_objects::model::Certificate>>,
 }
 
 impl Explainer<'_> {

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use super::super::key::ListenerId;
 use super::{Explainer, Explanation, Question, with_notes};
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::{Hostname, LimitUnit, LimitedBy, RateLimit, RateLimits, Route};
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::model::{Hostname, LimitUnit, LimitedBy, RateLimit, RateLimits, Route};
 
 /// The most policies that are told of because they cannot be carried out.
 const REFUSED: usize = 5;

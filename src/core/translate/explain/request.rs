@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Question;
-use crate::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMatch};
+use gatewright_objects::model::{HeaderMatch, Match, PathMatch, QueryMatch, StringMatch};
 
 /// The header by which gRPC is told from other requests.
 const CONTENT_TYPE: &str = "content-type";

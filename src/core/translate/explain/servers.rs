@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 
 use super::{Explainer, Explanation};
-use crate::model::{Access, BackendId, BackendTransport};
-use crate::request_outcome::UNAUTHENTICATED;
+use gatewright_objects::model::{Access, BackendId, BackendTransport};
+use gatewright_objects::request_outcome::UNAUTHENTICATED;
 
 /// A server that Envoys can ask.
 pub(super) struct ReachedServer {

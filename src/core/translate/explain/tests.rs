@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::{Explanation, Question};
-use crate::inputs::{Object, Secret};
-use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
-use crate::translate::{Change, Engine, Settings};
+use crate::{Change, Engine, Settings};
+use gatewright_objects::inputs::{Object, Secret};
+use gatewright_objects::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";

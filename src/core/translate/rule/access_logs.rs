@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::settings::Settings;
-use crate::inputs::{AccessLogParameters, CollectorRef, SinkParameters};
-use crate::model::{
+use gatewright_objects::inputs::{AccessLogParameters, CollectorRef, SinkParameters};
+use gatewright_objects::model::{
     AccessLog, AppProtocol, BackendId, LogSink, ObjectName, ServicePort, Transport,
 };
 

@@ -1,7 +1,7 @@
 //! The quotas of a namespace as costs, and the messages about what is beyond them.
 
-use crate::cost::{Bytes, Cost, Dimension};
-use crate::limits::NamespaceLimits;
+use gatewright_objects::cost::{Bytes, Cost, Dimension};
+use gatewright_objects::limits::NamespaceLimits;
 
 /// The part of a namespace's quota of memory that one object may have: an Envoy takes in an
 /// object's part of a route table as a whole, and the others of the namespace have room.

@@ -2,13 +2,13 @@
 
 use super::experimental;
 use super::xbackends;
-use crate::channel::Channel;
-use crate::inputs::{AuthFilter, Kind, LocalRef};
-use crate::model::{
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{AuthFilter, Kind, LocalRef};
+use gatewright_objects::model::{
     AppProtocol, AuthProtocol, BackendId, ExternalAuth, ObjectName, Reason, ServiceInWords,
     ServicePort, Transport, xbackend_of,
 };
-use crate::store::Store;
+use gatewright_objects::store::Store;
 
 /// The object that refers.
 #[derive(Clone, Copy)]

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::certificate::rfc3339;
-use crate::inputs::{CaBundle, LocalRef};
-use crate::limits::ObjectLimits;
-use crate::model::{ObjectName, Reason};
-use crate::store::Store;
-use crate::translate::key::Verdict;
+use crate::key::Verdict;
+use gatewright_objects::inputs::{CaBundle, LocalRef};
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::{ObjectName, Reason};
+use gatewright_objects::store::Store;
 
 /// Looks up the bundle of a reference, which has certificates to trust at `now`. The texts of
 /// errors name the object and not the field.

@@ -7,11 +7,11 @@ use sha2::{Digest, Sha256};
 
 use super::surroundings::Surroundings;
 use super::tls_options::{ISSUER, SELF_SIGNED, TlsOptions};
-use crate::inputs::{Kind, Listener, LocalRef, Meta};
-use crate::model::{Certificate, Hostname, ObjectName, Reason};
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::wanted::{Issuer, WantedCertificate};
+use crate::key::Verdict;
+use gatewright_objects::inputs::{Kind, Listener, LocalRef, Meta};
+use gatewright_objects::model::{Certificate, Hostname, ObjectName, Reason};
+use gatewright_objects::store::Store;
+use gatewright_objects::wanted::{Issuer, WantedCertificate};
 
 /// The certificate that a listener serves.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 
 use super::certificate::{Found, Served, rfc3339};
 use super::surroundings::Surroundings;
-use crate::inputs::{CERT_MANAGER, ChainJudgement, Secret};
-use crate::model::{Certificate, Hostname, ObjectName, Reason};
+use gatewright_objects::inputs::{CERT_MANAGER, ChainJudgement, Secret};
+use gatewright_objects::model::{Certificate, Hostname, ObjectName, Reason};
 
 /// A warning about a certificate that is served all the same.
 #[derive(Clone, Debug, PartialEq)]

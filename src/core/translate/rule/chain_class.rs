@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::model::{
+use gatewright_objects::model::{
     CertificateSource, Chain, ClientValidation, FrontendId, Handler, Hostname, OtherListeners,
     TableId, Termination, TlsParams, TlsVersion, ValidationMode, WeightedTarget,
 };
@@ -187,8 +187,8 @@ fn write_params(f: &mut fmt::Formatter<'_>, params: &TlsParams) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ObjectName, RootsName, SecretName};
-    use crate::translate::state::secret_names::fixed_name;
+    use crate::state::secret_names::fixed_name;
+    use gatewright_objects::model::{ObjectName, RootsName, SecretName};
     use proptest::prelude::*;
     use proptest::sample::{select, subsequence};
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::certificate::{self, Unusable};
 use super::certificate_warning::{self, CertificateWarning};
 use super::surroundings::Surroundings;
-use crate::inputs::{Gateway, Kind};
-use crate::model::{Certificate, Reason};
-use crate::translate::key::Verdict;
+use crate::key::Verdict;
+use gatewright_objects::inputs::{Gateway, Kind};
+use gatewright_objects::model::{Certificate, Reason};
 
 /// The target of `spec.tls.backend.clientCertificateRef` of a Gateway.
 #[derive(Clone, Debug, PartialEq)]

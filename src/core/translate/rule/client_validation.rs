@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use super::ca_bundles;
 use super::surroundings::Surroundings;
-use crate::inputs::{FrontendTls, FrontendValidation, Gateway, Kind};
-use crate::model::{ClientValidation, ObjectName, Reason, RootsName, ValidationMode};
-use crate::translate::key::Verdict;
+use crate::key::Verdict;
+use gatewright_objects::inputs::{FrontendTls, FrontendValidation, Gateway, Kind};
+use gatewright_objects::model::{ClientValidation, ObjectName, Reason, RootsName, ValidationMode};
 
 /// The demand of a listener on clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

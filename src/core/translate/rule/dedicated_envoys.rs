@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::settings::{DedicatedEnvoys, Settings};
-use crate::inputs::SliceEndpoint;
-use crate::model::ObjectName;
-use crate::store::Store;
+use gatewright_objects::inputs::SliceEndpoint;
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::store::Store;
 
 /// The Service of these Envoys: their own, or that of the shared fleet if it serves both.
 pub(crate) fn service(settings: &Settings) -> Option<&ObjectName> {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use ipnet::IpNet;
 
-use crate::address_forms::forms;
+use gatewright_objects::address_forms::forms;
 
 /// The addresses that endpoints may have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::status::{ListenerStatus, ObjectStatus, StatusBody};
-use crate::inputs::{Kind, ParentRef, SetKind};
-use crate::model::{Condition, ObjectName, Status, StatusAddress, clipped};
+use gatewright_objects::inputs::{Kind, ParentRef, SetKind};
+use gatewright_objects::model::{Condition, ObjectName, Status, StatusAddress, clipped};
+use gatewright_objects::status::{ListenerStatus, ObjectStatus, StatusBody};
 
 /// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a
 /// condition, which is identified by its path, e.g. `listeners/https/Programmed`.

@@ -3,10 +3,12 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::channel::Channel;
-use crate::inputs::{AuthFilter, Filters, Kind, Route, RouteRule, SessionPersistence, Unsupported};
-use crate::limits::ObjectLimits;
-use crate::model::{Session, SessionCookie};
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{
+    AuthFilter, Filters, Kind, Route, RouteRule, SessionPersistence, Unsupported,
+};
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::{Session, SessionCookie};
 
 /// Checks whether the filters of a rule may be carried out. If `ExternalAuth` may not, no request
 /// passes.

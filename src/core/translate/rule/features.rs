@@ -4,9 +4,9 @@
 //! A feature is listed only if tests prove it: the conformance suite and users rely on the list.
 
 use super::gateway_exposure::Fleet;
-use crate::channel::Channel;
-use crate::definitions::Definitions;
-use crate::inputs::Kind;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::definitions::Definitions;
+use gatewright_objects::inputs::Kind;
 
 /// Features of every class, sorted.
 const ALWAYS: [&str; 48] = [

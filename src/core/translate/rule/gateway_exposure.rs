@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, LazyLock};
 
-use crate::inputs::{
+use gatewright_objects::inputs::{
     AllowedHostnames, ClassPolicies, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters,
     PlainHttp, PortProtocol, RouteHostnames, ServiceParameters,
 };
-use crate::model::{AccessLog, IdentityHeaders, ObjectName};
+use gatewright_objects::model::{AccessLog, IdentityHeaders, ObjectName};
 
 /// The kind of fleet that serves the Gateways of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

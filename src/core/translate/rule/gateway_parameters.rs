@@ -1,7 +1,7 @@
 //! The GatewayParameters that a Gateway or a GatewayClass refers to.
 
-use crate::inputs::{GatewayClass, OWN_GROUP, Parameters, ParametersRef};
-use crate::store::Store;
+use gatewright_objects::inputs::{GatewayClass, OWN_GROUP, Parameters, ParametersRef};
+use gatewright_objects::store::Store;
 
 /// The parameters of a class, or an error text.
 pub(crate) fn class_parameters(

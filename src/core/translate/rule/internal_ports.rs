@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::settings::Settings;
-use crate::inputs::MadeService;
-use crate::model::{Reason, TransportPort};
+use gatewright_objects::inputs::MadeService;
+use gatewright_objects::model::{Reason, TransportPort};
 
 /// The Envoy ports that lead to Gateways of the dedicated fleet alone: below the range of node
 /// ports of Kubernetes and the ephemeral ports of Linux.

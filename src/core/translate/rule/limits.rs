@@ -2,9 +2,9 @@
 //! `quotas.rs` has those of a namespace.
 
 use super::experimental;
-use crate::inputs::{RouteRule, Unsupported};
-use crate::limits::ObjectLimits;
-use crate::model::Retry;
+use gatewright_objects::inputs::{RouteRule, Unsupported};
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::Retry;
 
 /// Why a rule cannot be matched, as a sentence without the rule's name.
 pub(crate) fn unmatched(rule: &RouteRule, limits: &ObjectLimits) -> Option<String> {
@@ -87,12 +87,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::Object;
-    use crate::limits::Limits;
-    use crate::model::Reason;
-    use crate::store::Store;
-    use crate::translate::rule::settings::Settings;
-    use crate::translate::stage::resolve::resolve;
+    use crate::rule::settings::Settings;
+    use crate::stage::resolve::resolve;
+    use gatewright_objects::inputs::Object;
+    use gatewright_objects::limits::Limits;
+    use gatewright_objects::model::Reason;
+    use gatewright_objects::store::Store;
 
     /// The outcome of a route with these rules and hostnames: the reason why it is invalid, and the
     /// message about left-out parts.

@@ -11,11 +11,11 @@ use super::backend_reference::Referrer;
 use super::experimental;
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
-use crate::channel::Channel;
-use crate::cost::{self, Bytes};
-use crate::inputs::{Kind, Listener, ListenerFilter, Meta, Unsupported};
-use crate::model::{ListenerFilters, Reason, Transport};
-use crate::translate::key::Verdict;
+use crate::key::Verdict;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::inputs::{Kind, Listener, ListenerFilter, Meta, Unsupported};
+use gatewright_objects::model::{ListenerFilters, Reason, Transport};
 
 /// The guard of a listener.
 #[derive(Clone, Debug, PartialEq)]

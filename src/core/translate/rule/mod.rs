@@ -26,7 +26,6 @@ pub(crate) mod precedence;
 pub(crate) mod protocol;
 pub(crate) mod route_notes;
 pub(crate) mod settings;
-pub(crate) mod status;
 pub(crate) mod surroundings;
 pub(crate) mod tls_options;
 pub(crate) mod xbackends;

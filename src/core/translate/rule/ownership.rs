@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::gateway_exposure::shared;
 use super::protocol::Family;
-use crate::cost;
-use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
-use crate::translate::key::{ListenerId, RouteKey};
+use crate::key::{ListenerId, RouteKey};
+use gatewright_objects::cost;
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
 
 /// A hostname, port, socket or name of a secret that a namespace can own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::tls_options::SELF_SIGNED;
-use crate::model::{Hostname, Reason};
-use crate::wanted::INTERNAL_CA;
+use gatewright_objects::model::{Hostname, Reason};
+use gatewright_objects::wanted::INTERNAL_CA;
 
 /// The namespaces and hostnames that each issuer issues for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

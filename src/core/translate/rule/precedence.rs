@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use crate::inputs::Meta;
-use crate::model::{Hostname, Match, PathMatch};
+use gatewright_objects::inputs::Meta;
+use gatewright_objects::model::{Hostname, Match, PathMatch};
 
 /// Sort key of one match of one rule of one route: smaller goes first.
 ///
@@ -23,7 +23,7 @@ pub(crate) struct MatchRank<'a> {
     method: Reverse<bool>,
     headers: Reverse<usize>,
     query: Reverse<usize>,
-    age: (i64, &'a crate::model::ObjectName),
+    age: (i64, &'a gatewright_objects::model::ObjectName),
     place: (usize, usize),
 }
 

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::inputs::{RouteKind, RouteKinds};
-use crate::model::Transport;
+use gatewright_objects::inputs::{RouteKind, RouteKinds};
+use gatewright_objects::model::Transport;
 
 /// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

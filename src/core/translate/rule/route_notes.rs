@@ -1,8 +1,8 @@
 //! Notes on a rule that is served, though not as its author may expect. They are in the message of
 //! `Accepted`.
 
-use crate::inputs::{Filters, RouteRule};
-use crate::model::StringMatch;
+use gatewright_objects::inputs::{Filters, RouteRule};
+use gatewright_objects::model::StringMatch;
 
 /// The notes on a rule with these filters.
 pub(crate) fn notes(rule: &RouteRule, filters: &Filters) -> impl Iterator<Item = String> {
@@ -44,7 +44,7 @@ fn unmatched_value(rule: &RouteRule) -> Option<String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::inputs::{Object, Route};
+    use gatewright_objects::inputs::{Object, Route};
 
     fn route(rule: &Value) -> Route {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",

@@ -8,11 +8,11 @@ use super::denied::EndpointPolicy;
 use super::gateway_exposure::Fleet;
 use super::ownership::Recording;
 use super::policy::IssuerPolicy;
-use crate::channel::Channel;
-use crate::external_name::ExternalNames;
-use crate::limits::Limits;
-use crate::model::ObjectName;
-use crate::namespaces::Namespaces;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::external_name::ExternalNames;
+use gatewright_objects::limits::Limits;
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::namespaces::Namespaces;
 
 /// Settings of an installation.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use super::settings::Settings;
-use crate::store::Store;
+use gatewright_objects::store::Store;
 
 /// The inputs for the evaluation of parents.
 pub(crate) struct Surroundings<'a> {

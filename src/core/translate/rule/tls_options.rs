@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use crate::model::{TlsParams, TlsVersion};
-use crate::wanted::INTERNAL_CA;
+use gatewright_objects::model::{TlsParams, TlsVersion};
+use gatewright_objects::wanted::INTERNAL_CA;
 
 const DOMAIN: &str = "gatewright.io/";
 /// The issuer of the certificate of a listener without certificateRefs.

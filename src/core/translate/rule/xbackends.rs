@@ -1,11 +1,11 @@
 //! XBackends: each change of one is a change of the Service as which it is served, and of a policy
 //! on that Service.
 
-use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, PolicyRules};
-use crate::model::{ObjectName, Reason, xbackend_of, xbackend_service};
-use crate::store::Store;
-use crate::translate::delta::Change;
-use crate::translate::key::Verdict;
+use crate::delta::Change;
+use crate::key::Verdict;
+use gatewright_objects::inputs::{Kind, Object, ObjectChange, ObjectKey, PolicyRules};
+use gatewright_objects::model::{ObjectName, Reason, xbackend_of, xbackend_service};
+use gatewright_objects::store::Store;
 
 /// The change of the Service as which a changed XBackend is served; `None` for other changes.
 pub(crate) fn service(change: &Change) -> Option<Change> {

@@ -4,18 +4,18 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::inputs::{
+use crate::key::Verdict;
+use crate::rule::backend_reference::Referrer;
+use crate::state::attached_policies::{Effect, JudgedAttachment};
+use gatewright_objects::inputs::{
     AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LocalRef,
     LoginRules, OIDC_CLIENT_TYPE, Secret, TokenRules, credentials, jwks,
 };
-use crate::model::{
+use gatewright_objects::model::{
     Access, BackendId, BasicAuth, ClientCredentials, Enforcement, FetchedKeys, IssuerKeys, Jwks,
     Login, ObjectName, Reason, TokenAuth, Transport,
 };
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::rule::backend_reference::Referrer;
-use crate::translate::state::attached_policies::{Effect, JudgedAttachment};
+use gatewright_objects::store::Store;
 
 /// The most users of a policy on a Gateway or ListenerSet: each route there has a copy, those of
 /// other namespaces as well, which is nothing that they asked for.

@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
-use crate::model::{FrontendId, Hostname, Reason, clipped};
-use crate::translate::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use crate::translate::rule::ownership::{By, Claimant, ListenersOf, Ownable, Recording};
-use crate::translate::state::attachments::{Attachment, Attachments, Way};
-use crate::translate::state::by_record::{ByRecord, WideListener, admitted, is_contended};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::Parent;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::register::Register;
-use crate::translate::state::resolutions::Resolutions;
+use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use crate::rule::ownership::{By, Claimant, ListenersOf, Ownable, Recording};
+use crate::state::attachments::{Attachment, Attachments, Way};
+use crate::state::by_record::{ByRecord, WideListener, admitted, is_contended};
+use crate::state::dirty::Dirty;
+use crate::state::parent::Parent;
+use crate::state::parents::Parents;
+use crate::state::register::Register;
+use crate::state::resolutions::Resolutions;
+use gatewright_objects::model::{FrontendId, Hostname, Reason, clipped};
 
 /// A wildcard or catch-all listener with the namespaces it admits: among whom, its hostname,
 /// itself, and its frontend.
@@ -368,7 +368,7 @@ pub(crate) fn claim_for_route(
             namespace: key.name.namespace.clone(),
             through: by.at.namespace.clone(),
             by: By::Route(listener.clone(), key.clone()),
-            protocol: crate::translate::rule::protocol::Family::Http,
+            protocol: crate::rule::protocol::Family::Http,
         };
         let what = Ownable::Admitted(by.at.clone(), hostname.clone());
         register.claim(&what, &claimant, there);

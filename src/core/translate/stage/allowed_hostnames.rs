@@ -1,10 +1,10 @@
 //! The hostnames that namespaces may have at the Gateways of a class, by its GatewayParameters.
 
-use crate::model::{Hostname, Reason, clipped};
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::rule::gateway_exposure::GatewayExposure;
-use crate::translate::state::granted_names::labelled_domain;
+use crate::key::Verdict;
+use crate::rule::gateway_exposure::GatewayExposure;
+use crate::state::granted_names::labelled_domain;
+use gatewright_objects::model::{Hostname, Reason, clipped};
+use gatewright_objects::store::Store;
 
 /// Checks whether a namespace may have a hostname: by a rule, or by the label with the domain that
 /// the platform set.
@@ -76,9 +76,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
-    use crate::model::ObjectName;
-    use crate::translate::{Change, Engine, Settings, StatusBody};
+    use crate::{Change, Engine, Settings, StatusBody};
+    use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
+    use gatewright_objects::model::ObjectName;
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, Transport};
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::rule::protocol::Family;
-use crate::translate::state::challenge_answers::ChallengeAnswers;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::emissions::Emissions;
-use crate::translate::state::endpoints::ServiceEndpoints;
-use crate::translate::state::frontend_state::FrontendState;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::http3::Http3Hosts;
-use crate::translate::state::register::Register;
-use crate::translate::state::secret_names::fixed_name;
+use crate::delta::{Resource, ResourceKey};
+use crate::rule::protocol::Family;
+use crate::state::challenge_answers::ChallengeAnswers;
+use crate::state::dirty::Dirty;
+use crate::state::emissions::Emissions;
+use crate::state::endpoints::ServiceEndpoints;
+use crate::state::frontend_state::FrontendState;
+use crate::state::frontends::Frontends;
+use crate::state::http3::Http3Hosts;
+use crate::state::register::Register;
+use crate::state::secret_names::fixed_name;
+use gatewright_objects::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, Transport};
 
 /// The states that a frontend is assembled from.
 #[derive(Clone, Copy)]

@@ -6,22 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
 use super::default_gateways;
-use crate::inputs::{ParentRef, Route};
-use crate::model::{Hostname, HostnameGrant, Reason};
-use crate::store::Store;
-use crate::translate::key::{ListenerId, ParentKey, RouteKey};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::attached_policies::AttachedPolicies;
-use crate::translate::state::attachments::{
+use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::protocol::Protocol;
+use crate::rule::settings::Settings;
+use crate::state::attached_policies::AttachedPolicies;
+use crate::state::attachments::{
     Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out,
 };
-use crate::translate::state::by_record::ByRecord;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::{Parent, ParentListener};
-use crate::translate::state::parents::Parents;
-use crate::translate::state::quotas::Quotas;
-use crate::translate::state::register::Register;
+use crate::state::by_record::ByRecord;
+use crate::state::dirty::Dirty;
+use crate::state::parent::{Parent, ParentListener};
+use crate::state::parents::Parents;
+use crate::state::quotas::Quotas;
+use crate::state::register::Register;
+use gatewright_objects::inputs::{ParentRef, Route};
+use gatewright_objects::model::{Hostname, HostnameGrant, Reason};
+use gatewright_objects::store::Store;
 
 /// Decides for one parentRef of `route`, or none where it wants default Gateways, and `parent` that
 /// it reaches.
@@ -139,13 +139,13 @@ impl Attaching<'_> {
         };
         all.reserve_exact(route.parents.len());
         for (index, reference) in route.parents.iter().enumerate() {
-            let parent = crate::store::parent_key(reference, &key.name.namespace);
+            let parent = gatewright_objects::store::parent_key(reference, &key.name.namespace);
             let Some(parent) = parent.and_then(|parent| parents.get(&parent)) else {
                 continue;
             };
             // Parents that the grant attaches the route to, beside the named one.
             let grant = store.grant(key, &parent.key);
-            let mut reached = crate::store::reached(&parent.key, grant);
+            let mut reached = gatewright_objects::store::reached(&parent.key, grant);
             reached.retain(|other| *other != parent.key);
             let reached = reached.iter().filter_map(|other| parents.get(other));
             for parent in std::iter::once(parent).chain(reached) {
@@ -220,8 +220,9 @@ impl Attachments {
                     Way::Reference(index) => route.parents.get(*index),
                     Way::Default => None,
                 };
-                let named = reference
-                    .and_then(|reference| crate::store::parent_key(reference, &key.name.namespace));
+                let named = reference.and_then(|reference| {
+                    gatewright_objects::store::parent_key(reference, &key.name.namespace)
+                });
                 let own = match named.and_then(|named| store.grant(key, &named)) {
                     Some(grant) => grant.granted.iter().map(Some).collect(),
                     None => route

@@ -6,14 +6,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::cost::{self, Bytes};
-use crate::inputs::Route;
-use crate::model::BackendId;
-use crate::translate::key::{ListenerId, RouteKey};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::state::attached_policies::{AccessAt, AttachedPolicies, places};
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::parent::Parent;
+use crate::key::{ListenerId, RouteKey};
+use crate::rule::protocol::Protocol;
+use crate::state::attached_policies::{AccessAt, AttachedPolicies, places};
+use crate::state::attachments::Attachments;
+use crate::state::parent::Parent;
+use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::inputs::Route;
+use gatewright_objects::model::BackendId;
 
 impl AttachedPolicies {
     /// AccessPolicies: Envoy has all of them before each match. On plain HTTP the matches of a rule

@@ -8,13 +8,15 @@ use super::access;
 use super::admission::Admission;
 use super::policing::{touch_listeners, touch_units_of};
 use super::route_traffic;
-use crate::inputs::{AttachedPolicy, AttachedRules, AttachmentTarget, Kind, ObjectKey, SetKey};
-use crate::store::Store;
-use crate::translate::key::{ParentKey, RouteKey};
-use crate::translate::state::attached_policies::{AttachedPolicies, JudgedAttachment};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::Parent;
-use crate::translate::state::quotas::Quotas;
+use crate::key::{ParentKey, RouteKey};
+use crate::state::attached_policies::{AttachedPolicies, JudgedAttachment};
+use crate::state::dirty::Dirty;
+use crate::state::parent::Parent;
+use crate::state::quotas::Quotas;
+use gatewright_objects::inputs::{
+    AttachedPolicy, AttachedRules, AttachmentTarget, Kind, ObjectKey, SetKey,
+};
+use gatewright_objects::store::Store;
 
 /// The stage that judges policies.
 pub(crate) struct AttachedPolicing<'a> {

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use super::report::Report;
 use super::route_traffic;
 use super::verdict::condition;
-use crate::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
-use crate::model::{Condition, ConditionType, Reason, Status};
-use crate::translate::key::{ParentKey, RouteKey, Verdict};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::status::{AttachedStatus, ObjectStatus, StatusBody};
-use crate::translate::state::attached_policies::{Effect, JudgedAttachment};
-use crate::translate::state::parent::Parent;
+use crate::key::{ParentKey, RouteKey, Verdict};
+use crate::rule::protocol::Protocol;
+use crate::state::attached_policies::{Effect, JudgedAttachment};
+use crate::state::parent::Parent;
+use gatewright_objects::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
+use gatewright_objects::model::{Condition, ConditionType, Reason, Status};
+use gatewright_objects::status::{AttachedStatus, ObjectStatus, StatusBody};
 
 impl Report<'_> {
     pub(crate) fn attached_status(self, key: &ObjectKey) -> Option<ObjectStatus> {

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use super::admission::Admission;
-use crate::model::{ClusterId, Fleets, FrontendId, Hostname, SecretName};
-use crate::store::Store;
-use crate::translate::delta::ResourceKey;
-use crate::translate::key::{ListenerId, ParentKey, RouteKey};
-use crate::translate::rule::client_validation::Clients;
-use crate::translate::state::frontend_state::FrontendState;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::http3::Http3Hosts;
+use crate::delta::ResourceKey;
+use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::client_validation::Clients;
+use crate::state::frontend_state::FrontendState;
+use crate::state::frontends::Frontends;
+use crate::state::http3::Http3Hosts;
+use gatewright_objects::model::{ClusterId, Fleets, FrontendId, Hostname, SecretName};
+use gatewright_objects::store::Store;
 
 /// The listeners and routes that a resource was made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -224,7 +224,7 @@ impl<'a> Blaming<'a> {
     }
 }
 
-fn checks(clients: &Clients, name: &crate::model::RootsName) -> bool {
+fn checks(clients: &Clients, name: &gatewright_objects::model::RootsName) -> bool {
     matches!(clients, Clients::Checked(own) if own.roots == *name)
 }
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::report::Report;
-use crate::inputs::CERT_MANAGER;
-use crate::model::{Certificate, ObjectName};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::certificate::Served;
-use crate::translate::state::parent::{Parent, ParentListener};
+use crate::key::ListenerId;
+use crate::rule::certificate::Served;
+use crate::state::parent::{Parent, ParentListener};
+use gatewright_objects::inputs::CERT_MANAGER;
+use gatewright_objects::model::{Certificate, ObjectName};
 
 /// A Secret with a certificate that no issuer of ours renews.
 #[derive(Clone, Debug, PartialEq)]

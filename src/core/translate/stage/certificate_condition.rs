@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::inputs::CERT_MANAGER;
-use crate::model::{Condition, ConditionType, Hostname, ObjectName, Reason, Status};
-use crate::store::Store;
-use crate::translate::key::{ParentKey, RouteKey};
-use crate::translate::rule::certificate::{Served, rfc3339};
-use crate::translate::rule::certificate_warning::{CertificateWarning, named};
-use crate::translate::state::attachments::{Attachment, Way};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::issuance::Issuance;
-use crate::translate::state::parent::{Parent, ParentListener};
-use crate::translate::state::parents::Parents;
+use crate::key::{ParentKey, RouteKey};
+use crate::rule::certificate::{Served, rfc3339};
+use crate::rule::certificate_warning::{CertificateWarning, named};
+use crate::state::attachments::{Attachment, Way};
+use crate::state::dirty::Dirty;
+use crate::state::issuance::Issuance;
+use crate::state::parent::{Parent, ParentListener};
+use crate::state::parents::Parents;
+use gatewright_objects::inputs::CERT_MANAGER;
+use gatewright_objects::model::{Condition, ConditionType, Hostname, ObjectName, Reason, Status};
+use gatewright_objects::store::Store;
 
 /// The largest number of hostnames of a route that a text has.
 const NAMED: usize = 8;
@@ -236,9 +236,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey, Secret};
-    use crate::model::PrivateKey;
-    use crate::translate::{Change, Engine, Fact, Settings, StatusBody};
+    use crate::{Change, Engine, Fact, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey, Secret};
+    use gatewright_objects::model::PrivateKey;
 
     fn put(value: Value) -> Change {
         Change::put(Object::parse(value).expect("an object"))
@@ -275,11 +275,11 @@ mod tests {
         let now = now();
         let mut engine = Engine::new(Settings::new("c", vec![[127, 0, 0, 1].into()]));
         let api = "gateway.networking.k8s.io/v1";
-        let certificate = crate::model::Certificate {
+        let certificate = gatewright_objects::model::Certificate {
             leaf: b"leaf".as_slice().into(),
             issuers: Arc::from(""),
             key: PrivateKey::new(b"key"),
-            names: vec![Hostname::of("a.example.org")],
+            names: vec![crate::confluence::hostname("a.example.org")],
             not_before: SystemTime::UNIX_EPOCH,
             not_after: now + Duration::from_secs(90 * 86_400),
             issuer: Arc::from("test"),

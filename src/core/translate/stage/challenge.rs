@@ -14,12 +14,12 @@
 
 use std::sync::Arc;
 
-use crate::model::{FrontendId, Hostname, ObjectName};
-use crate::translate::state::challenge_answer::{Asked, ChallengeAnswer};
-use crate::translate::state::challenge_answers::{ChallengeAnswers, Placed};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::secret_names::SecretNames;
+use crate::state::challenge_answer::{Asked, ChallengeAnswer};
+use crate::state::challenge_answers::{ChallengeAnswers, Placed};
+use crate::state::dirty::Dirty;
+use crate::state::frontends::Frontends;
+use crate::state::secret_names::SecretNames;
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName};
 
 /// The stage that places answers at the frontends of the hosts.
 pub(crate) struct Answering<'a> {

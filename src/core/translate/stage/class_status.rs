@@ -4,11 +4,11 @@ use super::client_addresses;
 use super::fleet;
 use super::report::Report;
 use super::verdict::condition;
-use crate::inputs::ObjectKey;
-use crate::model::{ConditionType, Reason};
-use crate::translate::rule::features;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::status::{ClassStatus, ObjectStatus, StatusBody};
+use crate::rule::features;
+use crate::rule::gateway_exposure::Fleet;
+use gatewright_objects::inputs::ObjectKey;
+use gatewright_objects::model::{ConditionType, Reason};
+use gatewright_objects::status::{ClassStatus, ObjectStatus, StatusBody};
 
 impl Report<'_> {
     pub(crate) fn class_status(self, key: &ObjectKey) -> Option<ObjectStatus> {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fleet::shared_classes;
-use crate::inputs::{ClientAddresses, GatewayClass};
-use crate::model::{ClientAddress, ObjectName};
-use crate::store::Store;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::parents::Parents;
+use crate::key::ParentKey;
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::settings::Settings;
+use crate::state::parents::Parents;
+use gatewright_objects::inputs::{ClientAddresses, GatewayClass};
+use gatewright_objects::model::{ClientAddress, ObjectName};
+use gatewright_objects::store::Store;
 
 /// The client addresses of the frontends of a Gateway, or of the shared fleet.
 pub(crate) fn clients_of(
@@ -72,9 +72,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::{FrontendId, ObjectName};
-    use crate::translate::{Change, Engine, Settings, StatusBody};
+    use crate::{Change, Engine, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::model::{FrontendId, ObjectName};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -176,7 +176,7 @@ mod tests {
             ],
             now,
         );
-        let shared = crate::translate::rule::gateway_exposure::shared();
+        let shared = crate::rule::gateway_exposure::shared();
         assert_eq!(served(&engine, shared), Some(1), "the older class");
         let class = ObjectName::new("", "new");
         let told = accepted(&engine, Kind::GatewayClass, &class);
@@ -214,7 +214,7 @@ mod tests {
             "{told}"
         );
         assert_eq!(
-            served(&engine, crate::translate::rule::gateway_exposure::shared()),
+            served(&engine, crate::rule::gateway_exposure::shared()),
             None,
             "it is not served"
         );

@@ -7,26 +7,26 @@ use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
 use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::routes::{Port, Routing};
-use crate::model::{
+use crate::delta::{Resource, ResourceKey};
+use crate::key::ListenerId;
+use crate::rule::chain_class::{ChainClass, Purpose};
+use crate::rule::client_validation::Clients;
+use crate::rule::protocol::Protocol;
+use crate::state::challenge_answers::ChallengeAnswers;
+use crate::state::cluster_targets::ClusterTargets;
+use crate::state::datagrams;
+use crate::state::dirty::Dirty;
+use crate::state::emissions::Emissions;
+use crate::state::frontend_state::Owner;
+use crate::state::frontends::Frontends;
+use crate::state::parent::ParentListener;
+use crate::state::parents::Parents;
+use crate::state::scope_keys::Seniority;
+use crate::state::secret_names::{SecretNames, SniContent, fixed_name};
+use gatewright_objects::model::{
     AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
     Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
 };
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::chain_class::{ChainClass, Purpose};
-use crate::translate::rule::client_validation::Clients;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::state::challenge_answers::ChallengeAnswers;
-use crate::translate::state::cluster_targets::ClusterTargets;
-use crate::translate::state::datagrams;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::emissions::Emissions;
-use crate::translate::state::frontend_state::Owner;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::parent::ParentListener;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::scope_keys::Seniority;
-use crate::translate::state::secret_names::{SecretNames, SniContent, fixed_name};
 
 /// The stage that compiles units.
 pub(crate) struct Units<'a> {
@@ -539,7 +539,7 @@ fn is_closed(name: &SecretName, protocol: Protocol, listener: &ParentListener) -
     }
 }
 
-fn is_dark(name: &&SecretName, listener_served: &crate::translate::Served) -> bool {
+fn is_dark(name: &&SecretName, listener_served: &crate::Served) -> bool {
     listener_served.certificate().is_none() && matches!(name, SecretName::Fixed(..))
 }
 

@@ -1,16 +1,16 @@
 //! Default Gateways (GEP-3793): which Gateways are, and to which of them a route comes that names
 //! none.
 
-use crate::channel::Channel;
-use crate::inputs::{DefaultGateways, Gateway, Kind, ParentRef, Route};
-use crate::model::{ObjectName, Reason};
-use crate::store::{Store, parent_key};
-use crate::translate::key::Verdict;
-use crate::translate::rule::gateway_parameters::class_parameters;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::attachments::{Attachment, OfRoute, Way};
-use crate::translate::state::parent::Parent;
-use crate::translate::state::parents::Parents;
+use crate::key::Verdict;
+use crate::rule::gateway_parameters::class_parameters;
+use crate::rule::settings::Settings;
+use crate::state::attachments::{Attachment, OfRoute, Way};
+use crate::state::parent::Parent;
+use crate::state::parents::Parents;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{DefaultGateways, Gateway, Kind, ParentRef, Route};
+use gatewright_objects::model::{ObjectName, Reason};
+use gatewright_objects::store::{Store, parent_key};
 
 /// The most parents that the status of a route can tell of (`RouteStatus.parents`).
 const PARENTS: usize = 32;
@@ -134,11 +134,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Object, ObjectKey};
-    use crate::limits::{Limits, NamespaceLimits};
-    use crate::translate::Change;
-    use crate::translate::Engine;
-    use crate::translate::StatusBody;
+    use crate::{Change, Engine, StatusBody};
+    use gatewright_objects::inputs::{Object, ObjectKey};
+    use gatewright_objects::limits::{Limits, NamespaceLimits};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

@@ -11,30 +11,30 @@ use super::host_settings::touch_hosts;
 use super::offer;
 use super::policing::{touch_filtered, touch_units_of};
 use super::tls_secrets::place_roots;
-use crate::cost::{self, Bytes};
-use crate::model::{FrontendId, Hostname, ObjectName, SecretName};
-use crate::store::Store;
-use crate::translate::delta::ResourceKey;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::ca_bundles::next_time;
-use crate::translate::rule::certificate_warning;
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::ownership::{By, Claimant, Ownable, well_known};
-use crate::translate::rule::settings::Settings;
-use crate::translate::rule::surroundings::Surroundings;
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::claims::{Claim, Rank, claims_of};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::emissions::Emissions;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::gateway_services::GatewayServices;
-use crate::translate::state::http3;
-use crate::translate::state::parent::Parent;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::quotas::Quotas;
-use crate::translate::state::redirecting_ports::own_ports;
-use crate::translate::state::register::Register;
-use crate::translate::state::telemetry_marks;
+use crate::delta::ResourceKey;
+use crate::key::ParentKey;
+use crate::rule::ca_bundles::next_time;
+use crate::rule::certificate_warning;
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::ownership::{By, Claimant, Ownable, well_known};
+use crate::rule::settings::Settings;
+use crate::rule::surroundings::Surroundings;
+use crate::state::attachments::Attachments;
+use crate::state::claims::{Claim, Rank, claims_of};
+use crate::state::dirty::Dirty;
+use crate::state::emissions::Emissions;
+use crate::state::frontends::Frontends;
+use crate::state::gateway_services::GatewayServices;
+use crate::state::http3;
+use crate::state::parent::Parent;
+use crate::state::parents::Parents;
+use crate::state::quotas::Quotas;
+use crate::state::redirecting_ports::own_ports;
+use crate::state::register::Register;
+use crate::state::telemetry_marks;
+use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName, SecretName};
+use gatewright_objects::store::Store;
 
 /// The stage that evaluates Gateways and ListenerSets.
 pub(crate) struct Evaluation<'a> {
@@ -403,7 +403,7 @@ fn as_default(parent: &Parent) -> (bool, i64) {
     (parent.is_default(), parent.created)
 }
 
-fn fleet(parent: Option<&Parent>) -> Option<crate::translate::Fleet> {
+fn fleet(parent: Option<&Parent>) -> Option<crate::Fleet> {
     parent.map(|parent| parent.placement.exposure.fleet)
 }
 

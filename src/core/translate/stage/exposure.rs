@@ -11,26 +11,26 @@ use std::net::IpAddr;
 use sha2::{Digest, Sha256};
 
 use super::routability;
-use crate::inputs::{
+use crate::key::{ParentKey, Verdict};
+use crate::rule::dedicated_envoys;
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
+use crate::rule::internal_ports::{INTERNAL, exhausted, recorded};
+use crate::rule::settings::Settings;
+use crate::state::dirty::Dirty;
+use crate::state::frontends::Frontends;
+use crate::state::gateway_services::{GatewayServices, Refusal};
+use crate::state::isolated_envoys;
+use crate::state::isolated_envoys::{DesiredEnvoys, isolated_name};
+use crate::state::named_service::{NamedService, recorded as recorded_behind};
+use crate::state::parent::{Parent, ParentListener};
+use crate::state::parents::Parents;
+use crate::state::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
+use gatewright_objects::inputs::{
     Address, EXPOSES, Gateway, MANAGED_BY, MANAGER, MadeService, STANDS_ON, Service,
     ServiceParameters, ServiceType, SliceEndpoint,
 };
-use crate::model::{GatewayAddress, ObjectName, Reason, Routability, TransportPort};
-use crate::store::Store;
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::dedicated_envoys;
-use crate::translate::rule::gateway_exposure::{Fleet, GatewayExposure};
-use crate::translate::rule::internal_ports::{INTERNAL, exhausted, recorded};
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::gateway_services::{GatewayServices, Refusal};
-use crate::translate::state::isolated_envoys;
-use crate::translate::state::isolated_envoys::{DesiredEnvoys, isolated_name};
-use crate::translate::state::named_service::{NamedService, recorded as recorded_behind};
-use crate::translate::state::parent::{Parent, ParentListener};
-use crate::translate::state::parents::Parents;
-use crate::translate::state::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
+use gatewright_objects::model::{GatewayAddress, ObjectName, Reason, Routability, TransportPort};
+use gatewright_objects::store::Store;
 
 /// The labels of GEP-1762.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -532,10 +532,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::{ConditionType, Status};
-    use crate::translate::rule::settings::DedicatedEnvoys;
-    use crate::translate::{Change, Engine, Fact, Settings, StatusBody};
+    use crate::rule::settings::DedicatedEnvoys;
+    use crate::{Change, Engine, Fact, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::model::{ConditionType, Status};
 
     /// `Programmed` of the Gateway, and the number of its addresses.
     fn programmed(engine: &Engine) -> (Status, String, usize) {

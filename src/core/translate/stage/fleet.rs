@@ -4,22 +4,20 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::inputs::{
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::access_logs::{access_log, default_log};
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure, PolicyAllowance, SHARED, is_shared};
+use crate::rule::gateway_parameters::{class_parameters, parameters};
+use crate::rule::settings::Settings;
+use crate::state::dirty::Dirty;
+use crate::state::parent::Parent;
+use crate::state::parents::Parents;
+use gatewright_objects::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
     Parameters, ServiceParameters, ServiceType,
 };
-use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
-use crate::store::Store;
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::access_logs::{access_log, default_log};
-use crate::translate::rule::gateway_exposure::{
-    Fleet, GatewayExposure, PolicyAllowance, SHARED, is_shared,
-};
-use crate::translate::rule::gateway_parameters::{class_parameters, parameters};
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::Parent;
-use crate::translate::state::parents::Parents;
+use gatewright_objects::model::{GatewayAddress, ObjectName, Reason, TransportPort};
+use gatewright_objects::store::Store;
 
 /// Determines a Gateway's exposure by its own parameters, its class's and the installation's, in
 /// this order of precedence (Gateway API, `GatewayInfrastructure.parametersRef`).
@@ -478,9 +476,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::Object;
-    use crate::model::{Condition, ConditionType, Status};
-    use crate::translate::{Change, Engine, StatusBody};
+    use crate::{Change, Engine, StatusBody};
+    use gatewright_objects::inputs::Object;
+    use gatewright_objects::model::{Condition, ConditionType, Status};
 
     fn put(value: Value) -> Change {
         Change::put(Object::parse(value).expect("an object"))

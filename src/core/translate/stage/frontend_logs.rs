@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::fleet::shared_classes;
-use crate::inputs::{GatewayClass, Parameters};
-use crate::model::{AccessLog, HostOwner, ObjectName, Route};
-use crate::store::Store;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::access_logs::{access_log, default_log};
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::frontend_state::Owner;
-use crate::translate::state::parents::Parents;
+use crate::key::ParentKey;
+use crate::rule::access_logs::{access_log, default_log};
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::settings::Settings;
+use crate::state::frontend_state::Owner;
+use crate::state::parents::Parents;
+use gatewright_objects::inputs::{GatewayClass, Parameters};
+use gatewright_objects::model::{AccessLog, HostOwner, ObjectName, Route};
+use gatewright_objects::store::Store;
 
 /// The access log of the frontends of a Gateway, or of the shared fleet.
 pub(crate) fn of_frontends(
@@ -86,10 +86,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::{Condition, ConditionType, LoggedRequests, TransportPort};
-    use crate::translate::rule::ownership::shared_frontend;
-    use crate::translate::{Change, Engine, StatusBody};
+    use crate::rule::ownership::shared_frontend;
+    use crate::{Change, Engine, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::model::{Condition, ConditionType, LoggedRequests, TransportPort};
 
     fn put(value: Value) -> Change {
         Change::put(Object::parse(value).expect("an object"))

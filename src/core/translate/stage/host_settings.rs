@@ -2,11 +2,11 @@
 
 use super::attached_policing::touch_statuses;
 use super::certificate_condition::touch_routes_at;
-use crate::store::Store;
-use crate::translate::rule::gateway_exposure::GatewayExposure;
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::Parent;
+use crate::rule::gateway_exposure::GatewayExposure;
+use crate::state::attachments::Attachments;
+use crate::state::dirty::Dirty;
+use crate::state::parent::Parent;
+use gatewright_objects::store::Store;
 
 /// Marks all units of the listeners of a Gateway or ListenerSet whose setting changed, and the
 /// statuses of routes that say that they are served in clear.

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::compile::Units;
-use crate::model::{Certificate, FrontendId, Hostname, Scope, Transport};
-use crate::translate::delta::ResourceKey;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::tls_options::Http3;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parent::ParentListener;
-use crate::translate::state::secret_names::{fixed_name, secret};
+use crate::delta::ResourceKey;
+use crate::rule::protocol::Protocol;
+use crate::rule::tls_options::Http3;
+use crate::state::dirty::Dirty;
+use crate::state::parent::ParentListener;
+use crate::state::secret_names::{fixed_name, secret};
+use gatewright_objects::model::{Certificate, FrontendId, Hostname, Scope, Transport};
 
 impl Units<'_> {
     /// Places the certificate of a host of a frontend of TCP, if its listener has HTTP/3 and it has

@@ -2,12 +2,12 @@
 
 use super::frontend_logs;
 use super::report::Report;
-use crate::inputs::GatewayClass;
-use crate::model::Condition;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::gateway_parameters::class_parameters;
-use crate::translate::state::log_collectors::Collectors;
-use crate::translate::state::parent::Parent;
+use crate::rule::gateway_exposure::Fleet;
+use crate::rule::gateway_parameters::class_parameters;
+use crate::state::log_collectors::Collectors;
+use crate::state::parent::Parent;
+use gatewright_objects::inputs::GatewayClass;
+use gatewright_objects::model::Condition;
 
 impl<'a> Report<'a> {
     /// The condition of a class whose access log loses lines.

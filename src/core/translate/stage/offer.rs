@@ -7,28 +7,28 @@ use super::default_gateways;
 use super::fleet;
 use super::port_protocols;
 use super::routability;
-use crate::channel::Channel;
-use crate::inputs::{
+use crate::key::{ParentKey, Verdict};
+use crate::rule::access_logs::default_log;
+use crate::rule::certificate::{self, Served};
+use crate::rule::certificate_warning;
+use crate::rule::client_certificate;
+use crate::rule::client_validation::{ClientPolicy, Clients};
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
+use crate::rule::internal_ports;
+use crate::rule::listener_filters::Guard;
+use crate::rule::ownership::ListenersOf;
+use crate::rule::protocol::Protocol;
+use crate::rule::surroundings::Surroundings;
+use crate::rule::tls_options::{self, HTTP3, Http3, TlsSettings};
+use crate::state::http3;
+use crate::state::named_service::named_service;
+use crate::state::parent::{GatewayPlacement, Parent, ParentListener};
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{
     Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener,
     ListenerSet, Meta, RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
-use crate::model::{Hostname, IdentityHeaders, ObjectName, Reason};
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::access_logs::default_log;
-use crate::translate::rule::certificate::{self, Served};
-use crate::translate::rule::certificate_warning;
-use crate::translate::rule::client_certificate;
-use crate::translate::rule::client_validation::{ClientPolicy, Clients};
-use crate::translate::rule::gateway_exposure::{Fleet, GatewayExposure};
-use crate::translate::rule::internal_ports;
-use crate::translate::rule::listener_filters::Guard;
-use crate::translate::rule::ownership::ListenersOf;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::surroundings::Surroundings;
-use crate::translate::rule::tls_options::{self, HTTP3, Http3, TlsSettings};
-use crate::translate::state::http3;
-use crate::translate::state::named_service::named_service;
-use crate::translate::state::parent::{GatewayPlacement, Parent, ParentListener};
+use gatewright_objects::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 
 /// Evaluates a Gateway, which is of our class.
 pub(crate) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {

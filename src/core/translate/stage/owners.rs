@@ -7,24 +7,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::admission::Admission;
 use super::allowed_hostnames::is_within;
-use crate::model::{FrontendId, Hostname};
-use crate::store::Store;
-use crate::translate::key::{ListenerId, RouteKey};
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::ownership::{
+use crate::key::{ListenerId, RouteKey};
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::ownership::{
     By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend,
 };
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::by_record::admitted;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::frontend_state::FrontendState;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::granted_names::{
-    granted_by_classes, granting_labels, labelled_domain,
-};
-use crate::translate::state::parents::Parents;
-use crate::translate::state::register::Register;
-use crate::translate::state::secret_names::SecretNames;
+use crate::state::attachments::Attachments;
+use crate::state::by_record::admitted;
+use crate::state::dirty::Dirty;
+use crate::state::frontend_state::FrontendState;
+use crate::state::frontends::Frontends;
+use crate::state::granted_names::{granted_by_classes, granting_labels, labelled_domain};
+use crate::state::parents::Parents;
+use crate::state::register::Register;
+use crate::state::secret_names::SecretNames;
+use gatewright_objects::model::{FrontendId, Hostname};
+use gatewright_objects::store::Store;
 
 /// The stage that decides ownership.
 pub(crate) struct Owners<'a> {

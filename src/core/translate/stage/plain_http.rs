@@ -14,21 +14,21 @@ use super::certificate_condition::{Names, attached};
 use super::resolve::respond;
 use super::routes::{Port, Routing, derived};
 use super::solver::solves;
-use crate::inputs::Route as InputRoute;
-use crate::model::{
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::protocol::Protocol;
+use crate::state::attachments::{Attachment, Way};
+use crate::state::dirty::Dirty;
+use crate::state::frontend_state::Owner;
+use crate::state::frontends::Frontends;
+use crate::state::parent::{Parent, ParentListener};
+use crate::state::parents::Parents;
+use crate::state::redirecting_ports::redirects;
+use crate::state::secured::Secured;
+use gatewright_objects::inputs::Route as InputRoute;
+use gatewright_objects::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Redirect, Route, Rule,
 };
-use crate::request_outcome::TO_HTTPS;
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::state::attachments::{Attachment, Way};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::frontend_state::Owner;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::parent::{Parent, ParentListener};
-use crate::translate::state::parents::Parents;
-use crate::translate::state::redirecting_ports::redirects;
-use crate::translate::state::secured::Secured;
+use gatewright_objects::request_outcome::TO_HTTPS;
 
 /// The status of redirects to HTTPS: that of the redirects of TenantGateways, Contour and Istio,
 /// which clients keep. A client that sends a body in clear has already done so, and 308 would have

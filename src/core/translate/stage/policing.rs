@@ -7,23 +7,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::Admission;
-use crate::inputs::{Kind, ListenerFilter, ObjectKey, RouteKind};
-use crate::model::{ObjectName, Transport, TransportPort, xbackend_of};
-use crate::store::{Store, targets};
-use crate::translate::key::{ParentKey, RouteKey};
-use crate::translate::rule::ca_bundles::next_time;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::settings::Settings;
-use crate::translate::rule::surroundings::Surroundings;
-use crate::translate::state::attachments::handed_out;
-use crate::translate::state::backend_policies::{BackendPolicies, RankedPolicy, Uses};
-use crate::translate::state::backends::Backends;
-use crate::translate::state::datagrams;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::judged_policy::Judged;
-use crate::translate::state::log_collectors;
-use crate::translate::state::parent::ParentListener;
-use crate::translate::state::quotas::Quotas;
+use crate::key::{ParentKey, RouteKey};
+use crate::rule::ca_bundles::next_time;
+use crate::rule::gateway_exposure::Fleet;
+use crate::rule::settings::Settings;
+use crate::rule::surroundings::Surroundings;
+use crate::state::attachments::handed_out;
+use crate::state::backend_policies::{BackendPolicies, RankedPolicy, Uses};
+use crate::state::backends::Backends;
+use crate::state::datagrams;
+use crate::state::dirty::Dirty;
+use crate::state::judged_policy::Judged;
+use crate::state::log_collectors;
+use crate::state::parent::ParentListener;
+use crate::state::quotas::Quotas;
+use gatewright_objects::inputs::{Kind, ListenerFilter, ObjectKey, RouteKind};
+use gatewright_objects::model::{ObjectName, Transport, TransportPort, xbackend_of};
+use gatewright_objects::store::{Store, targets};
 
 /// The stage that judges and ranks policies.
 pub(crate) struct Policing<'a> {

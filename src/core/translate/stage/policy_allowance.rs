@@ -5,13 +5,13 @@
 //! the operator's, whose policies are not judged.
 
 use super::resolve::label;
-use crate::inputs::{ClassPolicyLimits, PolicyField, Route};
-use crate::model::{Access, Bodies, LimitedBy, Reason};
-use crate::translate::key::Verdict;
-use crate::translate::rule::gateway_exposure::PolicyAllowance;
-use crate::translate::state::attached_policies::{Effect, JudgedAttachment};
-use crate::translate::state::parent::Parent;
-use crate::translate::state::traffic_settings::TrafficSettings;
+use crate::key::Verdict;
+use crate::rule::gateway_exposure::PolicyAllowance;
+use crate::state::attached_policies::{Effect, JudgedAttachment};
+use crate::state::parent::Parent;
+use crate::state::traffic_settings::TrafficSettings;
+use gatewright_objects::inputs::{ClassPolicyLimits, PolicyField, Route};
+use gatewright_objects::model::{Access, Bodies, LimitedBy, Reason};
 
 impl Parent {
     /// Ok if the class of the Gateway allows a policy.

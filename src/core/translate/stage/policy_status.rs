@@ -2,11 +2,11 @@
 
 use super::report::Report;
 use super::verdict::condition;
-use crate::inputs::{ObjectKey, Policy, PolicyRules, PolicyTarget};
-use crate::model::{ConditionType, ObjectName, Reason, Transport};
-use crate::translate::key::Verdict;
-use crate::translate::rule::status::{ObjectStatus, PolicyStatus, StatusBody};
-use crate::translate::state::datagrams;
+use crate::key::Verdict;
+use crate::state::datagrams;
+use gatewright_objects::inputs::{ObjectKey, Policy, PolicyRules, PolicyTarget};
+use gatewright_objects::model::{ConditionType, ObjectName, Reason, Transport};
+use gatewright_objects::status::{ObjectStatus, PolicyStatus, StatusBody};
 
 impl Report<'_> {
     pub(crate) fn policy_status(self, key: &ObjectKey) -> Option<ObjectStatus> {

@@ -1,12 +1,12 @@
 //! The protocols of ports of the shared fleet, by the GatewayParameters of a class.
 
-use crate::inputs::{Selector, SpokenProtocol};
-use crate::model::{Reason, TransportPort};
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::rule::gateway_exposure::{Fleet, GatewayExposure};
-use crate::translate::rule::protocol::Family;
-use crate::translate::state::parent::ParentListener;
+use crate::key::Verdict;
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
+use crate::rule::protocol::Family;
+use crate::state::parent::ParentListener;
+use gatewright_objects::inputs::{Selector, SpokenProtocol};
+use gatewright_objects::model::{Reason, TransportPort};
+use gatewright_objects::store::Store;
 
 /// Checks whether a listener of a namespace may use its protocol on its port.
 ///
@@ -69,9 +69,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::ObjectName;
-    use crate::translate::{Change, Engine, Settings, StatusBody};
+    use crate::{Change, Engine, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::model::ObjectName;
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

@@ -17,38 +17,38 @@ use super::exposure;
 use super::fleet;
 use super::routability::{self, Assignment};
 use super::verdict::{any_programmed, condition, listeners_verdict, with_programmed};
-use crate::channel::Channel;
-use crate::inputs::{Address, Kind, ObjectKey, SetKey};
-use crate::model::{
+use crate::key::{ParentKey, RouteKey, Verdict};
+use crate::rule::gateway_exposure::{Fleet, is_shared};
+use crate::rule::internal_ports::exhausted;
+use crate::rule::protocol::Protocol;
+use crate::rule::settings::Settings;
+use crate::state::attached_policies::AttachedPolicies;
+use crate::state::attachments::Attachments;
+use crate::state::backend_policies::BackendPolicies;
+use crate::state::by_record::admitted;
+use crate::state::claims::claiming;
+use crate::state::endpoints::ServiceEndpoints;
+use crate::state::frontends::Frontends;
+use crate::state::gateway_services::GatewayServices;
+use crate::state::issuance::Issuance;
+use crate::state::named_service;
+use crate::state::parent::{Parent, ParentListener};
+use crate::state::parents::Parents;
+use crate::state::quotas::Quotas;
+use crate::state::register::Register;
+use crate::state::resolutions::Resolutions;
+use crate::state::statuses::Statuses;
+use crate::state::wanted_index::ListenerOutcomes;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{Address, Kind, ObjectKey, SetKey};
+use gatewright_objects::model::{
     Condition, ConditionType, FrontendId, GatewayAddress, ListenerFilters, Reason, Routability,
     Status, StatusAddress, TransportPort,
 };
-use crate::store::Store;
-use crate::translate::key::{ParentKey, RouteKey, Verdict};
-use crate::translate::rule::gateway_exposure::{Fleet, is_shared};
-use crate::translate::rule::internal_ports::exhausted;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::settings::Settings;
-use crate::translate::rule::status::{
+use gatewright_objects::status::{
     GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, StatusBody,
 };
-use crate::translate::state::attached_policies::AttachedPolicies;
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::backend_policies::BackendPolicies;
-use crate::translate::state::by_record::admitted;
-use crate::translate::state::claims::claiming;
-use crate::translate::state::endpoints::ServiceEndpoints;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::gateway_services::GatewayServices;
-use crate::translate::state::issuance::Issuance;
-use crate::translate::state::named_service;
-use crate::translate::state::parent::{Parent, ParentListener};
-use crate::translate::state::parents::Parents;
-use crate::translate::state::quotas::Quotas;
-use crate::translate::state::register::Register;
-use crate::translate::state::resolutions::Resolutions;
-use crate::translate::state::statuses::Statuses;
-use crate::translate::state::wanted_index::ListenerOutcomes;
+use gatewright_objects::store::Store;
 
 /// The most conditions of a Gateway (`gateway_types.go`).
 const MAX_CONDITIONS: usize = 8;

@@ -4,23 +4,25 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use super::admission::Admission;
-use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported};
-use crate::model::{
+use crate::key::{RouteKey, Verdict};
+use crate::rule::backend_reference::Referrer;
+use crate::rule::experimental;
+use crate::rule::limits;
+use crate::rule::route_notes;
+use crate::rule::settings::Settings;
+use crate::state::answers::answer;
+use crate::state::attachments::handed_out;
+use crate::state::dirty::Dirty;
+use crate::state::quotas::Quotas;
+use crate::state::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
+use gatewright_objects::inputs::{
+    BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported,
+};
+use gatewright_objects::model::{
     Action, Answer, AppProtocol, BackendId, Bodies, ExternalAuth, HeaderEdits, Mirror, ObjectName,
     Reason, Rewrite, Rule, ServicePort, Target, WeightedTarget, clipped,
 };
-use crate::store::Store;
-use crate::translate::key::{RouteKey, Verdict};
-use crate::translate::rule::backend_reference::Referrer;
-use crate::translate::rule::experimental;
-use crate::translate::rule::limits;
-use crate::translate::rule::route_notes;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::answers::answer;
-use crate::translate::state::attachments::handed_out;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::quotas::Quotas;
-use crate::translate::state::resolutions::{Resolution, Resolutions, Resolved, ResolvedRule};
+use gatewright_objects::store::Store;
 
 /// The stage that resolves routes.
 pub(crate) struct Resolving<'a> {
@@ -222,7 +224,7 @@ pub(crate) fn respond(status: u16) -> Rule {
         rewrite: Rewrite::default(),
         mirrors: Vec::new(),
         cors: None,
-        timeouts: crate::model::Timeouts::default(),
+        timeouts: gatewright_objects::model::Timeouts::default(),
         retry: None,
         session: None,
         auth: None,

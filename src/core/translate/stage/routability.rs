@@ -6,14 +6,14 @@
 
 use super::exposure;
 use super::fleet;
-use crate::channel::Channel;
-use crate::inputs::{Address, AddressRequest, Gateway, Service};
-use crate::model::{GatewayAddress, Reason, Routability, StatusAddress};
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::rule::gateway_exposure::{Fleet, GatewayExposure};
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::parent::Parent;
+use crate::key::Verdict;
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
+use crate::rule::settings::Settings;
+use crate::state::parent::Parent;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{Address, AddressRequest, Gateway, Service};
+use gatewright_objects::model::{GatewayAddress, Reason, Routability, StatusAddress};
+use gatewright_objects::store::Store;
 
 /// An address that a Gateway has, with whether it is one within the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]

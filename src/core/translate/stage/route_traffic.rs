@@ -4,20 +4,20 @@
 
 use std::sync::Arc;
 
-use crate::inputs::{
+use crate::key::Verdict;
+use crate::state::answers;
+use crate::state::attached_policies::{AttachedPolicies, Effect, JudgedAttachment};
+use crate::state::traffic_settings::TrafficSettings;
+use gatewright_objects::inputs::{
     AttachedPolicy, AttachmentTarget, CompressionRules, Kind, OverrideRules, RequestBodyRules,
     RouteTraffic,
 };
-use crate::limits::ObjectLimits;
-use crate::model::{
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::{
     Bodies, BodyBuffer, Compression, LimitedBy, ObjectName, RateLimits, Reason, RequestBody,
     ResponseOverride, ResponseOverrides,
 };
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::state::answers;
-use crate::translate::state::attached_policies::{AttachedPolicies, Effect, JudgedAttachment};
-use crate::translate::state::traffic_settings::TrafficSettings;
+use gatewright_objects::store::Store;
 
 /// A TrafficPolicy by itself; `beyond` is why it is one too many, if it is.
 pub(crate) fn judged(

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use super::admission::Admission;
 use super::resolve::{resolve, respond};
 use super::slashes::escaped_slashes;
-use crate::inputs::Route as InputRoute;
-use crate::model::{
+use crate::key::{ListenerId, RouteKey};
+use crate::rule::precedence::{match_rank, route_rank};
+use crate::rule::settings::Settings;
+use crate::state::attached_policies::{AccessAt, AttachedPolicies, Place, has_logins};
+use crate::state::backend_policies::BackendPolicies;
+use crate::state::resolutions::{Resolutions, Resolved, ResolvedRule};
+use gatewright_objects::inputs::Route as InputRoute;
+use gatewright_objects::model::{
     Action, Bodies, Hostname, Match, Redirect, Route, Rule, RuleLimits, Session, SessionCookie,
     WeightedTarget,
 };
-use crate::request_outcome::ACCESS_CLOSED;
-use crate::store::Store;
-use crate::translate::key::{ListenerId, RouteKey};
-use crate::translate::rule::precedence::{match_rank, route_rank};
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::attached_policies::{AccessAt, AttachedPolicies, Place, has_logins};
-use crate::translate::state::backend_policies::BackendPolicies;
-use crate::translate::state::resolutions::{Resolutions, Resolved, ResolvedRule};
+use gatewright_objects::request_outcome::ACCESS_CLOSED;
+use gatewright_objects::store::Store;
 
 /// The states from which routes are compiled.
 #[derive(Clone, Copy)]
@@ -312,11 +312,7 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
     }
 }
 
-fn is_among(
-    key: &RouteKey,
-    only: &Option<&Arc<str>>,
-    listener_parent: &crate::translate::ParentKey,
-) -> bool {
+fn is_among(key: &RouteKey, only: &Option<&Arc<str>>, listener_parent: &crate::ParentKey) -> bool {
     let namespace = &key.name.namespace;
     only.is_none_or(|only| namespace == only || *namespace == listener_parent.name().namespace)
 }

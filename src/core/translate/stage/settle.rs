@@ -4,15 +4,15 @@
 use super::admission::Admission;
 use super::fleet::note_gateway;
 use super::tables::touch_lists;
-use crate::model::{FrontendId, Hostname, Reason, TransportPort};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::ownership::{Ownable, Recording};
-use crate::translate::state::by_record::admitted;
-use crate::translate::state::claims::{Claim, Conflict};
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::parent::Parent;
+use crate::key::ListenerId;
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::ownership::{Ownable, Recording};
+use crate::state::by_record::admitted;
+use crate::state::claims::{Claim, Conflict};
+use crate::state::dirty::Dirty;
+use crate::state::frontends::Frontends;
+use crate::state::parent::Parent;
+use gatewright_objects::model::{FrontendId, Hostname, Reason, TransportPort};
 
 /// The stage that decides which listener gets a hostname of a frontend.
 pub(crate) fn settle(
@@ -339,7 +339,7 @@ impl Admission<'_> {
 fn has(
     what: &Ownable,
     namespace: &std::sync::Arc<str>,
-    register: &crate::translate::state::register::Register,
+    register: &crate::state::register::Register,
 ) -> bool {
     register
         .owner(what)
@@ -356,14 +356,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
-    use crate::model::{ObjectName, Transport};
-    use crate::translate::rule::ownership::{ListenersOf, OwnerRecord, shared_frontend};
-    use crate::translate::rule::protocol::Family;
-    use crate::translate::state::published::Published;
-    use crate::translate::{
-        Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody,
-    };
+    use crate::rule::ownership::{ListenersOf, OwnerRecord, shared_frontend};
+    use crate::rule::protocol::Family;
+    use crate::state::published::Published;
+    use crate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
+    use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
+    use gatewright_objects::model::{ObjectName, Transport};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::resolve::respond;
-use crate::inputs::EscapedSlashes;
-use crate::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule};
-use crate::request_outcome::ESCAPED_SLASHES;
-use crate::translate::key::ListenerId;
-use crate::translate::state::parents::Parents;
+use crate::key::ListenerId;
+use crate::state::parents::Parents;
+use gatewright_objects::inputs::EscapedSlashes;
+use gatewright_objects::model::{Action, Match, PathMatch, PathRewrite, Redirect, Route, Rule};
+use gatewright_objects::request_outcome::ESCAPED_SLASHES;
 
 /// A regular expression for a path with a percent-encoded slash or backslash.
 const ESCAPED: &str = ".*%(?:2[Ff]|5[Cc]).*";

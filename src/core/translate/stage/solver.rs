@@ -6,13 +6,13 @@
 //! answered 404.
 
 use super::admission::Admission;
-use crate::model::Hostname;
-use crate::store::Store;
-use crate::translate::key::{ListenerId, RouteKey};
-use crate::translate::state::attachments::Attachments;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::register::Register;
+use crate::key::{ListenerId, RouteKey};
+use crate::state::attachments::Attachments;
+use crate::state::dirty::Dirty;
+use crate::state::parents::Parents;
+use crate::state::register::Register;
+use gatewright_objects::model::Hostname;
+use gatewright_objects::store::Store;
 
 /// The stage that determines whether only solvers' routes contribute a hostname to a listener.
 pub(crate) fn settle_solved(

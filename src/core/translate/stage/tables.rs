@@ -2,16 +2,18 @@
 //! the wildcards of plain-HTTP frontends.
 
 use super::compile::wide_chain;
-use crate::model::{FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost, WideHosts};
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::emissions::Emissions;
-use crate::translate::state::frontend_state::{FrontendState, LISTED, elsewhere};
-use crate::translate::state::frontends::Frontends;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::register::Register;
-use crate::translate::state::secret_names::SecretNames;
+use crate::delta::{Resource, ResourceKey};
+use crate::rule::protocol::Protocol;
+use crate::state::dirty::Dirty;
+use crate::state::emissions::Emissions;
+use crate::state::frontend_state::{FrontendState, LISTED, elsewhere};
+use crate::state::frontends::Frontends;
+use crate::state::parents::Parents;
+use crate::state::register::Register;
+use crate::state::secret_names::SecretNames;
+use gatewright_objects::model::{
+    FrontendId, Hostname, OtherListeners, Table, TableId, VirtualHost, WideHosts,
+};
 
 /// Marks the tables that list other listeners, after the winner of a hostname changed.
 pub(crate) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {

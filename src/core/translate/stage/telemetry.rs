@@ -7,16 +7,16 @@
 
 use std::sync::Arc;
 
-use crate::channel::Channel;
-use crate::inputs::{Kind, TelemetryPolicy, TracingParameters, TracingRules};
-use crate::model::{AppProtocol, BackendId, ObjectName, Reason, Tracing, Transport};
-use crate::store::Store;
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::backend_reference::Referrer;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::settings::Settings;
-use crate::translate::state::parents::Parents;
-use crate::translate::state::quotas::Quotas;
+use crate::key::{ParentKey, Verdict};
+use crate::rule::backend_reference::Referrer;
+use crate::rule::gateway_exposure::Fleet;
+use crate::rule::settings::Settings;
+use crate::state::parents::Parents;
+use crate::state::quotas::Quotas;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{Kind, TelemetryPolicy, TracingParameters, TracingRules};
+use gatewright_objects::model::{AppProtocol, BackendId, ObjectName, Reason, Tracing, Transport};
+use gatewright_objects::store::Store;
 
 /// The tracing of the frontends of a Gateway; `None` for none, and for the shared fleet.
 pub(crate) fn tracing(

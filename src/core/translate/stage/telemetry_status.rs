@@ -3,10 +3,10 @@
 use super::report::Report;
 use super::telemetry::{accepted, collector, first};
 use super::verdict::condition;
-use crate::inputs::{ObjectKey, TelemetryPolicy, TracingRules};
-use crate::model::{Condition, ConditionType, ObjectName, Reason};
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::status::{ObjectStatus, StatusBody, TelemetryStatus};
+use crate::key::{ParentKey, Verdict};
+use gatewright_objects::inputs::{ObjectKey, TelemetryPolicy, TracingRules};
+use gatewright_objects::model::{Condition, ConditionType, ObjectName, Reason};
+use gatewright_objects::status::{ObjectStatus, StatusBody, TelemetryStatus};
 
 impl Report<'_> {
     pub(crate) fn telemetry_status(self, key: &ObjectKey) -> Option<ObjectStatus> {
@@ -103,11 +103,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::channel::Channel;
-    use crate::inputs::{Kind, Object};
-    use crate::model::{FrontendId, Status, TransportPort};
-    use crate::translate::rule::ownership::shared_frontend;
-    use crate::translate::{Change, Engine, Settings};
+    use crate::rule::ownership::shared_frontend;
+    use crate::{Change, Engine, Settings};
+    use gatewright_objects::channel::Channel;
+    use gatewright_objects::inputs::{Kind, Object};
+    use gatewright_objects::model::{FrontendId, Status, TransportPort};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

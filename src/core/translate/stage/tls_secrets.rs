@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::model::{ClientRoots, ObjectName, RootsName, Secret, SecretName};
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::key::ParentKey;
-use crate::translate::rule::client_validation::{Clients, union};
-use crate::translate::rule::surroundings::Surroundings;
-use crate::translate::state::dirty::Dirty;
-use crate::translate::state::emissions::Emissions;
-use crate::translate::state::parent::Parent;
-use crate::translate::state::parents::Parents;
+use crate::delta::{Resource, ResourceKey};
+use crate::key::ParentKey;
+use crate::rule::client_validation::{Clients, union};
+use crate::rule::surroundings::Surroundings;
+use crate::state::dirty::Dirty;
+use crate::state::emissions::Emissions;
+use crate::state::parent::Parent;
+use crate::state::parents::Parents;
+use gatewright_objects::model::{ClientRoots, ObjectName, RootsName, Secret, SecretName};
 
 /// Emits the client roots that listeners need, as secrets of their own: they are replaced without a
 /// change of the chain.
@@ -60,7 +60,7 @@ pub(crate) fn place_roots(
     }
 }
 
-fn fleet(parent: Option<&Parent>) -> Option<crate::translate::Fleet> {
+fn fleet(parent: Option<&Parent>) -> Option<crate::Fleet> {
     parent.map(|parent| parent.placement.exposure.fleet)
 }
 

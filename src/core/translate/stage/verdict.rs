@@ -1,9 +1,9 @@
 //! Conditions from verdicts: of one, and of a Gateway or ListenerSet from those of its listeners.
 
-use crate::model::{Condition, ConditionType, Reason, Status};
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::status::ListenerStatus;
-use crate::translate::state::parent::Parent;
+use crate::key::{ParentKey, Verdict};
+use crate::state::parent::Parent;
+use gatewright_objects::model::{Condition, ConditionType, Reason, Status};
+use gatewright_objects::status::ListenerStatus;
 
 /// Converts a verdict into a condition; `good` is the reason if it holds.
 pub(crate) fn condition(kind: ConditionType, verdict: Verdict, good: Reason) -> Condition {

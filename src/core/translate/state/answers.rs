@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::dirty::Dirty;
-use crate::inputs::{WrittenAnswer, WrittenBody};
-use crate::model::{Answer, ObjectName};
-use crate::store::Store;
-use crate::translate::key::RouteKey;
+use crate::key::RouteKey;
+use gatewright_objects::inputs::{WrittenAnswer, WrittenBody};
+use gatewright_objects::model::{Answer, ObjectName};
+use gatewright_objects::store::Store;
 
 /// The answer that a DirectResponse has.
 ///

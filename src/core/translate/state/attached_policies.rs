@@ -19,10 +19,12 @@ use std::sync::Arc;
 
 use super::parent::Parent;
 use super::traffic_settings::TrafficSettings;
-use crate::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule};
-use crate::model::{Access, ClientCredentials};
-use crate::multimap::MultiMap;
-use crate::translate::key::{ListenerId, RouteKey, Verdict};
+use crate::key::{ListenerId, RouteKey, Verdict};
+use gatewright_objects::inputs::{
+    AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule,
+};
+use gatewright_objects::model::{Access, ClientCredentials};
+use gatewright_objects::multimap::MultiMap;
 
 mod traffic;
 

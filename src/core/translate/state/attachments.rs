@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::by_record::ByRecord;
 use super::dirty::Dirty;
 use super::parent::Parent;
-use crate::model::{FrontendId, Hostname};
-use crate::multimap::MultiMap;
-use crate::translate::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
+use gatewright_objects::model::{FrontendId, Hostname};
+use gatewright_objects::multimap::MultiMap;
 
 /// The attachments of a route: how it comes to a parent, the parent, and the outcome.
 pub(crate) type OfRoute = Vec<(Way, ParentKey, Attachment)>;

@@ -10,15 +10,15 @@ use super::deadline::Deadlines;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::judged_policy::{Effect, Judged};
-use crate::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
-use crate::model::{
+use crate::delta::{Resource, ResourceKey};
+use crate::rule::experimental;
+use gatewright_objects::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
+use gatewright_objects::model::{
     Access, Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
     SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
 };
-use crate::multimap::MultiMap;
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::rule::experimental;
+use gatewright_objects::multimap::MultiMap;
 
 /// Policies, and their target Services.
 #[derive(Default)]

@@ -6,10 +6,10 @@
 
 use super::dirty::Dirty;
 use super::uses::{Edge, Uses};
-use crate::model::{
+use crate::delta::ResourceKey;
+use gatewright_objects::model::{
     AppProtocol, BackendId, ClusterId, EnvoyFleet, Fleets, ObjectName, ServicePort,
 };
-use crate::translate::delta::ResourceKey;
 
 /// The backends in use, with the number of resources of each fleet that refer to each.
 #[derive(Default)]

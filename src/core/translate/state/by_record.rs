@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::parent::{Parent, ParentListener};
-use crate::inputs::{NamespaceRule, RouteHostnames};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::ownership::ListenersOf;
+use crate::key::ListenerId;
+use crate::rule::ownership::ListenersOf;
+use gatewright_objects::inputs::{NamespaceRule, RouteHostnames};
 
 /// The ground on which a route claims its hostnames, at a listener where the record decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

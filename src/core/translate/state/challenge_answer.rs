@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::model::Hostname;
+use gatewright_objects::model::Hostname;
 
 /// The answer to the challenges of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::dirty::Dirty;
 use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
 use super::secret_names::SecretNames;
-use crate::model::{
+use gatewright_objects::model::{
     AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname,
     ObjectName, Rewrite, ServicePort, TLS_CHALLENGES, Target, WeightedTarget,
 };

@@ -13,15 +13,15 @@ use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
-use crate::cost::{self, Bytes, Cost};
-use crate::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
-use crate::model::{
+use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::protocol::Protocol;
+use crate::rule::tls_options::Http3;
+use gatewright_objects::cost::{self, Bytes, Cost};
+use gatewright_objects::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
+use gatewright_objects::model::{
     AppProtocol, BackendId, FrontendId, HashKey, Hostname, ObjectName, ServicePort, Transport,
 };
-use crate::store::Store;
-use crate::translate::key::{ListenerId, ParentKey, RouteKey};
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::tls_options::Http3;
+use gatewright_objects::store::Store;
 
 /// The cost of an object, apart from parts that it may share.
 #[derive(Clone, Debug, PartialEq)]

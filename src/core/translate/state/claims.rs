@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use super::by_record::admitted;
 use super::parent::{Parent, ParentListener};
-use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
-use crate::multimap::MultiMap;
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::client_validation::Clients;
-use crate::translate::rule::gateway_exposure::GatewayPrecedence;
-use crate::translate::rule::ownership::ListenersOf;
-use crate::translate::rule::protocol::{Family, Protocol};
-use crate::translate::rule::tls_options::{Http3, TlsSettings};
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::client_validation::Clients;
+use crate::rule::gateway_exposure::GatewayPrecedence;
+use crate::rule::ownership::ListenersOf;
+use crate::rule::protocol::{Family, Protocol};
+use crate::rule::tls_options::{Http3, TlsSettings};
+use gatewright_objects::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
+use gatewright_objects::multimap::MultiMap;
 
 /// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's
 /// own listeners before those of ListenerSets, and these by age and name (GEP-1713).
@@ -293,8 +293,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::inputs::SetKey;
-    use crate::model::ObjectName;
+    use gatewright_objects::inputs::SetKey;
+    use gatewright_objects::model::ObjectName;
 
     fn claim(set: Option<u8>, index: usize, hostname: &str, protocol: Protocol) -> (Rank, Claim) {
         let name = ObjectName::new("ns", set.map_or("gw".to_owned(), |n| format!("set{n}")));
@@ -310,7 +310,7 @@ mod tests {
             parent: parent.clone(),
             listener: listener.clone(),
         };
-        let hostname = Hostname::of(hostname);
+        let hostname = crate::confluence::hostname(hostname);
         (
             rank,
             Claim {
@@ -330,7 +330,7 @@ mod tests {
         for (rank, claim) in claims {
             all.set(rank.clone(), Some(claim.clone()));
         }
-        let hostname = Hostname::of(hostname);
+        let hostname = crate::confluence::hostname(hostname);
         let (winner, losers) = all.outcome(&hostname, |_| true);
         fn text(id: &ListenerId) -> String {
             format!("{}/{}", id.parent.name().name, id.name)

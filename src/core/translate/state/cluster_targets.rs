@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::ServicePort;
+use gatewright_objects::model::ServicePort;
 
 /// The targets of a cluster.
 #[derive(Clone, Debug, PartialEq)]

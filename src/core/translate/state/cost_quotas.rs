@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::cost::{Cost, Dimension};
-use crate::quota::{Member, Quota};
+use gatewright_objects::cost::{Cost, Dimension};
+use gatewright_objects::quota::{Member, Quota};
 
 /// The objects of each namespace that are within its quotas of memory, clusters and filter chains.
 pub(crate) struct CostQuotas<K> {
@@ -108,7 +108,7 @@ impl<K: Ord + Clone> CostQuotas<K> {
 
     fn sum(&self, part: impl Fn(&Quota<Arc<str>, K>) -> u64) -> Cost {
         let [(_, envoy), (_, program), (_, clusters), (_, chains)] = &self.of;
-        let bytes = crate::cost::Bytes {
+        let bytes = gatewright_objects::cost::Bytes {
             envoy: part(envoy),
             program: part(program),
         };

@@ -7,12 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::backend_policies::BackendPolicies;
-use crate::inputs::{Route, Service, ServicePortSpec};
-use crate::model::{
+use gatewright_objects::inputs::{Route, Service, ServicePortSpec};
+use gatewright_objects::model::{
     BackendLimits, BackendSettings, DatagramSettings, HashKey, HealthCheck, LoadBalancing, Probe,
     ServicePort, Target, Transport, WeightedTarget,
 };
-use crate::store::target_ports;
+use gatewright_objects::store::target_ports;
 
 /// Returns whether a check of a UDP port can be answered: the Service has a TCP port that leads to
 /// the same port of its pods.
@@ -179,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::{OutlierDetection, ProxyHeader};
+    use gatewright_objects::model::{OutlierDetection, ProxyHeader};
 
     fn check(probe: Probe) -> HealthCheck {
         let second = Duration::from_secs(1);

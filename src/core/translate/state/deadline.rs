@@ -61,11 +61,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{
+    use crate::{Change, Delta, Engine, Fact, Resource, Settings};
+    use gatewright_objects::inputs::{
         CaBundle, CaCertificate, ConfigMap, ConfigMapData, Kind, Object, ObjectKey, Secret,
     };
-    use crate::model::{Certificate, Hostname, ObjectName, PrivateKey};
-    use crate::translate::{Change, Delta, Engine, Fact, Resource, Settings};
+    use gatewright_objects::model::{Certificate, Hostname, ObjectName, PrivateKey};
 
     fn at(seconds: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(seconds)
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_certificate_for_a_short_time_is_reported_where_cert_manager_is_late() {
         let mut short = held("cert", 0..6000);
-        short.issued_by = Some(Arc::from(crate::inputs::CERT_MANAGER));
+        short.issued_by = Some(Arc::from(gatewright_objects::inputs::CERT_MANAGER));
         let mut engine = started(vec![changed(short)], at(1));
         assert_eq!(message(&engine), "", "cert-manager renews it in time");
         assert_eq!(engine.next_deadline(), Some(at(5000)));
@@ -327,7 +327,10 @@ mod tests {
         let mut engine = engine();
         engine.apply(Vec::new(), at(10));
         let good = held("cert", 10..20);
-        let bad = Secret::without(good.name.clone(), crate::inputs::SecretError::Mismatch);
+        let bad = Secret::without(
+            good.name.clone(),
+            gatewright_objects::inputs::SecretError::Mismatch,
+        );
         let bad = bad.following(Some(&good), at(12));
         let delta = engine.apply(vec![changed(bad.clone())], at(12));
         assert!(
@@ -344,7 +347,7 @@ mod tests {
         // Replacing it by another bad one changes nothing.
         let worse = Secret::without(
             good.name.clone(),
-            crate::inputs::SecretError::Missing("tls.key"),
+            gatewright_objects::inputs::SecretError::Missing("tls.key"),
         );
         assert_eq!(
             worse.clone().following(Some(&bad), at(15)).last_good,

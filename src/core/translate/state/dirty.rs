@@ -6,14 +6,16 @@ use std::sync::Arc;
 use super::cluster_targets::ClusterTargets;
 use super::isolated_envoys::DesiredEnvoys;
 use super::service_intent::ServiceIntent;
-use crate::external_name::ExternalName;
-use crate::inputs::ObjectKey;
-use crate::model::{BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort};
-use crate::translate::delta::{Delta, Resource, ResourceKey};
-use crate::translate::key::{ListenerId, ParentKey, RouteKey};
-use crate::translate::rule::ownership::{Ownable, OwnerRecord};
-use crate::translate::rule::status::ObjectStatus;
-use crate::wanted::WantedCertificate;
+use crate::delta::{Delta, Resource, ResourceKey};
+use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::ownership::{Ownable, OwnerRecord};
+use gatewright_objects::external_name::ExternalName;
+use gatewright_objects::inputs::ObjectKey;
+use gatewright_objects::model::{
+    BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort,
+};
+use gatewright_objects::status::ObjectStatus;
+use gatewright_objects::wanted::WantedCertificate;
 
 /// A set of items to redo, in order. Stages add items; items are read only by removing them.
 #[derive(Clone, Debug)]
@@ -54,7 +56,7 @@ impl<T: Ord> Extend<T> for Marks<T> {
 }
 
 /// The work list. Any stage marks the items that it affects;
-/// [`Engine::apply`](crate::translate::Engine::apply) removes them, and so do the stages of owners and of
+/// [`Engine::apply`](crate::Engine::apply) removes them, and so do the stages of owners and of
 /// secret names, in which one item leads to another.
 #[derive(Default)]
 pub(crate) struct Dirty {

@@ -7,11 +7,11 @@ use super::cluster_targets::ClusterTargets;
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
 use super::login_secrets::LoginSecrets;
-use crate::model::{
+use crate::delta::{Resource, ResourceKey};
+use gatewright_objects::model::{
     Action, BackendId, Cluster, ClusterId, FrontendId, FrontendKind, Handler, ListenerFilters,
     ObjectName, Target, VirtualHost, WeightedTarget,
 };
-use crate::translate::delta::{Resource, ResourceKey};
 
 /// All emitted resources.
 #[derive(Default)]

@@ -17,17 +17,17 @@ use super::emissions::Emissions;
 use super::frontends::Frontends;
 use super::log_collectors;
 use super::quotas::Quotas;
-use crate::address_forms::forms;
-use crate::inputs::EndpointSlice;
-use crate::model::{
+use crate::delta::{Resource, ResourceKey};
+use crate::key::{ParentKey, RouteKey, Verdict};
+use crate::rule::settings::Settings;
+use gatewright_objects::address_forms::forms;
+use gatewright_objects::inputs::EndpointSlice;
+use gatewright_objects::model::{
     Addresses, ClusterId, Endpoints, ObjectName, Reason, ServicePort, Transport, TransportPort,
     WeightedEndpoints, Zone, ZoneEndpoints,
 };
-use crate::multimap::MultiMap;
-use crate::store::{Holder, Store};
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::key::{ParentKey, RouteKey, Verdict};
-use crate::translate::rule::settings::Settings;
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::store::{Holder, Store};
 
 /// The label of namespaces whose endpoints need not be their pods: they may be outside of the
 /// cluster, or at addresses of nodes, Services, the API server and Envoys. Its value is `any`.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use crate::model::Certificate;
-use crate::translate::key::ParentKey;
+use crate::key::ParentKey;
+use gatewright_objects::model::Certificate;
 
 /// The longest time before the end of a certificate at which it counts as ending.
 const NOTICE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -98,7 +98,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::model::{ObjectName, PrivateKey};
+    use gatewright_objects::model::{ObjectName, PrivateKey};
 
     const DAY: u32 = 24;
 

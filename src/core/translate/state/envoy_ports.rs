@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::dirty::Dirty;
-use crate::model::ObjectName;
-use crate::multimap::MultiMap;
-use crate::store::Store;
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::store::Store;
 
 /// Gateways by the Envoy ports that they have, or are to have, on one ground.
 #[derive(Default)]

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::quotas::Quotas;
-use crate::external_name::{ExternalName, NameResolution};
-use crate::model::ObjectName;
-use crate::store::Store;
+use gatewright_objects::external_name::{ExternalName, NameResolution};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::store::Store;
 
 /// The wanted names, by their Services.
 #[derive(Default)]

@@ -11,15 +11,15 @@ use super::parent::ParentListener;
 use super::sans::Sans;
 use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
-use crate::domain_order::Domains;
-use crate::model::{
+use crate::key::ListenerId;
+use crate::rule::chain_class::{ChainClass, Purpose};
+use crate::rule::ownership::{Claimant, Ownable};
+use crate::rule::protocol::{Family, Protocol};
+use gatewright_objects::domain_order::Domains;
+use gatewright_objects::model::{
     AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, Tracing,
     VirtualHost, WeightedTarget,
 };
-use crate::translate::key::ListenerId;
-use crate::translate::rule::chain_class::{ChainClass, Purpose};
-use crate::translate::rule::ownership::{Claimant, Ownable};
-use crate::translate::rule::protocol::{Family, Protocol};
 
 /// The state of one port of one Gateway, or of the shared fleet.
 #[derive(Default)]

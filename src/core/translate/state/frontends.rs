@@ -10,12 +10,12 @@ use super::frontend_state::FrontendState;
 use super::http3::Http3Hosts;
 use super::register::Register;
 use super::scope_keys::ScopeKeys;
-use crate::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
-use crate::multimap::MultiMap;
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::gateway_exposure::is_shared;
-use crate::translate::rule::ownership::{Ownable, shared_frontend};
-use crate::translate::rule::protocol::Family;
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::gateway_exposure::is_shared;
+use crate::rule::ownership::{Ownable, shared_frontend};
+use crate::rule::protocol::Family;
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
+use gatewright_objects::multimap::MultiMap;
 
 /// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a
 /// listener; and the frontend.
@@ -323,7 +323,7 @@ impl Frontends {
     }
 }
 
-fn at(number: u16, id_transport: &crate::model::Transport) -> TransportPort {
+fn at(number: u16, id_transport: &gatewright_objects::model::Transport) -> TransportPort {
     TransportPort {
         number,
         transport: *id_transport,

@@ -7,12 +7,12 @@ use super::dirty::Dirty;
 use super::envoy_ports::EnvoyPorts;
 use super::isolated_envoys::DesiredEnvoys;
 use super::service_intent::ServiceIntent;
-use crate::inputs::{MadeService, MadeSlice};
-use crate::model::{ObjectName, TransportPort};
-use crate::multimap::MultiMap;
-use crate::store::Store;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::internal_ports::recorded;
+use crate::key::ParentKey;
+use crate::rule::internal_ports::recorded;
+use gatewright_objects::inputs::{MadeService, MadeSlice};
+use gatewright_objects::model::{ObjectName, TransportPort};
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::store::Store;
 
 /// Why a Gateway does not have the Envoy port that a port of its Service leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::inputs::{AllowedHostnames, HOST_LABEL, Selector};
-use crate::model::Hostname;
-use crate::multimap::MultiMap;
-use crate::store::Store;
-use crate::translate::rule::gateway_parameters::class_parameters;
+use crate::rule::gateway_parameters::class_parameters;
+use gatewright_objects::inputs::{AllowedHostnames, HOST_LABEL, Selector};
+use gatewright_objects::model::Hostname;
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::store::Store;
 
 /// The label by which the API server selects one namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";

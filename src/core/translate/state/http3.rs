@@ -9,10 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::claims::claiming;
 use super::dirty::Dirty;
 use super::parent::{Parent, ParentListener};
-use crate::model::{FrontendId, Hostname, Reason, Transport, TransportPort, http3_chain};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::tls_options::{HTTP3, Http3};
+use crate::key::ListenerId;
+use crate::rule::protocol::Protocol;
+use crate::rule::tls_options::{HTTP3, Http3};
+use gatewright_objects::model::{
+    FrontendId, Hostname, Reason, Transport, TransportPort, http3_chain,
+};
 
 /// Checks that a listener with the option has one hostname, and serves HTTP.
 pub(crate) fn check(

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::dirty::Dirty;
 use super::http3::udp_port;
 use super::parent::{Parent, ParentListener};
-use crate::limits::{Limits, NamespaceLimits};
-use crate::model::FrontendId;
-use crate::quota::{Member, Quota};
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::settings::Settings;
-use crate::translate::rule::tls_options::Http3;
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::settings::Settings;
+use crate::rule::tls_options::Http3;
+use gatewright_objects::limits::{Limits, NamespaceLimits};
+use gatewright_objects::model::FrontendId;
+use gatewright_objects::quota::{Member, Quota};
 
 /// The listeners that ask for HTTP/3.
 pub(crate) struct Http3Quota {

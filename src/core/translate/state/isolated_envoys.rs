@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use sha2::{Digest, Sha256};
 
-use crate::inputs::{IsolatedParameters, SliceEndpoint};
-use crate::model::ObjectName;
-use crate::store::Store;
-use crate::translate::rule::dedicated_envoys::behind;
-use crate::translate::rule::settings::Settings;
+use crate::rule::dedicated_envoys::behind;
+use crate::rule::settings::Settings;
+use gatewright_objects::inputs::{IsolatedParameters, SliceEndpoint};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::store::Store;
 
 /// The prefix of the names of all objects for the Envoys of one Gateway.
 pub const ISOLATED_PREFIX: &str = "gatewright-isolated-";
@@ -66,10 +66,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::limits::{Limits, NamespaceLimits};
-    use crate::model::{Condition, ConditionType, Status};
-    use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
+    use crate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::limits::{Limits, NamespaceLimits};
+    use gatewright_objects::model::{Condition, ConditionType, Status};
 
     fn put(value: Value) -> Change {
         Change::put(Object::parse(value).expect("an object"))

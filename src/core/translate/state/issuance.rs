@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::ObjectName;
+use gatewright_objects::model::ObjectName;
 
 /// Why certificates do not exist yet or are not renewed, and which issuers are about to issue them,
 /// by Secret.

@@ -6,15 +6,15 @@
 
 use std::sync::Arc;
 
-use crate::channel::Channel;
-use crate::inputs::{
+use crate::key::Verdict;
+use crate::rule::ca_bundles;
+use crate::rule::experimental;
+use crate::rule::surroundings::Surroundings;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{
     Kind, LocalRef, Policy, PolicyRules, Roots, SessionPersistence, TrafficRules, Validation,
 };
-use crate::model::{BackendSettings, BackendTls, Reason, RetryBudget, TrustedRoots};
-use crate::translate::key::Verdict;
-use crate::translate::rule::ca_bundles;
-use crate::translate::rule::experimental;
-use crate::translate::rule::surroundings::Surroundings;
+use gatewright_objects::model::{BackendSettings, BackendTls, Reason, RetryBudget, TrustedRoots};
 
 /// A policy by itself.
 #[derive(Clone, Debug, PartialEq)]

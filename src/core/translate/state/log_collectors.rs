@@ -5,14 +5,14 @@ use super::backend_policies::BackendPolicies;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::telemetry_marks;
-use crate::inputs::{Kind, LocalRef, ObjectKey};
-use crate::model::{
+use crate::key::{ParentKey, Verdict};
+use crate::rule::backend_reference::Referrer;
+use gatewright_objects::inputs::{Kind, LocalRef, ObjectKey};
+use gatewright_objects::model::{
     AccessLog, BackendId, BackendTransport, Condition, ConditionType, ObjectName, Reason, Status,
     Transport,
 };
-use crate::store::Store;
-use crate::translate::key::{ParentKey, Verdict};
-use crate::translate::rule::backend_reference::Referrer;
+use gatewright_objects::store::Store;
 
 /// The states that show whether a collector is reached.
 #[derive(Clone, Copy)]
@@ -120,9 +120,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::Object;
-    use crate::model::{AppProtocol, ServicePort};
-    use crate::translate::{Change, Engine, Resource, ResourceKey, Settings, StatusBody};
+    use crate::{Change, Engine, Resource, ResourceKey, Settings, StatusBody};
+    use gatewright_objects::inputs::Object;
+    use gatewright_objects::model::{AppProtocol, ServicePort};
 
     fn put(value: Value) -> Change {
         Change::put(Object::parse(value).expect("an object"))

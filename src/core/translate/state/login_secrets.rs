@@ -5,9 +5,9 @@ use super::attached_policies::AttachedPolicies;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
 use super::uses::{Edge, Uses};
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::{EnvoyFleet, Fleets, ObjectName, SecretName};
-use crate::translate::delta::{Resource, ResourceKey};
+use crate::delta::{Resource, ResourceKey};
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::model::{EnvoyFleet, Fleets, ObjectName, SecretName};
 
 /// The AccessPolicies whose secrets resources refer to.
 #[derive(Default)]

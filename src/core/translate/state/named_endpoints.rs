@@ -9,8 +9,8 @@
 use std::net::SocketAddr;
 
 use super::endpoints::{AllowedEndpoints, PermittedEndpoints, in_words};
-use crate::inputs::{Service, TargetPort};
-use crate::model::{Reason, ServiceInWords, ServicePort};
+use gatewright_objects::inputs::{Service, TargetPort};
+use gatewright_objects::model::{Reason, ServiceInWords, ServicePort};
 
 impl AllowedEndpoints<'_> {
     /// Returns the addresses of the name of a Service, with the port to which the Service port

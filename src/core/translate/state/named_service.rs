@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::gateway_services::Refusal;
-use crate::inputs::{Address, Gateway, Service, ServicePortSpec, TargetPort};
-use crate::model::{GatewayAddress, ObjectName, Reason, TransportPort};
-use crate::store::Store;
-use crate::translate::key::Verdict;
-use crate::translate::rule::dedicated_envoys;
-use crate::translate::rule::internal_ports::INTERNAL;
-use crate::translate::rule::settings::Settings;
+use crate::key::Verdict;
+use crate::rule::dedicated_envoys;
+use crate::rule::internal_ports::INTERNAL;
+use crate::rule::settings::Settings;
+use gatewright_objects::inputs::{Address, Gateway, Service, ServicePortSpec, TargetPort};
+use gatewright_objects::model::{GatewayAddress, ObjectName, Reason, TransportPort};
+use gatewright_objects::store::Store;
 
 /// The named Service that a Gateway stands on.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use super::named_service::NamedService;
-use crate::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort};
-use crate::translate::key::{ListenerId, ParentKey, Verdict};
-use crate::translate::rule::certificate::Served;
-use crate::translate::rule::certificate_warning::CertificateWarning;
-use crate::translate::rule::client_certificate::ClientCertificate;
-use crate::translate::rule::client_validation::{ClientPolicy, Clients};
-use crate::translate::rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
-use crate::translate::rule::listener_filters::Guard;
-use crate::translate::rule::ownership::ListenersOf;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::rule::tls_options::{Http3, TlsSettings};
+use crate::key::{ListenerId, ParentKey, Verdict};
+use crate::rule::certificate::Served;
+use crate::rule::certificate_warning::CertificateWarning;
+use crate::rule::client_certificate::ClientCertificate;
+use crate::rule::client_validation::{ClientPolicy, Clients};
+use crate::rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
+use crate::rule::listener_filters::Guard;
+use crate::rule::ownership::ListenersOf;
+use crate::rule::protocol::Protocol;
+use crate::rule::tls_options::{Http3, TlsSettings};
+use gatewright_objects::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
+use gatewright_objects::model::{
+    Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort,
+};
 
 /// A Gateway or ListenerSet of ours.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,11 +9,11 @@ use super::deadline::Deadlines;
 use super::ends::Ends;
 use super::named_service::NamedService;
 use super::parent::{Parent, ParentListener};
-use crate::cost::{self, Bytes};
-use crate::model::{Certificate, FrontendId, Hostname, ObjectName, RootsName};
-use crate::multimap::MultiMap;
-use crate::translate::key::{ListenerId, ParentKey};
-use crate::translate::rule::ownership::ListenersOf;
+use crate::key::{ListenerId, ParentKey};
+use crate::rule::ownership::ListenersOf;
+use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::model::{Certificate, FrontendId, Hostname, ObjectName, RootsName};
+use gatewright_objects::multimap::MultiMap;
 
 /// All Gateways and ListenerSets of ours.
 #[derive(Default)]

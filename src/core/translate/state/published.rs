@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Frontend, FrontendId, Hostname, VirtualHost};
-use crate::translate::delta::{Delta, Resource, ResourceKey};
+use crate::delta::{Delta, Resource, ResourceKey};
+use gatewright_objects::model::{Frontend, FrontendId, Hostname, VirtualHost};
 
 /// All resources that were handed out and not removed.
 #[derive(Default)]

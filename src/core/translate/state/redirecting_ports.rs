@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::parent::Parent;
 use super::parents::Parents;
-use crate::inputs::PlainHttp;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::protocol::Protocol;
+use crate::key::ParentKey;
+use crate::rule::protocol::Protocol;
+use gatewright_objects::inputs::PlainHttp;
 
 /// True if the Gateway of a parent redirects plain HTTP.
 pub(crate) fn redirects(parent: &Parent) -> bool {

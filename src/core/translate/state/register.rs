@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::granted_names::GrantedNames;
-use crate::inputs::ObjectKey;
-use crate::model::{Hostname, TransportPort};
-use crate::multimap::MultiMap;
-use crate::record_quota::{RecordClaim, RecordQuota};
-use crate::reservations::Reservations;
-use crate::translate::rule::ownership::{
+use crate::rule::ownership::{
     By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, well_known,
 };
-use crate::translate::rule::protocol::Family;
-use crate::translate::rule::settings::Settings;
+use crate::rule::protocol::Family;
+use crate::rule::settings::Settings;
+use gatewright_objects::inputs::ObjectKey;
+use gatewright_objects::model::{Hostname, TransportPort};
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::record_quota::{RecordClaim, RecordQuota};
+use gatewright_objects::reservations::Reservations;
 
 /// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the
 /// claimant, the name, the wildcard, its owner.
@@ -465,7 +465,7 @@ impl Register {
     }
 }
 
-fn parent(claimant: &Claimant) -> Option<crate::inputs::ParentKey> {
+fn parent(claimant: &Claimant) -> Option<gatewright_objects::inputs::ParentKey> {
     match &claimant.by {
         By::Listener(listener) => Some(listener.parent.clone()),
         By::Frontend(_) | By::Route(..) => None,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::fingerprint::fingerprint;
-use crate::model::{Match, Reason, Rule};
-use crate::translate::key::{RouteKey, Verdict};
+use crate::key::{RouteKey, Verdict};
+use gatewright_objects::model::{Match, Reason, Rule};
 
 /// The rules of a route, ready to be served under any hostname.
 #[derive(Clone, Debug, PartialEq)]

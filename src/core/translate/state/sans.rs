@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::model::{Certificate, Hostname};
-use crate::multimap::MultiMap;
+use gatewright_objects::model::{Certificate, Hostname};
+use gatewright_objects::multimap::MultiMap;
 
 /// The names in the certificates of a port's listeners, by the listener's hostname.
 #[derive(Default)]
@@ -137,7 +137,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::model::PrivateKey;
+    use gatewright_objects::model::PrivateKey;
 
     fn host(text: &str) -> Hostname {
         Hostname::parse(text).expect("a hostname")

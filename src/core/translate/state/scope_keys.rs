@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use super::dirty::Dirty;
 use super::frontend_state::Owner;
 use super::parents::Parents;
-use crate::model::{FrontendId, Hostname};
-use crate::translate::key::ParentKey;
+use crate::key::ParentKey;
+use gatewright_objects::model::{FrontendId, Hostname};
 
 /// A hostname on a frontend.
 type Unit = (FrontendId, Hostname);

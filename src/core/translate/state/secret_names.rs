@@ -12,10 +12,12 @@ use std::sync::Arc;
 use super::dirty::Dirty;
 use super::parent::ParentListener;
 use super::register::Register;
-use crate::model::{Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams};
-use crate::translate::delta::{Resource, ResourceKey};
-use crate::translate::key::ListenerId;
-use crate::translate::rule::ownership::{Ownable, OwnerRecord};
+use crate::delta::{Resource, ResourceKey};
+use crate::key::ListenerId;
+use crate::rule::ownership::{Ownable, OwnerRecord};
+use gatewright_objects::model::{
+    Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams,
+};
 
 /// The content that a frontend would serve under one hostname.
 #[derive(Clone, Debug, PartialEq)]

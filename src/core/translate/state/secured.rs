@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Hostname, ObjectName};
-use crate::translate::key::ParentKey;
+use crate::key::ParentKey;
+use gatewright_objects::model::{Hostname, ObjectName};
 
 /// The treatment by HTTPS of a hostname of a Gateway that redirects plain HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,9 +68,15 @@ mod tests {
                 is_routed,
             })
         }
-        assert!(names.set(&Hostname::of("*.a.org"), secured(true)), "new");
-        assert!(!names.set(&Hostname::of("*.a.org"), secured(true)), "equal");
-        names.set(&Hostname::of("b.a.org"), secured(false));
+        assert!(
+            names.set(&crate::confluence::hostname("*.a.org"), secured(true)),
+            "new"
+        );
+        assert!(
+            !names.set(&crate::confluence::hostname("*.a.org"), secured(true)),
+            "equal"
+        );
+        names.set(&crate::confluence::hostname("b.a.org"), secured(false));
         for (name, expected) in [
             ("x.a.org", Some(true)),
             ("x.y.a.org", Some(true)),
@@ -79,7 +85,7 @@ mod tests {
             ("a.org", None),
             ("", None),
         ] {
-            let found = names.of(&Hostname::of(name));
+            let found = names.of(&crate::confluence::hostname(name));
             assert_eq!(found.map(|found| found.is_routed), expected, "{name}");
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::inputs::{ExternalTrafficPolicy, ServiceType, SliceEndpoint};
-use crate::model::{ObjectName, TransportPort};
+use gatewright_objects::inputs::{ExternalTrafficPolicy, ServiceType, SliceEndpoint};
+use gatewright_objects::model::{ObjectName, TransportPort};
 
 /// The Service that a Gateway is to have, and its endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::multimap::MultiMap;
+use gatewright_objects::multimap::MultiMap;
 
 /// The objects that have each part of a namespace.
 pub(crate) struct SharedParts<P, K> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::domain_order::{ByDomain, Domains};
-use crate::model::{ChainName, Hostname};
-use crate::translate::rule::chain_class::{ChainClass, Purpose};
+use crate::rule::chain_class::{ChainClass, Purpose};
+use gatewright_objects::domain_order::{ByDomain, Domains};
+use gatewright_objects::model::{ChainName, Hostname};
 
 /// The number of siblings with one chain from which on their parent's wildcard replaces them
 /// (collapse).
@@ -326,7 +326,7 @@ fn count(of: &mut BTreeMap<ChainName, usize>, chain: &ChainName, names: usize, i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{
+    use gatewright_objects::model::{
         CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget,
     };
     use proptest::prelude::*;
@@ -359,7 +359,7 @@ mod tests {
     }
 
     fn set(matcher: &mut SniMatcher, hostname: &str, name: Option<&str>) -> bool {
-        matcher.set(&Hostname::of(hostname), name.map(chain))
+        matcher.set(&crate::confluence::hostname(hostname), name.map(chain))
     }
 
     /// The chain that the sent entries give a name.
@@ -408,7 +408,7 @@ mod tests {
         let mut matcher = SniMatcher::default();
         for i in 0..2 * MIN_LONE {
             matcher.set(
-                &Hostname::of(&format!("www.shop{i}.example")),
+                &crate::confluence::hostname(&format!("www.shop{i}.example")),
                 Some(ChainClass::closed()),
             );
         }
@@ -479,7 +479,7 @@ mod tests {
             let mut last: BTreeMap<Hostname, Option<String>> = BTreeMap::new();
             for (hostname, name) in &steps {
                 set(&mut matcher, hostname, name.as_deref());
-                last.insert(Hostname::of(hostname), name.clone());
+                last.insert(crate::confluence::hostname(hostname), name.clone());
             }
             for (hostname, name) in &last {
                 if let Some(name) = name {

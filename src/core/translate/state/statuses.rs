@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use super::dirty::Dirty;
 use super::fingerprint::fingerprint;
 use super::parents::Parents;
-use crate::inputs::{Kind, ObjectKey, SetKey};
-use crate::model::{ConditionType, ObjectName, Status};
-use crate::multimap::MultiMap;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::status::{ObjectStatus, Reported, StatusBody};
+use crate::key::ParentKey;
+use gatewright_objects::inputs::{Kind, ObjectKey, SetKey};
+use gatewright_objects::model::{ConditionType, ObjectName, Status};
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::status::{ObjectStatus, Reported, StatusBody};
 
 /// The statuses that were reported, with counts.
 #[derive(Default)]

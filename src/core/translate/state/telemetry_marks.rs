@@ -1,10 +1,10 @@
 //! What changes when an XTelemetryPolicy changes, or what it refers to.
 
 use super::dirty::Dirty;
-use crate::inputs::{Kind, ObjectKey};
-use crate::model::ObjectName;
-use crate::store::Store;
-use crate::translate::key::ParentKey;
+use crate::key::ParentKey;
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::store::Store;
 
 /// Marks the frontends of a Gateway, whose tracing may have changed, and the statuses of its
 /// policies.

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::model::{Bodies, Compression, ObjectName, RateLimits, RequestBody, ResponseOverrides};
+use gatewright_objects::model::{
+    Bodies, Compression, ObjectName, RateLimits, RequestBody, ResponseOverrides,
+};
 
 /// The settings of a TrafficPolicy, each of which the nearest policy decides.
 #[derive(Clone, Debug, Default, PartialEq)]

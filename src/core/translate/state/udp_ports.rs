@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::dirty::Dirty;
 use super::parent::{Parent, ParentListener};
-use crate::limits::{Limits, NamespaceLimits};
-use crate::model::{EnvoyFleet, FrontendId, Reason, Transport};
-use crate::multimap::MultiMap;
-use crate::quota::{Member, Quota};
-use crate::translate::key::ParentKey;
-use crate::translate::rule::settings::{DedicatedEnvoys, Settings};
+use crate::key::ParentKey;
+use crate::rule::settings::{DedicatedEnvoys, Settings};
+use gatewright_objects::limits::{Limits, NamespaceLimits};
+use gatewright_objects::model::{EnvoyFleet, FrontendId, Reason, Transport};
+use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::quota::{Member, Quota};
 
 /// The UDP ports that Gateways and ListenerSets ask for.
 pub(crate) struct UdpPorts {
@@ -174,10 +174,10 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::limits::{Limits, NamespaceLimits};
-    use crate::model::ObjectName;
-    use crate::translate::{Change, Engine, Settings, StatusBody};
+    use crate::{Change, Engine, Settings, StatusBody};
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::limits::{Limits, NamespaceLimits};
+    use gatewright_objects::model::ObjectName;
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

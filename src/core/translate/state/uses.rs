@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{EnvoyFleet, Fleets, ObjectName};
+use gatewright_objects::model::{EnvoyFleet, Fleets, ObjectName};
 
 /// The things in use, which have these keys.
 pub(crate) struct Uses<K>(BTreeMap<K, Users>);

@@ -10,11 +10,11 @@ use super::gateway_services::GatewayServices;
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
 use super::register::Register;
-use crate::model::{Certificate, Hostname, ObjectName};
-use crate::store::Store;
-use crate::translate::key::ParentKey;
-use crate::translate::rule::certificate::Served;
-use crate::wanted::WantedCertificate;
+use crate::key::ParentKey;
+use crate::rule::certificate::Served;
+use gatewright_objects::model::{Certificate, Hostname, ObjectName};
+use gatewright_objects::store::Store;
+use gatewright_objects::wanted::WantedCertificate;
 
 /// Wanted certificates by Secret and by parent. Two Gateways with the same hostname and issuer
 /// share a Secret.
@@ -290,13 +290,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::model::{Hostname, Requests, Scope};
-    use crate::translate::rule::certificate::issued_secret_name;
-    use crate::translate::{
+    use crate::rule::certificate::issued_secret_name;
+    use crate::{
         Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings,
         Unlisted,
     };
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::model::{Hostname, Requests, Scope};
 
     fn put(kind: &str, namespace: &str, created: u32, spec: Value) -> Change {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "spec": spec,

@@ -1,7 +1,7 @@
 //! Locality of policies on Gateways, ListenerSets and routes.
 
 use super::*;
-use crate::inputs::Kind;
+use gatewright_objects::inputs::Kind;
 
 /// The work of AccessPolicies on a route, and on a ListenerSet, of one of `count` hosts, and of one
 /// of another namespace on a Gateway that is not there.

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
-use crate::model::{Action, ObjectName, Target};
-use crate::translate::rule::ownership::shared_frontend;
-use crate::translate::state::published::Published;
-use crate::translate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
+use crate::rule::ownership::shared_frontend;
+use crate::state::published::Published;
+use crate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
+use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
+use gatewright_objects::model::{Action, ObjectName, Target};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -110,7 +110,7 @@ impl Site {
     fn served(&self, port: u16, host: &str) -> String {
         let host = name(host);
         let own = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
-        let common = shared_frontend(crate::model::TransportPort::tcp(port));
+        let common = shared_frontend(gatewright_objects::model::TransportPort::tcp(port));
         let of = |id: &FrontendId| Some(self.published.scopes(id)).filter(|all| !all.is_empty());
         let Some(scopes) = of(&own).or_else(|| of(&common)) else {
             return "closed".to_owned();

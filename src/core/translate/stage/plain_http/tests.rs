@@ -3,10 +3,10 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{Kind, Object, ObjectKey};
-use crate::model::ObjectName;
-use crate::translate::state::published::Published;
-use crate::translate::{Change, Engine, Settings, StatusBody};
+use crate::state::published::Published;
+use crate::{Change, Engine, Settings, StatusBody};
+use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+use gatewright_objects::model::ObjectName;
 
 const API: &str = "gateway.networking.k8s.io/v1";
 
@@ -91,7 +91,7 @@ impl Site {
     fn plain(&self, hostname: &str) -> Vec<String> {
         let id = FrontendId::tcp(ObjectName::new("a", "edge"), 80);
         let scopes = self.published.scopes(&id);
-        let Some(host) = scopes.get(&Hostname::of(hostname)) else {
+        let Some(host) = scopes.get(&crate::confluence::hostname(hostname)) else {
             return Vec::new();
         };
         let routes = host.routes.iter();
@@ -190,7 +190,7 @@ fn a_host_without_a_route_on_plain_http_is_redirected_too() {
 
 /// A Gateway with a wildcard on HTTPS, and with or without plain HTTP.
 fn gateway_with(has_http: bool) -> Change {
-    let Change::Object(crate::inputs::ObjectChange::Put(Object::Gateway(mut gateway))) =
+    let Change::Object(gatewright_objects::inputs::ObjectChange::Put(Object::Gateway(mut gateway))) =
         gateway(&[("*.w.example", 443)])
     else {
         panic!("a Gateway")

@@ -1,10 +1,10 @@
 //! Texts of conflicts between listeners.
 
 use super::{FrontendId, Report};
-use crate::model::Reason;
-use crate::translate::rule::gateway_exposure;
-use crate::translate::rule::protocol::{Family, Protocol};
-use crate::translate::state::parent::{Parent, ParentListener};
+use crate::rule::gateway_exposure;
+use crate::rule::protocol::{Family, Protocol};
+use crate::state::parent::{Parent, ParentListener};
+use gatewright_objects::model::Reason;
 
 impl Report<'_> {
     /// The message why a listener does not get its hostname. It contains only the reader's own

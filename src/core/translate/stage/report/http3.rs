@@ -2,11 +2,11 @@
 
 use super::super::fleet;
 use super::Report;
-use crate::model::FrontendId;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::tls_options::Http3;
-use crate::translate::state::http3::udp_port;
-use crate::translate::state::parent::{Parent, ParentListener};
+use crate::rule::gateway_exposure::Fleet;
+use crate::rule::tls_options::Http3;
+use crate::state::http3::udp_port;
+use crate::state::parent::{Parent, ParentListener};
+use gatewright_objects::model::FrontendId;
 
 impl Report<'_> {
     /// Why a listener that asks for HTTP/3 is served without it.

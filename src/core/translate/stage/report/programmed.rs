@@ -1,11 +1,11 @@
 //! `Programmed` of listeners.
 
 use super::Report;
-use crate::model::Reason;
-use crate::translate::key::Verdict;
-use crate::translate::rule::certificate::Served;
-use crate::translate::rule::protocol::Protocol;
-use crate::translate::state::parent::{Parent, ParentListener};
+use crate::key::Verdict;
+use crate::rule::certificate::Served;
+use crate::rule::protocol::Protocol;
+use crate::state::parent::{Parent, ParentListener};
+use gatewright_objects::model::Reason;
 
 /// The words of a condition's message between a certificate and its issuer, while it is ordered.
 pub const BEING_ISSUED: &str = " is being issued by ";

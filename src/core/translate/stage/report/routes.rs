@@ -5,13 +5,13 @@ use super::super::default_gateways;
 use super::super::plain_http;
 use super::super::verdict::condition;
 use super::Report;
-use crate::inputs::RouteKind;
-use crate::model::{Condition, ConditionType, Reason, Status};
-use crate::store::target_ports;
-use crate::translate::key::RouteKey;
-use crate::translate::rule::status::{ObjectStatus, RouteStatus, StatusBody};
-use crate::translate::state::attachments::Way;
-use crate::translate::state::datagrams;
+use crate::key::RouteKey;
+use crate::state::attachments::Way;
+use crate::state::datagrams;
+use gatewright_objects::inputs::RouteKind;
+use gatewright_objects::model::{Condition, ConditionType, Reason, Status};
+use gatewright_objects::status::{ObjectStatus, RouteStatus, StatusBody};
+use gatewright_objects::store::target_ports;
 
 impl Report<'_> {
     pub(super) fn route_status(self, key: &RouteKey) -> Option<ObjectStatus> {

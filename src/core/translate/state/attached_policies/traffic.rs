@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::super::attachments::{Attachments, Way};
 use super::super::traffic_settings::{FIELDS, Setting, TrafficSettings};
 use super::{AttachedPolicies, Effect, JudgedAttachment, Place};
-use crate::inputs::{AttachmentTarget, ObjectKey, RouteKind};
-use crate::model::{Bodies, RateLimits};
+use gatewright_objects::inputs::{AttachmentTarget, ObjectKey, RouteKind};
+use gatewright_objects::model::{Bodies, RateLimits};
 
 impl AttachedPolicies {
     /// The rate limits of a place.

@@ -9,12 +9,10 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::channel::Channel;
-use crate::inputs::{Kind, Located, Object, ObjectKey};
-use crate::model::{AppProtocol, BackendId, ConditionType, Status};
-use crate::translate::{
-    Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody,
-};
+use crate::{Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody};
+use gatewright_objects::channel::Channel;
+use gatewright_objects::inputs::{Kind, Located, Object, ObjectKey};
+use gatewright_objects::model::{AppProtocol, BackendId, ConditionType, Status};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -224,7 +222,7 @@ fn a_listener_tells_the_refused_endpoints_of_its_authorization_server() {
     ));
     told.put(guarded);
     told.put(slice("mallory", "login", &["169.254.169.254"], 8080));
-    fn resolved(told: &Told) -> crate::model::Condition {
+    fn resolved(told: &Told) -> gatewright_objects::model::Condition {
         let key = ObjectKey::new(Kind::Gateway, ObjectName::new("mallory", "edge"));
         let StatusBody::Gateway(gateway) = told.engine.status(&key).expect("a status").body else {
             panic!("a Gateway")

@@ -2,11 +2,11 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::inputs::{EXPOSES, Kind, MANAGED_BY, MANAGER, Object, ObjectKey};
-use crate::limits::{Limits, NamespaceLimits};
-use crate::model::{ConditionType, ObjectName, TransportPort};
-use crate::translate::rule::internal_ports::INTERNAL;
-use crate::translate::{Change, Engine, Fleet, ServiceIntent, Settings, StatusBody};
+use crate::rule::internal_ports::INTERNAL;
+use crate::{Change, Engine, Fleet, ServiceIntent, Settings, StatusBody};
+use gatewright_objects::inputs::{EXPOSES, Kind, MANAGED_BY, MANAGER, Object, ObjectKey};
+use gatewright_objects::limits::{Limits, NamespaceLimits};
+use gatewright_objects::model::{ConditionType, ObjectName, TransportPort};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

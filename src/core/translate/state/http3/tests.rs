@@ -4,14 +4,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::inputs::{Kind, Object, ObjectKey, Secret};
-use crate::limits::{Limits, NamespaceLimits};
-use crate::model::{
+use crate::rule::ownership::shared_frontend;
+use crate::state::published::Published;
+use crate::{Change, Engine, Fleet, Settings, StatusBody};
+use gatewright_objects::inputs::{Kind, Object, ObjectKey, Secret};
+use gatewright_objects::limits::{Limits, NamespaceLimits};
+use gatewright_objects::model::{
     Certificate, FrontendId, FrontendKind, Hostname, ObjectName, PrivateKey, Transport,
 };
-use crate::translate::rule::ownership::shared_frontend;
-use crate::translate::state::published::Published;
-use crate::translate::{Change, Engine, Fleet, Settings, StatusBody};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -258,7 +258,7 @@ fn the_oldest_hosts_of_a_namespace_and_of_a_port_have_http3_and_a_removed_one_ma
         ..Limits::default()
     };
     let mut site = Site::within(Fleet::Shared, limits);
-    let shared = shared_frontend(crate::model::TransportPort::tcp(443));
+    let shared = shared_frontend(gatewright_objects::model::TransportPort::tcp(443));
     for namespace in ["a", "b", "c"] {
         site.secret(namespace, namespace);
     }

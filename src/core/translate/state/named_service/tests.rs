@@ -5,12 +5,14 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
-use crate::limits::Limits;
-use crate::model::{Condition, ConditionType, Frontend, ObjectName, Status, TransportPort};
-use crate::translate::{
+use crate::{
     Change, Counters, DedicatedEnvoys, Delta, Engine, Fleet, Resource, ResourceKey, ServiceIntent,
     Settings, StatusBody,
+};
+use gatewright_objects::inputs::{Kind, MANAGED_BY, MANAGER, Object, ObjectKey, SLICES_BY};
+use gatewright_objects::limits::Limits;
+use gatewright_objects::model::{
+    Condition, ConditionType, Frontend, ObjectName, Status, TransportPort,
 };
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";

@@ -2,11 +2,11 @@
 
 use super::super::dirty::Dirty;
 use super::{Quotas, one_too_many};
-use crate::inputs::{Kind, ObjectKey};
-use crate::limits::ObjectLimits;
-use crate::model::Reason;
-use crate::quota::Member;
-use crate::store::Store;
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::limits::ObjectLimits;
+use gatewright_objects::model::Reason;
+use gatewright_objects::quota::Member;
+use gatewright_objects::store::Store;
 
 impl Quotas {
     /// Counts a policy that was put or deleted, and marks those whose verdict changes.

@@ -3,10 +3,10 @@
 
 use super::super::dirty::Dirty;
 use super::{Quotas, one_too_many};
-use crate::external_name::ADDRESSES;
-use crate::model::{ObjectName, Reason};
-use crate::quota::Member;
-use crate::store::Store;
+use gatewright_objects::external_name::ADDRESSES;
+use gatewright_objects::model::{ObjectName, Reason};
+use gatewright_objects::quota::Member;
+use gatewright_objects::store::Store;
 
 impl Quotas {
     /// Counts the name of a Service that was created then, or no longer. Returns the other Services

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::super::dirty::Dirty;
 use super::super::endpoints::ServiceEndpoints;
 use super::{Quotas, touch_endpoints};
-use crate::limits::NamespaceLimits;
-use crate::store::Store;
-use crate::translate::rule::allowance::allowance;
+use crate::rule::allowance::allowance;
+use gatewright_objects::limits::NamespaceLimits;
+use gatewright_objects::store::Store;
 
 impl Quotas {
     /// Takes down the limits of a namespace, which its labels may select.

@@ -8,10 +8,10 @@ use super::super::dirty::Dirty;
 use super::super::parents::Parents;
 use super::super::resolutions::Resolved;
 use super::Quotas;
-use crate::quota::Member;
-use crate::store::Store;
-use crate::translate::key::RouteKey;
-use crate::translate::rule::allowance::too_large;
+use crate::key::RouteKey;
+use crate::rule::allowance::too_large;
+use gatewright_objects::quota::Member;
+use gatewright_objects::store::Store;
 
 impl Quotas {
     /// Counts a route where it is attached. One that is too large for itself is not served, and

@@ -6,14 +6,14 @@ use super::super::dirty::Dirty;
 use super::super::parent::Parent;
 use super::super::telemetry_marks::touch_traced;
 use super::{Quotas, one_too_many};
-use crate::channel::Channel;
-use crate::cost::{self, Bytes};
-use crate::inputs::{TelemetryPolicy, TracingRules};
-use crate::model::{ObjectName, Reason};
-use crate::quota::Member;
-use crate::store::Store;
-use crate::translate::rule::gateway_exposure::Fleet;
-use crate::translate::rule::settings::Settings;
+use crate::rule::gateway_exposure::Fleet;
+use crate::rule::settings::Settings;
+use gatewright_objects::channel::Channel;
+use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::inputs::{TelemetryPolicy, TracingRules};
+use gatewright_objects::model::{ObjectName, Reason};
+use gatewright_objects::quota::Member;
+use gatewright_objects::store::Store;
 
 impl Quotas {
     /// Counts a policy that was put or deleted, and marks the Gateways of others whose verdict
@@ -109,11 +109,11 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use crate::channel::Channel;
-    use crate::inputs::{Kind, Object, ObjectKey};
-    use crate::limits::{Limits, NamespaceLimits};
-    use crate::model::{ConditionType, FrontendId, ObjectName, Reason};
-    use crate::translate::{Change, Engine, Settings};
+    use crate::{Change, Engine, Settings};
+    use gatewright_objects::channel::Channel;
+    use gatewright_objects::inputs::{Kind, Object, ObjectKey};
+    use gatewright_objects::limits::{Limits, NamespaceLimits};
+    use gatewright_objects::model::{ConditionType, FrontendId, ObjectName, Reason};
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

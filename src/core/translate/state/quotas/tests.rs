@@ -5,12 +5,9 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{Object, Secret};
-use crate::model::{Certificate, Hostname, PrivateKey};
-use crate::translate::Change;
-use crate::translate::Engine;
-use crate::translate::Settings;
-use crate::translate::StatusBody;
+use crate::{Change, Engine, Settings, StatusBody};
+use gatewright_objects::inputs::{Object, Secret};
+use gatewright_objects::model::{Certificate, Hostname, PrivateKey};
 
 mod access;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::super::register::Register;
 use super::Quotas;
-use crate::cost::{Cost, Dimension};
-use crate::inputs::ObjectKey;
+use gatewright_objects::cost::{Cost, Dimension};
+use gatewright_objects::inputs::ObjectKey;
 
 /// What a namespace takes of its quotas.
 #[derive(Clone, Debug, PartialEq, Eq)]

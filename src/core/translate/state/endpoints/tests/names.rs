@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::*;
-use crate::external_name::{ExternalName, ExternalNames, NamePolicy, NameResolution};
-use crate::limits::{Limits, NamespaceLimits};
-use crate::translate::Fact;
+use crate::Fact;
+use gatewright_objects::external_name::{ExternalName, ExternalNames, NamePolicy, NameResolution};
+use gatewright_objects::limits::{Limits, NamespaceLimits};
 
 const NAME: &str = "api.example.org";
 
@@ -155,7 +155,7 @@ fn a_change_of_addresses_costs_one_assignment() {
     assert!(matches!(keys[..], [ResourceKey::Endpoints(_)]), "{keys:?}");
     assert!(delta.statuses.is_empty(), "{:?}", delta.statuses);
     let work = told.engine.counters().since(&before);
-    assert_eq!(work, crate::translate::Counters::default());
+    assert_eq!(work, crate::Counters::default());
     let again = told.engine.apply(vec![change], SystemTime::UNIX_EPOCH);
     assert_eq!(again, Delta::default(), "an equal answer changes nothing");
 }

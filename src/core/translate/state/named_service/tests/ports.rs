@@ -1,7 +1,7 @@
 //! Tests of target ports that several Gateways want.
 
 use super::*;
-use crate::limits::NamespaceLimits;
+use gatewright_objects::limits::NamespaceLimits;
 
 /// The four cases: two Gateways on two Services or on one, with two target ports or with one.
 #[test]

@@ -61,7 +61,7 @@ fn a_policy_of_a_default_gateway_counts_there_and_harms_no_other_place_of_a_rout
     let mut told = Told::within(limits.clone());
     told.engine = Engine::new(Settings {
         limits,
-        channel: crate::channel::Channel::Experimental,
+        channel: gatewright_objects::channel::Channel::Experimental,
         ..Settings::new("c", Vec::new())
     });
     told.put(

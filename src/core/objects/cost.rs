@@ -1,0 +1,352 @@
+//! The cost model: the bytes that a part of an object takes in the memory of an Envoy and of this
+//! program. Pure.
+//!
+//! Envoy's bytes are those by which the resident memory of an Envoy with two workers grew, a tenth
+//! more: it keeps the protobuf message and what it makes of it, and its allocator returns little of
+//! what an update needed meanwhile. Those of the program are the same for the program.
+//! `e2e/tests/isolation/cost.rs` fills a namespace in each dimension to a part of its quota, and
+//! fails if the model is below half of what a process grew, or above three times that.
+//!
+//! Those of the API server are counted exactly: what entries of the record of ownership take in
+//! ConfigMaps (`cost/record.rs`).
+
+use std::iter::Sum;
+use std::ops::{Add, Mul};
+
+mod certificate;
+mod policy;
+mod record;
+mod route;
+mod traces;
+
+pub use certificate::{chain, served};
+pub use policy::{bodies, guarded, rate_limits, settings, tls};
+pub use record::{of_claim, of_owner};
+pub use route::{OfServices, hostname, of_auth};
+pub use traces::traces;
+
+/// Bytes in the memory of an Envoy, and of this program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes {
+    /// In an Envoy.
+    pub envoy: u64,
+    /// In this program.
+    pub program: u64,
+}
+
+impl Bytes {
+    const fn of(envoy: u64, program: u64) -> Self {
+        Self { envoy, program }
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            envoy: self.envoy.saturating_add(other.envoy),
+            program: self.program.saturating_add(other.program),
+        }
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+impl Mul<u64> for Bytes {
+    type Output = Self;
+
+    fn mul(self, times: u64) -> Self {
+        Self {
+            envoy: self.envoy.saturating_mul(times),
+            program: self.program.saturating_mul(times),
+        }
+    }
+}
+
+/// An object that is translated, whether or not an Envoy gets anything of it: parsed, its
+/// references, and its status.
+pub const OBJECT: Bytes = Bytes::of(0, 8_000);
+/// A hostname of a route at a listener, with its first match: a virtual host of a table, or a
+/// scope.
+const HOST: Bytes = Bytes::of(7_000, 8_000);
+/// A hostname of a route at an HTTPS listener, on a port of plain HTTP that redirects it.
+pub const REDIRECTED: Bytes = Bytes::of(11_500, 3_000);
+/// A match.
+const MATCH: Bytes = Bytes::of(4_500, 1_000);
+/// A byte of a text, beside what has the text.
+const TEXT: Bytes = Bytes::of(5, 3);
+/// A condition on a header, on a query parameter, or on the method.
+const CONDITION: Bytes = Bytes::of(800, 120);
+/// A regular expression, and an instruction of it as RE2 compiles it.
+const REGEX: Bytes = Bytes::of(3_000, 200);
+const INSTRUCTION: Bytes = Bytes::of(50, 0);
+/// A header that a filter sets or adds, and one that it removes.
+const EDIT: Bytes = Bytes::of(730, 60);
+const REMOVAL: Bytes = Bytes::of(200, 50);
+/// The weighted share of a backend, beside its cluster, and the rewrite of a share.
+const SHARE: Bytes = Bytes::of(1_300, 100);
+const SHARE_REWRITE: Bytes = Bytes::of(6_000, 100);
+/// A rewrite, or a redirect.
+const LOCATION: Bytes = Bytes::of(300, 100);
+/// An answer that a rule gives itself, beside its texts.
+const ANSWER: Bytes = Bytes::of(600, 200);
+/// A copy of requests.
+const MIRROR: Bytes = Bytes::of(900, 150);
+/// Filter CORS, an allowed origin of it, and a name of a header or method.
+const CORS: Bytes = Bytes::of(28_000, 500);
+const ORIGIN: Bytes = Bytes::of(3_100, 200);
+const CORS_NAME: Bytes = Bytes::of(60, 40);
+/// Retries, and a status that is retried.
+const RETRY: Bytes = Bytes::of(500, 100);
+const RETRY_CODE: Bytes = Bytes::of(120, 10);
+/// A filter ExternalAuth: each match has one of its own.
+const AUTH: Bytes = Bytes::of(10_000, 1_500);
+/// A match whose filters all matches of its rule share, an AccessPolicy, and a network of it.
+const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
+const ACCESS: Bytes = Bytes::of(4_000, 200);
+const NETWORK: Bytes = Bytes::of(500, 100);
+/// A TrafficPolicy with rate limits before a rule, a match of a rule whose matches share their
+/// filters, a limit, and a client that is counted by itself, by its address or by a header.
+const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
+const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
+const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
+const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
+const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
+/// An algorithm of a compression before a match, beside the names of media types, and one of these.
+const COMPRESSION: Bytes = Bytes::of(9_000, 300);
+const MEDIA_TYPE: Bytes = Bytes::of(300, 30);
+/// Answers in place of errors before a rule, and one of them beside its texts.
+const OVERRIDES: Bytes = Bytes::of(3_000, 200);
+const OVERRIDE: Bytes = Bytes::of(9_000, 300);
+/// The filters for bodies of requests before a rule.
+const REQUEST_BODY: Bytes = Bytes::of(10_000, 200);
+/// The authentication of users, a user, and a byte of their names and hashes.
+const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
+const USER: Bytes = Bytes::of(200, 0);
+const USER_TEXT: Bytes = Bytes::of(3, 2);
+/// The verification of tokens, and a key of the issuer, beside their texts.
+const TOKENS: Bytes = Bytes::of(8_000, 400);
+const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
+/// Keys that Envoy fetches: as many as an answer has room for, in each worker.
+const FETCHED_KEYS: Bytes = Bytes::of(600_000, 400);
+/// A claim that tokens have to have, with the filter that asks for it, and a value of it or a part
+/// of its name, beside their texts.
+const CLAIM: Bytes = Bytes::of(5_000, 200);
+const CLAIM_VALUE: Bytes = Bytes::of(500, 50);
+/// The login at a provider, beside its texts.
+const LOGIN: Bytes = Bytes::of(40_000, 1_000);
+/// The session persistence of a match or share.
+const SESSION: Bytes = Bytes::of(3_800, 500);
+/// The hash of a share's requests, for each match.
+const HASH: Bytes = Bytes::of(1_500, 200);
+/// A cluster: a Service port, or a hostname that is passed through.
+pub const CLUSTER: Bytes = Bytes::of(45_000, 8_000);
+/// TLS of a cluster, beside its CA certificates.
+const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
+/// The settings of a cluster by a policy, and the table of a consistent hash.
+const CLUSTER_SETTINGS: Bytes = Bytes::of(4_000, 1_000);
+const HASH_TABLE: Bytes = Bytes::of(30_000, 0);
+/// The active checks of an endpoint, with a connection and its buffers, and the passive ones.
+const ACTIVE_CHECK: Bytes = Bytes::of(24_000, 0);
+const PASSIVE_CHECK: Bytes = Bytes::of(2_500, 0);
+/// A byte of CA certificates, of which each cluster has its own copy, and those of the system.
+const CA_BYTE: Bytes = Bytes::of(4, 1);
+const SYSTEM_ROOTS: Bytes = Bytes::of(320_000, 0);
+/// A certificate, for each hostname that clients connect to, and a byte of its chain in PEM.
+const CERTIFICATE: Bytes = Bytes::of(24_000, 1_000);
+const CHAIN_BYTE: Bytes = Bytes::of(6, 1);
+/// An endpoint of a cluster.
+pub const ENDPOINT: Bytes = Bytes::of(2_300, 1_500);
+/// A filter chain of a Listener, 20 KB of it for its access log.
+pub const FILTER_CHAIN: Bytes = Bytes::of(35_000, 12_000);
+/// A listener of a Gateway or ListenerSet, beside its port.
+pub const LISTENER: Bytes = Bytes::of(9_000, 16_000);
+/// The tracing of a port or filter chain, and an attribute of its spans or a header of the requests
+/// by which they are exported, beside their texts.
+const TRACER: Bytes = Bytes::of(20_000, 1_000);
+const SPAN_ATTRIBUTE: Bytes = Bytes::of(700, 100);
+/// A port of HTTP, with or without TLS: a Listener of Envoy's.
+pub const PORT_HTTP: Bytes = Bytes::of(150_000, 40_000);
+/// A port of TCP.
+pub const PORT_TCP: Bytes = Bytes::of(50_000, 40_000);
+/// A port of UDP.
+pub const PORT_UDP: Bytes = Bytes::of(85_000, 50_000);
+
+fn text(text: &str) -> Bytes {
+    TEXT * text.len() as u64
+}
+
+/// What an object takes of everything that its namespace has a quota of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Memory.
+    pub bytes: Bytes,
+    /// Clusters of an Envoy.
+    pub clusters: u64,
+    /// Filter chains of the Listener of a port.
+    pub filter_chains: u64,
+    /// Bytes of the record of ownership in the API server.
+    pub record: u64,
+}
+
+/// What a namespace has a quota of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Dimension {
+    /// Memory of an Envoy.
+    Envoy,
+    /// Memory of this program.
+    Program,
+    /// Clusters.
+    Clusters,
+    /// Filter chains.
+    FilterChains,
+    /// The record of ownership.
+    Record,
+}
+
+impl Dimension {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Envoy,
+        Self::Program,
+        Self::Clusters,
+        Self::FilterChains,
+        Self::Record,
+    ];
+    /// Those that whole objects take; hostnames one by one take the rest.
+    pub const OF_OBJECTS: [Self; 4] = [
+        Self::Envoy,
+        Self::Program,
+        Self::Clusters,
+        Self::FilterChains,
+    ];
+
+    /// Its name in metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Envoy => "envoy_bytes",
+            Self::Program => "program_bytes",
+            Self::Clusters => "clusters",
+            Self::FilterChains => "filter_chains",
+            Self::Record => "record_bytes",
+        }
+    }
+
+    /// The path in the configuration of the quota of every namespace.
+    pub fn option(self) -> &'static str {
+        match self {
+            Self::Envoy => "limits.namespace.envoyMib",
+            Self::Program => "limits.namespace.programMib",
+            Self::Clusters => "limits.namespace.clusters",
+            Self::FilterChains => "limits.namespace.filterChains",
+            Self::Record => "limits.namespace.recordKib",
+        }
+    }
+
+    /// Its name and unit, as the head of a column.
+    pub fn head(self) -> &'static str {
+        match self {
+            Self::Envoy => "ENVOY MIB",
+            Self::Program => "PROGRAM MIB",
+            Self::Clusters => "CLUSTERS",
+            Self::FilterChains => "FILTER CHAINS",
+            Self::Record => "RECORD KIB",
+        }
+    }
+
+    /// An amount in its unit, rounded up to one digit.
+    pub fn number(self, amount: u64) -> String {
+        let bytes = match self {
+            Self::Envoy | Self::Program => 1 << 20,
+            Self::Record => 1 << 10,
+            Self::Clusters | Self::FilterChains => 1,
+        };
+        let tenths = amount.saturating_mul(10).div_ceil(bytes);
+        match tenths % 10 {
+            0 => (tenths / 10).to_string(),
+            tenth => format!("{}.{tenth}", tenths / 10),
+        }
+    }
+
+    /// An amount as text.
+    pub fn amount(self, amount: u64) -> String {
+        let number = self.number(amount);
+        match self {
+            Self::Envoy => format!("{number} MiB of an Envoy's memory"),
+            Self::Program => format!("{number} MiB of the controller's memory"),
+            Self::Clusters if amount == 1 => "1 cluster".to_owned(),
+            Self::Clusters => format!("{number} clusters"),
+            Self::FilterChains if amount == 1 => "1 filter chain".to_owned(),
+            Self::FilterChains => format!("{number} filter chains"),
+            Self::Record => format!("{number} KiB of the record of ownership"),
+        }
+    }
+
+    /// What takes less of it.
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Envoy | Self::Program => {
+                "fewer matches, hostnames, listeners, header edits, origins or backends need less"
+            }
+            Self::Clusters => {
+                "a Service port is one cluster for each Gateway with a client certificate, a hostname that is passed \
+                 through is another"
+            }
+            Self::FilterChains => {
+                "a wildcard hostname with TLS, and a hostname of a TLSRoute with several backends, is one"
+            }
+            Self::Record => "fewer or shorter hostnames need less",
+        }
+    }
+}
+
+impl Cost {
+    /// The part in a dimension.
+    pub fn of(self, dimension: Dimension) -> u64 {
+        match dimension {
+            Dimension::Envoy => self.bytes.envoy,
+            Dimension::Program => self.bytes.program,
+            Dimension::Clusters => self.clusters,
+            Dimension::FilterChains => self.filter_chains,
+            Dimension::Record => self.record,
+        }
+    }
+
+    /// The difference of two costs; 0 in a dimension where the other one is larger.
+    pub fn less(self, other: Self) -> Self {
+        let bytes = Bytes {
+            envoy: self.bytes.envoy.saturating_sub(other.bytes.envoy),
+            program: self.bytes.program.saturating_sub(other.bytes.program),
+        };
+        Self {
+            bytes,
+            clusters: self.clusters.saturating_sub(other.clusters),
+            filter_chains: self.filter_chains.saturating_sub(other.filter_chains),
+            record: self.record.saturating_sub(other.record),
+        }
+    }
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            clusters: self.clusters.saturating_add(other.clusters),
+            filter_chains: self.filter_chains.saturating_add(other.filter_chains),
+            record: self.record.saturating_add(other.record),
+        }
+    }
+}
+
+impl Sum for Cost {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}

@@ -1,0 +1,234 @@
+//! What a route costs.
+
+use super::{
+    ANSWER, AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION,
+    MATCH, MIRROR, ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, TEXT,
+    text,
+};
+use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
+use crate::model::{
+    AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
+};
+
+/// The additions of other objects to routes: of policies of Services to those that lead there, and
+/// of DirectResponses to those that they answer for.
+pub struct OfServices<'a, 's> {
+    /// The session persistence of a Service.
+    pub session: &'a dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+    /// The bytes of the answer of a DirectResponse.
+    pub answers: &'a dyn Fn(&ObjectName) -> u64,
+    /// True if endpoints of a port of a Service are chosen by a hash.
+    pub hashes: &'a dyn Fn(&ObjectName, u16) -> bool,
+}
+
+/// A hostname of a route at a listener: its matches, each with the filters and backends of its
+/// rule. Clusters are not included.
+pub fn hostname(route: &Route, services: &OfServices<'_, '_>) -> Bytes {
+    HOST + route.rules.iter().map(|rule| of_rule(rule, services)).sum()
+}
+
+/// Of several backends one may be invalid, or rewrite paths: then each has a route of its own, with
+/// all that the match and the rule say, of which an empty match is part of the share.
+fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
+    let matches = rule.matches.len() as u64;
+    let backends = rule.backends.len().max(1) as u64;
+    let regexes = REGEX * rule.regexes.count as u64 + INSTRUCTION * rule.regexes.instructions;
+    let own = rule
+        .filters
+        .iter()
+        .flatten()
+        .map(|filters| of_filters(filters) + of_answer(filters, services))
+        .sum::<Bytes>();
+    let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
+    let conditions = rule.matches.iter().map(of_match).sum::<Bytes>();
+    let each = of_shares(rule) + of_sessions(rule, services.session) + of_hashes(rule, services);
+    (MATCH + each + (own + retry) * backends) * matches + (conditions + regexes) * backends
+}
+
+/// What a match asks for.
+fn of_match(one: &Match) -> Bytes {
+    let (PathMatch::Exact(path) | PathMatch::Prefix(path) | PathMatch::Regex(path)) = &one.path;
+    let headers = one
+        .headers
+        .iter()
+        .map(|header| CONDITION + text(&header.name) + text(header.value.text()));
+    let query = one
+        .query
+        .iter()
+        .map(|query| CONDITION + text(&query.name) + text(query.value.text()));
+    let method = one.method.as_deref().map(|method| CONDITION + text(method));
+    text(path) + headers.chain(query).chain(method).sum()
+}
+
+fn of_filters(filters: &Filters) -> Bytes {
+    let Filters {
+        request_headers,
+        response_headers,
+        rewrite,
+        redirect,
+        // The objects that it refers to count.
+        direct_response: _,
+        mirrors,
+        cors,
+        auth,
+    } = filters;
+    let path = |path: &Option<PathRewrite>| {
+        path.as_ref()
+            .map_or(Bytes::default(), |path| text(path.text()))
+    };
+    let redirect = redirect
+        .iter()
+        .map(|redirect| LOCATION + path(&redirect.path));
+    of_edits(request_headers)
+        + of_edits(response_headers)
+        + LOCATION * u64::from(rewrite.hostname.is_some() || rewrite.path.is_some())
+        + path(&rewrite.path)
+        + redirect.sum()
+        + MIRROR * mirrors.len() as u64
+        + cors.as_ref().map_or(Bytes::default(), of_cors)
+        + auth.as_ref().map_or(Bytes::default(), of_auth)
+}
+
+fn of_answer(filters: &Filters, services: &OfServices<'_, '_>) -> Bytes {
+    let answer = filters.direct_response.as_ref();
+    answer.map_or(Bytes::default(), |name| {
+        ANSWER + TEXT * (services.answers)(name)
+    })
+}
+
+fn of_edits(edits: &HeaderEdits) -> Bytes {
+    let HeaderEdits { set, add, remove } = edits;
+    let pairs = set
+        .iter()
+        .chain(add)
+        .map(|(name, value)| EDIT + text(name) + text(value));
+    pairs
+        .chain(remove.iter().map(|name| REMOVAL + text(name)))
+        .sum()
+}
+
+fn of_cors(cors: &Cors) -> Bytes {
+    let Cors {
+        allow_origins,
+        allow_methods,
+        allow_headers,
+        expose_headers,
+        ..
+    } = cors;
+    let names = [allow_methods, allow_headers, expose_headers]
+        .into_iter()
+        .flatten();
+    CORS + ORIGIN * allow_origins.len() as u64 + names.map(|name| CORS_NAME + text(name)).sum()
+}
+
+/// A filter ExternalAuth, for each match or virtual host that has it.
+pub fn of_auth(auth: &AuthFilter) -> Bytes {
+    let answers = match &auth.protocol {
+        AuthProtocol::Grpc => [].as_slice(),
+        AuthProtocol::Http { answers, .. } => answers,
+    };
+    AUTH + auth
+        .headers
+        .iter()
+        .chain(answers)
+        .map(|name| text(name))
+        .sum()
+}
+
+fn of_retry(retry: &Retry) -> Bytes {
+    RETRY + RETRY_CODE * retry.codes.len() as u64
+}
+
+/// A single backend is part of the match.
+fn of_shares(rule: &RouteRule) -> Bytes {
+    let all = rule.backends.iter().map(of_share).sum();
+    match rule.backends.as_slice() {
+        [only] if !matches!(only.filters, Ok(Some(_))) => Bytes::default(),
+        _ => all,
+    }
+}
+
+fn of_share(backend: &BackendRef) -> Bytes {
+    let Some(filters) = backend.filters.as_ref().ok().and_then(Option::as_deref) else {
+        return SHARE;
+    };
+    let is_rewritten = filters.rewrite.hostname.is_some() || filters.rewrite.path.is_some();
+    SHARE + of_filters(filters) + SHARE_REWRITE * u64::from(is_rewritten)
+}
+
+/// The session of a rule, or those of its shares.
+fn of_sessions<'s>(
+    rule: &RouteRule,
+    sessions: &dyn Fn(&ObjectName) -> Option<&'s SessionPersistence>,
+) -> Bytes {
+    if let Some(own) = rule.session.as_deref() {
+        return own.as_ref().map_or(Bytes::default(), of_session);
+    }
+    let stay = rule
+        .backends
+        .iter()
+        .filter_map(|backend| sessions(&backend.target.name));
+    stay.map(of_session).sum()
+}
+
+fn of_hashes(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
+    let hashed = rule.backends.iter().filter(|backend| {
+        backend
+            .port
+            .is_some_and(|port| (services.hashes)(&backend.target.name, port))
+    });
+    HASH * hashed.count() as u64
+}
+
+fn of_session(session: &SessionPersistence) -> Bytes {
+    SESSION
+        + match session {
+            SessionPersistence::Cookie {
+                name,
+                path,
+                lifetime: _,
+            } => name.as_deref().map_or(Bytes::default(), text) + text(path),
+            SessionPersistence::Header(name) => text(name),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::inputs::Object;
+
+    /// The cost of a hostname of a route with a regular expression and edits, and so many backends.
+    fn cost(backends: usize) -> Bytes {
+        let backends: Vec<Value> = (0..backends)
+            .map(|number| json!({"name": format!("web-{number}"), "port": 80}))
+            .collect();
+        let edits: Vec<Value> = (0..16)
+            .map(|number| json!({"name": format!("x-{number}"), "value": "v"}))
+            .collect();
+        let rule = json!({"backendRefs": backends,
+            "matches": [{"path": {"type": "RegularExpression", "value": "/[a-z]{50}"}}],
+            "filters": [{"type": "RequestHeaderModifier", "requestHeaderModifier": {"set": edits}}]});
+        let route = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": {"namespace": "a", "name": "r"}, "spec": {"rules": [rule]}});
+        let Ok(Object::Route(route)) = Object::parse(route) else {
+            panic!("a route")
+        };
+        let services = OfServices {
+            session: &|_| None,
+            answers: &|_| 0,
+            hashes: &|_, _| false,
+        };
+        hostname(&route, &services)
+    }
+
+    /// Of backends without a Service, or with rewrites, each has a route of its own.
+    #[test]
+    fn what_a_rule_says_counts_for_each_of_its_backends() {
+        let (one, many) = (cost(1).envoy, cost(16).envoy);
+        let empty = (HOST + MATCH).envoy;
+        let shares = 16 * SHARE.envoy;
+        assert_eq!(many - empty - shares, 16 * (one - empty));
+    }
+}

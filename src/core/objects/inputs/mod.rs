@@ -1,0 +1,142 @@
+//! Inputs: the objects that we read, parsed once at the edge into slim types with just the fields
+//! that translation needs.
+//!
+//! In: JSON of one Kubernetes object. Out: an [`Object`], or a [`ParseError`] that names the field.
+//! An invalid *value* (a hostname in upper case, an unknown filter) is kept as a value and becomes
+//! a condition on the object; only violations of the API server's schema are errors here.
+
+mod access_log;
+mod accesspolicy;
+mod address;
+mod admitted;
+mod attached_policy;
+mod backend_health;
+mod backendtlspolicy;
+mod backendtrafficpolicy;
+mod chain_judgement;
+mod change;
+mod class_policies;
+mod client_addresses;
+mod compression;
+mod configmap;
+mod configmap_data;
+mod direct_response;
+mod direct_response_filter;
+mod document;
+mod export_headers;
+mod external_auth;
+mod frontend_tls;
+mod gateway;
+mod grant;
+mod grpcroute;
+mod htpasswd;
+mod httproute;
+mod isolated;
+mod key_set;
+mod kind;
+mod listener_filter;
+mod located;
+mod made_service;
+mod meta;
+mod names;
+mod namespace;
+mod object;
+mod oidc_client;
+mod parameters;
+mod policy;
+mod re2;
+mod reference;
+mod request_body;
+mod response_override;
+mod route;
+mod route_key;
+mod route_traffic;
+mod schema;
+mod secret;
+mod selector;
+mod service;
+mod session;
+mod slice_endpoint;
+mod tcproute;
+mod telemetry_policy;
+mod tenantgateway;
+mod text;
+mod tlsroute;
+mod traffic_distribution;
+mod trafficpolicy;
+mod trafficpolicy_value;
+mod trust_bundle;
+mod xbackend;
+mod xlistenerset;
+
+pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
+pub use accesspolicy::{
+    ACCESS_POLICY_CRD, AccessRules, BasicAuthRules, JwksSource, LoginRules, TokenRules,
+};
+pub use address::{Address, AddressRequest};
+pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
+pub use backendtlspolicy::{Roots, Validation};
+pub use backendtrafficpolicy::TrafficRules;
+pub use chain_judgement::ChainJudgement;
+pub use change::ObjectChange;
+pub use class_policies::{ClassPolicies, ClassPolicyLimits, PolicyField};
+pub use client_addresses::ClientAddresses;
+pub use compression::CompressionRules;
+pub use configmap::{CaBundle, CaBundleError, CaCertificate, ConfigMap};
+pub use configmap_data::ConfigMapData;
+pub use direct_response::{DIRECT_RESPONSE_CRD, DirectResponse, WrittenAnswer, WrittenBody};
+pub use document::ParseError;
+pub use external_auth::AuthFilter;
+pub use frontend_tls::{FrontendTls, FrontendValidation};
+pub use gateway::{
+    AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls,
+    TlsMode,
+};
+pub use grant::ReferenceGrant;
+pub use htpasswd::{HTPASSWD_TYPE, UsersError};
+pub use isolated::{
+    Amounts, Autoscaling, ISOLATED_REPLICAS, IsolatedParameters, Resources, TaintEffect,
+    Toleration, TolerationOperator,
+};
+pub use key_set::jwks;
+pub use kind::{Kind, OWN_GROUP, ObjectKey};
+pub use listener_filter::ListenerFilter;
+pub use located::Located;
+pub use made_service::{
+    EXPOSES, LentSlice, MANAGED_BY, MANAGER, MadeService, MadeSlice, SLICES_BY, STANDS_ON,
+};
+pub use meta::Meta;
+pub use names::is_label;
+pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
+pub use object::Object;
+pub use oidc_client::credentials;
+pub use oidc_client::{ClientSecretError, OIDC_CLIENT_TYPE};
+pub use parameters::{
+    AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
+    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
+    PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+};
+pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
+pub use reference::{LocalRef, ParentRef};
+pub use request_body::RequestBodyRules;
+pub use response_override::OverrideRules;
+pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
+pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
+pub use route_traffic::RouteTraffic;
+pub use secret::{
+    CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by,
+    parse_certificate,
+};
+pub use selector::{NamespaceRule, Selector};
+pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
+pub use session::SessionPersistence;
+pub use slice_endpoint::SliceEndpoint;
+pub use telemetry_policy::{TelemetryPolicy, TracingParameters, TracingRules};
+pub use tenantgateway::{
+    ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode,
+    Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,
+};
+pub use text::{Unsupported, kept_headers};
+pub use traffic_distribution::TrafficDistribution;
+pub use trafficpolicy::TRAFFIC_POLICY_CRD;
+pub use trust_bundle::ClusterTrustBundle;

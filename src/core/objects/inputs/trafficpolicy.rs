@@ -1,0 +1,358 @@
+//! TrafficPolicy (`gatewright.io/v1alpha1`): how the endpoints of a Service are chosen, checked and
+//! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy. One on Gateways,
+//! ListenerSets and routes is another object to us: `route_traffic.rs` has its settings.
+//!
+//! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
+//! validated.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::attached_policy::is_attachable;
+use super::backend_health::{self, WrittenHealthCheck};
+use super::compression::WrittenCompression;
+use super::document::text as text_of;
+use super::request_body::WrittenRequestBody;
+use super::response_override::WrittenOverride;
+use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
+use super::text::{self, Refused};
+use super::trafficpolicy_value::{number, time};
+use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
+use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
+use crate::model::{BackendLimits, BackendSettings, HashKey, LoadBalancing, ProxyHeader};
+
+/// The custom resource definition.
+pub const TRAFFIC_POLICY_CRD: &str =
+    include_str!("../../../../deploy/crds/gatewright.io_trafficpolicies.yaml");
+
+/// The largest limit of a circuit breaker.
+const LIMIT: u32 = 1_000_000;
+
+/// `spec` of a TrafficPolicy.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct TrafficPolicySpec {
+    target_refs: Vec<BackendTlsPolicyTargetRefs>,
+    load_balancer: Option<WrittenLoadBalancer>,
+    timeout: Option<WrittenTimeout>,
+    circuit_breaker: Option<WrittenCircuitBreaker>,
+    health_check: Option<WrittenHealthCheck>,
+    proxy_protocol: Option<WrittenProxyProtocol>,
+    rate_limit: Option<Vec<WrittenRateLimit>>,
+    compression: Option<WrittenCompression>,
+    response_override: Option<Vec<WrittenOverride>>,
+    request_body: Option<WrittenRequestBody>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenLoadBalancer {
+    r#type: BalancerType,
+    consistent_hash: Option<WrittenHash>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+enum BalancerType {
+    LeastRequest,
+    RoundRobin,
+    Random,
+    ConsistentHash,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenHash {
+    r#type: HashType,
+    header: Option<WrittenHeader>,
+    cookie: Option<WrittenCookie>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum HashType {
+    SourceIP,
+    Header,
+    Cookie,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenHeader {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCookie {
+    name: String,
+    ttl: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenTimeout {
+    tcp: Option<WrittenTcpTimeout>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenTcpTimeout {
+    connect_timeout: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenCircuitBreaker {
+    max_connections: Option<i64>,
+    max_pending_requests: Option<i64>,
+    max_parallel_requests: Option<i64>,
+    max_parallel_retries: Option<i64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenProxyProtocol {
+    version: WrittenVersion,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum WrittenVersion {
+    V1,
+    V2,
+}
+
+/// A TrafficPolicy by what it is about.
+pub(super) enum TrafficPolicy {
+    /// One on Services.
+    OfServices(Policy),
+    /// One on Gateways, ListenerSets and routes.
+    OfRoutes(AttachedPolicy),
+}
+
+impl TrafficPolicySpec {
+    /// The policy. A value that cannot be carried out is kept with its reason.
+    pub(super) fn policy(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
+        let targets = self.target_refs.iter();
+        if is_of_routes(&mut targets.map(|one| (&*one.group, &*one.kind))) {
+            return self.of_routes(meta);
+        }
+        let Self {
+            target_refs,
+            load_balancer,
+            timeout,
+            circuit_breaker,
+            health_check,
+            proxy_protocol,
+            rate_limit,
+            compression,
+            response_override,
+            request_body,
+        } = self;
+        let of_routes = WrittenRouteTraffic {
+            rate_limit,
+            compression,
+            response_override,
+            request_body,
+        };
+        let is_mixed = target_refs
+            .iter()
+            .any(|one| is_attachable(&one.group, &one.kind));
+        let rules = match of_routes.first_field() {
+            _ if is_mixed => Err(
+                "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes"
+                    .to_owned(),
+            ),
+            Some(field) => Err(format!(
+                "{field}: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
+            )),
+            None => settings(
+                load_balancer,
+                timeout,
+                circuit_breaker,
+                health_check,
+                proxy_protocol,
+            ),
+        };
+        Policy::new(meta, target_refs, PolicyRules::Backend(rules.map(Arc::new)))
+            .map(TrafficPolicy::OfServices)
+    }
+
+    fn of_routes(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
+        let Self {
+            target_refs,
+            load_balancer,
+            timeout,
+            circuit_breaker,
+            health_check,
+            proxy_protocol,
+            rate_limit,
+            compression,
+            response_override,
+            request_body,
+        } = self;
+        let of_services = [
+            ("loadBalancer", load_balancer.is_some()),
+            ("timeout", timeout.is_some()),
+            ("circuitBreaker", circuit_breaker.is_some()),
+            ("healthCheck", health_check.is_some()),
+            ("proxyProtocol", proxy_protocol.is_some()),
+        ];
+        let has_calls = target_refs
+            .iter()
+            .any(|one| one.kind == Kind::GRPCRoute.as_str());
+        let rules = match of_services.into_iter().find(|(_, is_there)| *is_there) {
+            Some((field, _)) => Err(format!(
+                "{field}: it belongs to Services, and targetRefs has a {}",
+                target_refs[0].kind
+            )),
+            None if has_calls && response_override.is_some() => Err(
+                "responseOverride: errors of gRPC are no pages, and targetRefs has a GRPCRoute"
+                    .to_owned(),
+            ),
+            None if has_calls && request_body.is_some() => Err(
+                "requestBody: the messages of a call are one body, and targetRefs has a GRPCRoute"
+                    .to_owned(),
+            ),
+            None => {
+                let written = WrittenRouteTraffic {
+                    rate_limit,
+                    compression,
+                    response_override,
+                    request_body,
+                };
+                route_traffic::read(&meta.name.namespace, written)
+            }
+        };
+        AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
+            .map(TrafficPolicy::OfRoutes)
+    }
+}
+
+/// True for targets that are all Gateways, ListenerSets and routes, by their groups and kinds.
+fn is_of_routes(targets: &mut dyn Iterator<Item = (&str, &str)>) -> bool {
+    let mut targets = targets.peekable();
+    targets.peek().is_some() && targets.all(|(group, kind)| is_attachable(group, kind))
+}
+
+/// A TrafficPolicy whose specification cannot be read as a whole, `why` not: what it is about is
+/// known all the same.
+pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<TrafficPolicy> {
+    let refs = value["spec"]["targetRefs"].as_array()?.iter();
+    let mut targets = refs.map(|one| {
+        let group = text_of(one, "group").unwrap_or_default();
+        (group, text_of(one, "kind").unwrap_or_default())
+    });
+    if is_of_routes(&mut targets) {
+        return AttachedPolicy::salvage(Kind::TrafficPolicy, value, why)
+            .map(TrafficPolicy::OfRoutes);
+    }
+    Policy::salvage(Kind::TrafficPolicy, value, why).map(TrafficPolicy::OfServices)
+}
+
+fn settings(
+    load_balancer: Option<WrittenLoadBalancer>,
+    timeout: Option<WrittenTimeout>,
+    circuit_breaker: Option<WrittenCircuitBreaker>,
+    health_check: Option<WrittenHealthCheck>,
+    proxy_protocol: Option<WrittenProxyProtocol>,
+) -> Result<BackendSettings, String> {
+    let connect_timeout = timeout
+        .and_then(|timeout| timeout.tcp?.connect_timeout)
+        .map(|text| time("timeout.tcp.connectTimeout", &text, "10ms", "1m"));
+    let (active, passive, panic_percent) = match health_check {
+        Some(written) => backend_health::read(written)?,
+        None => (None, None, None),
+    };
+    Ok(BackendSettings {
+        load_balancing: load_balancer
+            .map(balancing)
+            .transpose()?
+            .unwrap_or_default(),
+        prefers_zone: false,
+        connect_timeout: connect_timeout.transpose()?,
+        limits: circuit_breaker.map(limits).transpose()?.unwrap_or_default(),
+        active,
+        passive,
+        panic_percent,
+        proxy_protocol: proxy_protocol.map(|header| match header.version {
+            WrittenVersion::V1 => ProxyHeader::V1,
+            WrittenVersion::V2 => ProxyHeader::V2,
+        }),
+    })
+}
+
+fn balancing(written: WrittenLoadBalancer) -> Result<LoadBalancing, String> {
+    let WrittenLoadBalancer {
+        r#type,
+        consistent_hash,
+    } = written;
+    match (r#type, consistent_hash) {
+        (BalancerType::LeastRequest, None) => Ok(LoadBalancing::LeastRequest),
+        (BalancerType::RoundRobin, None) => Ok(LoadBalancing::RoundRobin),
+        (BalancerType::Random, None) => Ok(LoadBalancing::Random),
+        (BalancerType::ConsistentHash, Some(hash)) => {
+            hash_key(hash).map(LoadBalancing::ConsistentHash)
+        }
+        (BalancerType::ConsistentHash, None) => {
+            Err("loadBalancer.consistentHash: type ConsistentHash needs it".to_owned())
+        }
+        (_, Some(_)) => {
+            Err("loadBalancer.consistentHash: it belongs to type ConsistentHash".to_owned())
+        }
+    }
+}
+
+fn hash_key(written: WrittenHash) -> Result<HashKey, String> {
+    let WrittenHash {
+        r#type,
+        header,
+        cookie,
+    } = written;
+    let field = "loadBalancer.consistentHash";
+    match (r#type, header, cookie) {
+        (HashType::SourceIP, None, None) => Ok(HashKey::SourceIp),
+        (HashType::Header, Some(header), None) => {
+            text::header_name(&format!("{field}.header.name"), &header.name).map_err(words)?;
+            Ok(HashKey::Header(header.name.to_ascii_lowercase()))
+        }
+        (HashType::Cookie, None, Some(WrittenCookie { name, ttl })) => {
+            text::cookie_name(&format!("{field}.cookie.name"), &name).map_err(words)?;
+            let ttl = ttl.map(|ttl| time(&format!("{field}.cookie.ttl"), &ttl, "0s", "8760h"));
+            Ok(HashKey::Cookie {
+                name,
+                ttl: ttl.transpose()?,
+            })
+        }
+        (HashType::SourceIP, ..) => Err(format!("{field}: type SourceIP has no header or cookie")),
+        (HashType::Header, ..) => Err(format!("{field}: type Header needs header, and no cookie")),
+        (HashType::Cookie, ..) => Err(format!("{field}: type Cookie needs cookie, and no header")),
+    }
+}
+
+fn words(Refused(text): Refused) -> String {
+    text
+}
+
+fn limits(written: WrittenCircuitBreaker) -> Result<BackendLimits, String> {
+    let WrittenCircuitBreaker {
+        max_connections,
+        max_pending_requests,
+        max_parallel_requests,
+        max_parallel_retries,
+    } = written;
+    fn limit(field: &str, least: u32, value: Option<i64>) -> Result<Option<u32>, String> {
+        value
+            .map(|value| number(&format!("circuitBreaker.{field}"), value, least..=LIMIT))
+            .transpose()
+    }
+    Ok(BackendLimits {
+        connections: limit("maxConnections", 1, max_connections)?,
+        pending: limit("maxPendingRequests", 1, max_pending_requests)?,
+        requests: limit("maxParallelRequests", 1, max_parallel_requests)?,
+        retries: limit("maxParallelRetries", 0, max_parallel_retries)?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,51 @@
+//! Translation: computes the configuration of Envoys and the status of each object, from all
+//! objects seen.
+//!
+//! In: [`Change`]s. Out: a [`Delta`] of [`Resource`]s and [`ObjectStatus`]es, with work
+//! proportional to the change. Nothing here does I/O, reads the clock or logs: the time is an
+//! argument.
+
+#[cfg(test)]
+mod confluence;
+mod counters;
+mod delta;
+mod engine;
+mod explain;
+mod key;
+mod rule;
+mod stage;
+mod state;
+
+pub use counters::Counters;
+pub use delta::{Change, Delta, Fact, Resource, ResourceKey};
+pub use engine::Engine;
+pub use explain::{AuthorizationServer, CheckProtocol, Explanation, Host, Link, Question};
+pub use gatewright_objects::status::{
+    AttachedStatus, ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus,
+    PolicyStatus, RouteStatus, StatusBody, TelemetryStatus,
+};
+pub use gatewright_objects::store::RouteGrants;
+pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
+pub use rule::access_logs::EnvoyLogs;
+pub use rule::certificate::Served;
+pub use rule::certificate_warning::CertificateWarning;
+pub use rule::client_certificate::ClientCertificate;
+pub use rule::denied::EndpointPolicy;
+pub use rule::document::{parent_ref, status_document};
+pub use rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
+pub use rule::ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
+pub use rule::policy::{IssuerAllow, IssuerPolicy, Unlisted};
+pub use rule::protocol::{Family, Protocol};
+pub use rule::settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
+pub use rule::tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};
+pub use stage::blame::Blame;
+pub use stage::brought_certificates::BroughtCertificate;
+pub use stage::report::{BEING_ISSUED, NOT_ISSUED};
+pub use state::challenge_answer::{Asked, ChallengeAnswer};
+pub use state::challenge_answers::ServedAt;
+pub use state::ends::CertificateEnds;
+pub use state::isolated_envoys::{DesiredEnvoys, ISOLATED_PREFIX, isolated_name};
+pub use state::named_service::{NamedPort, NamedService};
+pub use state::parent::{Parent, ParentListener};
+pub use state::quotas::QuotaUse;
+pub use state::service_intent::{DesiredService, DesiredSlices, ServiceIntent};
