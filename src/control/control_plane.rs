@@ -33,7 +33,7 @@ use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, ResourceKey, RouteKey, ServiceIntent,
+    Change, Delta, DesiredEnvoys, Engine, ObjectStatus, ResourceKey, RouteKey, ServiceIntent,
     Settings,
 };
 use gatewright_envoy::Edge;

@@ -14,9 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, SetKey};
-use crate::model::ObjectName;
-use crate::translate::{Asked, Change, Fact, Ownable, RouteKey};
+use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
+use crate::translate::{Change, FactKey};
 
 /// The weight of a batch, in changes of small objects.
 const BATCH: u64 = 64;
@@ -54,76 +53,29 @@ struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Subject {
     Object(ObjectKey),
-    Challenge(Asked),
-    TlsChallenges,
-    IssuanceProblem(ObjectName),
-    ExpectedIssuer(ObjectName),
-    ServiceProblem(ObjectName),
-    EnvoysProblem(ObjectName),
-    Recorded(Ownable),
-    Granted(RouteKey),
-    Withheld(SetKey),
-    Governed(ObjectName),
-    Resolved(ObjectName),
-    TrustBundles,
-    Definitions,
+    Fact(FactKey),
 }
 
 impl Subject {
     fn of(change: &Change) -> Self {
         match change {
-            Change::Object(ObjectChange::Put(object)) => Subject::Object(object.key()),
-            Change::Object(ObjectChange::Delete(key)) => Subject::Object(key.clone()),
-            Change::Fact(Fact::Challenge(asked, _)) => Subject::Challenge(asked.clone()),
-            Change::Fact(Fact::TlsChallenges(_)) => Subject::TlsChallenges,
-            Change::Fact(Fact::IssuanceProblem(secret, _)) => {
-                Subject::IssuanceProblem(secret.clone())
-            }
-            Change::Fact(Fact::ExpectedIssuer(secret, _)) => {
-                Subject::ExpectedIssuer(secret.clone())
-            }
-            Change::Fact(Fact::ServiceProblem(gateway, _)) => {
-                Subject::ServiceProblem(gateway.clone())
-            }
-            Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
-                Subject::EnvoysProblem(gateway.clone())
-            }
-            Change::Fact(Fact::Recorded(what, _)) => Subject::Recorded(what.clone()),
-            Change::Fact(Fact::Granted(route, _)) => Subject::Granted(route.clone()),
-            Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
-            Change::Fact(Fact::Governed(gateway, _)) => Subject::Governed(gateway.clone()),
-            Change::Fact(Fact::Resolved(service, _)) => Subject::Resolved(service.clone()),
-            Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
-            Change::Fact(Fact::Definitions(_)) => Subject::Definitions,
+            Change::Object(change) => Subject::Object(change.key()),
+            Change::Fact(fact) => Subject::Fact(fact.key()),
         }
     }
+}
 
-    /// The namespace of a change; empty for changes that belong to none.
-    fn namespace(&self, change: &Change) -> Arc<str> {
-        match (self, change) {
-            (Subject::Object(key), _) if key.kind == Kind::Namespace => key.name.name.clone(),
-            (Subject::Object(key), _) => key.name.namespace.clone(),
-            (Subject::Challenge(asked), _) => asked.namespace.clone(),
-            (Subject::Granted(route), _) => route.name.namespace.clone(),
-            (Subject::Withheld(set), _) => set.name.namespace.clone(),
-            (
-                Subject::IssuanceProblem(name)
-                | Subject::ExpectedIssuer(name)
-                | Subject::ServiceProblem(name)
-                | Subject::EnvoysProblem(name)
-                | Subject::Resolved(name)
-                | Subject::Governed(name),
-                _,
-            ) => name.namespace.clone(),
-            (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
-            (
-                Subject::TlsChallenges
-                | Subject::TrustBundles
-                | Subject::Definitions
-                | Subject::Recorded(_),
-                _,
-            ) => "".into(),
+/// The namespace of a change; empty for changes that belong to none.
+fn namespace_of(change: &Change) -> Arc<str> {
+    match change {
+        Change::Object(change) => {
+            let ObjectKey { kind, name } = change.key();
+            match kind {
+                Kind::Namespace => name.name.clone(),
+                _ => name.namespace.clone(),
+            }
         }
+        Change::Fact(fact) => fact.namespace(),
     }
 }
 
@@ -175,7 +127,7 @@ impl FairQueue {
             return;
         }
         let number = self.next;
-        let namespace = subject.namespace(&change);
+        let namespace = namespace_of(&change);
         self.next += 1;
         self.numbers.insert(number);
         let queue = self.queues.entry(namespace.clone()).or_default();

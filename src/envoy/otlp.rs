@@ -27,7 +27,7 @@ pub(super) fn logger(collector: &BackendId, frontend: &FrontendId, fields: &Fiel
     // The record has it as a field of its own.
     fields.remove("time");
     let mut resource = vec![attribute("service.name", text(SERVICE_NAME))];
-    if !frontend.gateway.namespace.is_empty() {
+    if !frontend.is_shared() {
         resource.push(attribute("gateway", text(&frontend.gateway.to_string())));
     }
     any(&OpenTelemetryAccessLogConfig {

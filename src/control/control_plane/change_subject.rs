@@ -20,28 +20,7 @@ pub(super) fn text(change: &Change) -> String {
     match change {
         Change::Object(ObjectChange::Put(object)) => object.key().to_string(),
         Change::Object(ObjectChange::Delete(key)) => format!("{key} deleted"),
-        Change::Fact(Fact::Challenge(asked, _)) => format!("challenges of {asked}"),
-        Change::Fact(Fact::TlsChallenges(_)) => "challenges of TLS-ALPN-01".to_owned(),
-        Change::Fact(Fact::IssuanceProblem(secret, _) | Fact::ExpectedIssuer(secret, _)) => {
-            format!("certificate {secret}")
-        }
-        Change::Fact(Fact::ServiceProblem(gateway, _)) => {
-            format!("the Service of gateway {gateway}")
-        }
-        Change::Fact(Fact::EnvoysProblem(gateway, _)) => {
-            format!("the Envoys of gateway {gateway}")
-        }
-        Change::Fact(Fact::Recorded(what, _)) => format!("the owner of {what}"),
-        Change::Fact(Fact::Granted(route, _)) => format!("hostnames of {}", route.object()),
-        Change::Fact(Fact::Governed(gateway, _)) => {
-            format!("whether a TenantGateway has gateway {gateway}")
-        }
-        Change::Fact(Fact::Resolved(service, resolution)) => {
-            format!("addresses of {} for service {service}", resolution.name)
-        }
-        Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
-        Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
-        Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),
+        Change::Fact(fact) => fact.key().to_string(),
     }
 }
 

@@ -4,7 +4,6 @@ use xds::{Kind, Rejection};
 
 use super::ControlPlane;
 use super::refusals::{clipped_message, concerns, rejected_name};
-use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{Explanation, Link, Question};
 
 /// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not
@@ -19,39 +18,27 @@ impl ControlPlane {
     pub fn explain(&self, question: &Question, knows_all: bool) -> Explanation {
         let mut explanation = self.engine().explain(question);
         crate::tenants::explain(&self.pipeline, question, &mut explanation);
-        let secret = explanation
-            .owner
-            .as_ref()
-            .map(|(id, hostname)| self.engine().secret_name(id, hostname).to_string());
-        let frontend = explanation.frontend.clone().filter(|_| explanation.ok());
-        if let Some((frontend, (gateway, _))) = frontend
-            .as_deref()
-            .and_then(|name| Some((name, name.rsplit_once(':')?)))
-        {
+        let owner = explanation.owner.clone().filter(|_| explanation.ok());
+        if let Some((frontend, hostname)) = owner {
+            let secret = self.engine().secret_name(&frontend, &hostname).to_string();
             let progress = self.progress();
             // The frontend of a shared fleet is as new as the newest of its Gateways.
-            let (acks, view) = match gateway.split_once('/') {
-                Some((namespace, name)) => {
-                    let gateway = ObjectName::new(namespace, name);
-                    (
-                        self.acks_of(&gateway, &progress),
-                        self.views.of(&self.engine().fleet_of(&gateway)),
-                    )
-                }
-                None => {
-                    let shared = self.views.shared();
-                    (
-                        self.acks_of_view(shared, &progress),
-                        Some(&self.views[shared]),
-                    )
-                }
+            let (acks, view) = if frontend.is_shared() {
+                let shared = self.views.shared();
+                let acks = self.acks_of_view(shared, &progress);
+                (acks, Some(&self.views[shared]))
+            } else {
+                let gateway = &frontend.gateway;
+                let view = self.views.of(&self.engine().fleet_of(gateway));
+                (self.acks_of(gateway, &progress), view)
             };
             let here = || self.rejections(&progress).filter(|r| Some(&r.view) == view);
-            if let Some(refused) = here().find(|r| is_certificate_of(r, secret.as_deref())) {
+            if let Some(refused) = here().find(|r| is_certificate_of(r, &secret)) {
                 refuse_certificate(&mut explanation, refused);
                 return explanation;
             }
-            let refused = here().find(|r| concerns(r, frontend, &question.host));
+            let frontend = frontend.to_string();
+            let refused = here().find(|r| concerns(r, &frontend, &question.host));
             let (ok, text) = match refused {
                 Some(refused) => (
                     false,
@@ -67,8 +54,8 @@ impl ControlPlane {
 }
 
 /// Returns whether a rejection is about the certificate under this name.
-fn is_certificate_of(rejection: &Rejection, secret: Option<&str>) -> bool {
-    rejection.kind == Kind::Secret && Some(&*rejection.name) == secret
+fn is_certificate_of(rejection: &Rejection, secret: &str) -> bool {
+    rejection.kind == Kind::Secret && *rejection.name == *secret
 }
 
 /// Makes the link of the certificate the last one, which fails.

@@ -1,18 +1,13 @@
 //! Inputs and outputs of a translation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use super::{
-    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, Ownable, OwnerRecord, RouteGrants,
-    RouteKey, ServiceIntent,
-};
-use gatewright_objects::definitions::Definitions;
-use gatewright_objects::external_name::{ExternalName, NameResolution};
-use gatewright_objects::inputs::{Object, ObjectChange, ObjectKey, SetKey};
+use super::{DesiredEnvoys, Fact, ObjectStatus, Ownable, OwnerRecord, ServiceIntent};
+use gatewright_objects::external_name::ExternalName;
+use gatewright_objects::inputs::{Object, ObjectChange, ObjectKey};
 use gatewright_objects::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
-    Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
+    Hostname, ObjectName, Scope, Secret, SecretName, Table, TableId, WideHosts,
 };
 use gatewright_objects::wanted::WantedCertificate;
 
@@ -23,52 +18,6 @@ pub enum Change {
     Object(ObjectChange),
     /// A change of a fact.
     Fact(Fact),
-}
-
-/// A fact: an input that is no object. It holds until another one with the same subject replaces
-/// it; facts may precede the objects that they are about, and outlast them.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Fact {
-    /// The answer to HTTP-01 challenges of an exact hostname, where a namespace has it. Set by
-    /// issuers while they have an order in progress; becomes a response on plain HTTP.
-    Challenge(Asked, Option<ChallengeAnswer>),
-    /// The Service of the TLS-ALPN-01 responder, for all hostnames with terminated TLS. Set once at
-    /// the start, with that Service and its endpoints; becomes chains for `acme-tls/1`.
-    TlsChallenges(Option<ServicePort>),
-    /// Why the Secret of a [`WantedCertificate`] has no certificate yet, or why the renewals of the
-    /// one that it has fail. Set by issuers; becomes a message in the statuses of objects that
-    /// refer to it.
-    IssuanceProblem(ObjectName, Option<String>),
-    /// The issuer that is about to store a certificate in a Secret that listeners refer to. Set by
-    /// the pipeline from tenancy's decisions; the listener is then pending instead of broken.
-    ExpectedIssuer(ObjectName, Option<Arc<str>>),
-    /// Why the Service of a Gateway of the dedicated fleet cannot be created or updated. Set by the
-    /// writer of Services; becomes a condition of the Gateway.
-    ServiceProblem(ObjectName, Option<String>),
-    /// Why the Envoys of a Gateway of fleet Isolated cannot be created or updated. Set by their
-    /// writer; becomes a condition of the Gateway.
-    EnvoysProblem(ObjectName, Option<String>),
-    /// The recorded owner of something on addresses that namespaces share. Set by the keeper of the
-    /// record, at the start and with each change, its own included; decides whose claims count.
-    Recorded(Ownable, Option<OwnerRecord>),
-    /// The grants of tenancy to a route. Set by the pipeline from tenancy's decisions; they are the
-    /// hostnames with which the route is attached.
-    Granted(RouteKey, RouteGrants),
-    /// The listeners of a ListenerSet that tenancy withholds, by name, since others own their
-    /// hostnames. Set by the pipeline from tenancy's decisions; the ListenerSet is evaluated
-    /// without them.
-    Withheld(SetKey, BTreeSet<Arc<str>>),
-    /// True if a TenantGateway decides which hostnames routes have at a Gateway. Told by the
-    /// pipeline, as tenancy decides it; such a Gateway is no default one.
-    Governed(ObjectName, bool),
-    /// The addresses of the wanted name of a Service. Set by the resolver; they are the Service's
-    /// endpoints.
-    Resolved(ObjectName, NameResolution),
-    /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features
-    /// of classes, and whether references to bundles are of a supported kind.
-    TrustBundles(bool),
-    /// The definitions of the cluster. Set by discovery; decides the features of classes.
-    Definitions(Definitions),
 }
 
 impl Change {

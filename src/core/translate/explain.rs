@@ -81,13 +81,20 @@ impl Link {
 pub struct Explanation {
     /// The links in order.
     pub links: Vec<Link>,
-    /// The frontend that serves the URL, once found: its acknowledgement counts.
-    pub frontend: Option<String>,
-    /// That frontend, and the hostname of the listener there.
-    #[serde(skip)]
+    /// The frontend that serves the URL, once found, and the hostname of the listener there: its
+    /// acknowledgement counts. Written as the name of the frontend.
+    #[serde(rename = "frontend", serialize_with = "frontend_name")]
     pub owner: Option<(FrontendId, Hostname)>,
     /// Notes about the inputs as a whole: what is not as its author wrote it.
     pub notes: Vec<String>,
+}
+
+fn frontend_name<S: serde::Serializer>(
+    owner: &Option<(FrontendId, Hostname)>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let name = owner.as_ref().map(|(id, _)| id.to_string());
+    serde::Serialize::serialize(&name, serializer)
 }
 
 impl Explanation {
@@ -148,7 +155,6 @@ impl<'a> Explainer<'a> {
         let Some((id, hostname)) = self.find_frontend(question, &host, &mut explanation) else {
             return explanation;
         };
-        explanation.frontend = Some(id.to_string());
         explanation.owner = Some((id.clone(), hostname.clone()));
         let frontend = self.frontends().get(&id).expect("found above");
         let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");

@@ -11,15 +11,17 @@ mod counters;
 mod delta;
 mod engine;
 mod explain;
+mod fact;
 mod key;
 mod rule;
 mod stage;
 mod state;
 
 pub use counters::Counters;
-pub use delta::{Change, Delta, Fact, Resource, ResourceKey};
+pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use engine::Engine;
 pub use explain::{AuthorizationServer, CheckProtocol, Explanation, Host, Link, Question};
+pub use fact::{Fact, FactKey};
 pub use gatewright_objects::status::{
     AttachedStatus, ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus,
     PolicyStatus, RouteStatus, StatusBody, TelemetryStatus,

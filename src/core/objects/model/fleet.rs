@@ -35,7 +35,7 @@ impl fmt::Display for EnvoyFleet {
 impl FrontendId {
     /// The fleet that serves the frontend.
     pub fn fleet(&self) -> EnvoyFleet {
-        if self.gateway.namespace.is_empty() {
+        if self.is_shared() {
             EnvoyFleet::Shared
         } else if self.isolated {
             EnvoyFleet::Isolated(self.gateway.clone())

@@ -32,6 +32,11 @@ impl FrontendId {
         }
     }
 
+    /// True if it is a port that many Gateways share.
+    pub fn is_shared(&self) -> bool {
+        self.gateway.namespace.is_empty()
+    }
+
     /// The same port number over a transport.
     pub fn over(&self, transport: Transport) -> Self {
         Self {

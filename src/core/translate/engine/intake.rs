@@ -1,6 +1,7 @@
 //! Intake of changes: updates the inputs, and marks what depends on them.
 
-use super::super::delta::{Change, Fact};
+use super::super::delta::Change;
+use super::super::fact::Fact;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::rule::xbackends;
 use super::super::stage::certificate_condition::touch_awaiting;
