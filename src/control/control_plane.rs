@@ -23,7 +23,7 @@ use crate::history::{
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
-use crate::programmed::{Acks, FleetAcks, Refused};
+use crate::programmed::{Acks, FleetAcks};
 use crate::publish;
 use crate::status_query::StatusQuery;
 use gatewright_core::external_name::ExternalName;
@@ -33,15 +33,15 @@ use gatewright_core::pipeline::{Outcome, Pipeline, Written};
 use gatewright_core::statuses::{Context, documents};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
-    Change, Delta, DesiredEnvoys, Engine, ObjectStatus, ResourceKey, RouteKey, ServiceIntent,
-    Settings,
+    Change, Delta, DesiredEnvoys, Engine, ObjectStatus, ResourceKey, ServiceIntent, Settings,
 };
 use gatewright_envoy::Edge;
 
+use ack_progress::{AckProgress, Affected};
 use complaints::Complaints;
 use recorder::{Recorded, Recorder};
 use refusal_log::{Refusal, RefusalLog};
-use refusals::{Refusals, RefusedKey, refusals};
+use refusals::{RefusedKey, refusals};
 use states::States;
 
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys
@@ -77,23 +77,14 @@ pub struct ControlPlane {
     /// The conditions that were logged.
     complaints: Complaints,
     changes: u64,
-    /// The objects whose status may have changed since it was last asked for.
-    touched: BTreeSet<ObjectKey>,
+    /// The progress of Envoys as statuses have it.
+    acks: AckProgress,
     /// The resources that are not sent, since Envoy would reject them.
     withheld: BTreeMap<(ViewId, xds::Kind, String), Vec<Rejection>>,
     /// The progress and the rejections of Envoys at other replicas.
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
     states: States,
-    /// The Gateways whose publications are not acknowledged by all Envoys yet.
-    awaited: BTreeSet<ObjectName>,
-    /// The ListenerSets whose status was evaluated during that time. The status of others has not
-    /// changed, and will not by the acknowledgement.
-    in_doubt: BTreeSet<ObjectKey>,
-    /// The number of connected Envoys, and the rejections, at the last evaluation.
-    known: (PerView<usize>, Refusals),
-    /// The rejections and the objects that they are attributed to: looked up once for all statuses.
-    refused: Option<(Refusals, Arc<Refused>)>,
 }
 
 /// The present status of each condition and its transition time, by object and place.
@@ -181,14 +172,10 @@ impl ControlPlane {
             logged: RefusalLog::default(),
             complaints: Complaints::default(),
             changes: 0,
-            touched: BTreeSet::new(),
-            in_doubt: BTreeSet::new(),
+            acks: AckProgress::new(views.each(|_| 0)),
             withheld: BTreeMap::new(),
             others: (views.each(|_| Vec::new()), Vec::new()),
             states: States::default(),
-            awaited: BTreeSet::new(),
-            known: (views.each(|_| 0), Refusals::new()),
-            refused: None,
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
             isolated_resources: publish::IsolatedResources::default(),
@@ -251,7 +238,7 @@ impl ControlPlane {
         let noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
-        self.refused = None;
+        self.acks.forget_attributed();
         record(&outcome)?;
         let mut delta = outcome.delta;
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
@@ -277,7 +264,7 @@ impl ControlPlane {
                 self.published
                     .insert(gateway.clone(), (view, self.generations[view]));
             }
-            self.awaited.insert(gateway.clone());
+            self.acks.wait_for(gateway.clone());
         }
         let mut events = Events::default();
         for (key, status) in &delta.statuses {
@@ -285,14 +272,13 @@ impl ControlPlane {
         }
         let services = std::mem::take(&mut delta.services);
         let names = std::mem::take(&mut delta.names);
-        self.touched.extend(delta.statuses.keys().cloned());
+        self.acks.touch(delta.statuses.keys().cloned());
         events.extend(crate::tenants::complaints(&self.pipeline, &outcome.tenancy));
         for (key, status) in &delta.statuses {
             if status.is_none() {
-                self.in_doubt.remove(key);
+                self.acks.forget(key);
                 if key.kind == Kind::Gateway {
                     self.published.remove(&key.name);
-                    self.awaited.remove(&key.name);
                 }
                 let places = self.since.range((key.clone(), String::new())..);
                 let places =
@@ -448,53 +434,29 @@ impl ControlPlane {
     /// Returns the objects whose status may have changed since the last call.
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
-        let known = (
-            self.views.each(|view| progress[view].nodes.len()),
-            refusals(self.rejections(&progress)),
-        );
-        if known != self.known {
-            let (count, before) = std::mem::replace(&mut self.known, known);
-            let (count, before, after) = (count == self.known.0, before, &self.known.1);
-            let changed: BTreeSet<_> = before
-                .iter()
-                .chain(after)
-                .filter(|(key, text)| {
-                    before.get(*key) != Some(text) || after.get(*key) != Some(text)
-                })
-                .map(|(key, _)| &key.part)
-                .collect();
-            if count && changed.iter().all(|part| part.is_some()) {
-                let routes = changed
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|part| RouteKey::of_envoy_route(&part.route));
-                self.touched.extend(routes.map(|route| route.object()));
-            } else {
-                // A rejection of a whole resource, or a change of the number of Envoys, affects
-                // every status.
-                self.touched.extend(
-                    self.pipeline
-                        .engine()
-                        .statuses()
-                        .map(|(key, _)| key.clone()),
-                );
-            }
+        let connected = self.views.each(|view| progress[view].nodes.len());
+        let rejected = refusals(self.rejections(&progress));
+        if let Affected::All = self.acks.note(connected, rejected) {
+            self.touch_all();
         }
         let acknowledged: Vec<ObjectName> = self
-            .awaited
-            .iter()
+            .acks
+            .awaited()
             .filter(|gateway| self.acks_of(gateway, &progress).are_complete())
             .cloned()
             .collect();
         for gateway in acknowledged {
-            self.awaited.remove(&gateway);
             let sets = self.pipeline.engine().store().sets_of(&gateway);
             let sets = sets.map(SetKey::object);
-            let in_doubt = &mut self.in_doubt;
-            self.touched.extend(sets.filter(|set| in_doubt.remove(set)));
-            self.touched.insert(ObjectKey::new(Kind::Gateway, gateway));
+            self.acks.acknowledge(gateway.clone(), sets);
         }
-        std::mem::take(&mut self.touched)
+        self.acks.take()
+    }
+
+    /// Notes that every status may have changed.
+    fn touch_all(&mut self) {
+        let statuses = self.pipeline.engine().statuses();
+        self.acks.touch(statuses.map(|(key, _)| key.clone()));
     }
 
     /// Returns the status of an object, including the progress of Envoys, and the acknowledgements
@@ -519,10 +481,10 @@ impl ControlPlane {
         }
         // The connection of the first Envoy touches everything.
         if acks.all > 0 {
-            self.awaited.insert(gateway);
+            self.acks.wait_for(gateway);
         }
         if SetKey::of(key).is_some() {
-            self.in_doubt.insert(key.clone());
+            self.acks.doubt(key.clone());
         }
     }
 
@@ -530,14 +492,11 @@ impl ControlPlane {
     fn fleet(&mut self) -> FleetAcks {
         let progress = self.progress();
         let refused = refusals(self.rejections(&progress));
-        let attributed = match &self.refused {
-            Some((known, attributed)) if *known == refused => attributed.clone(),
-            _ => {
-                let attributed = Arc::new(self.attributed(&refused));
-                self.refused = Some((refused, attributed.clone()));
-                attributed
-            }
-        };
+        let attributed = self.acks.attributed(&refused).unwrap_or_else(|| {
+            let attributed = Arc::new(self.attributed(&refused));
+            self.acks.attribute(refused, attributed.clone());
+            attributed
+        });
         FleetAcks {
             refused: attributed,
             ..FleetAcks::default()
@@ -687,6 +646,7 @@ impl Context for Clock<'_> {
     }
 }
 
+mod ack_progress;
 mod acknowledgements;
 mod brought_certificates;
 mod change_subject;

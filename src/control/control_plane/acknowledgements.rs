@@ -100,12 +100,7 @@ impl ControlPlane {
             has_changed |= self.overtaken[view].note(progress, at);
         }
         if has_changed {
-            self.touched.extend(
-                self.pipeline
-                    .engine()
-                    .statuses()
-                    .map(|(key, _)| key.clone()),
-            );
+            self.touch_all();
         }
     }
 

@@ -24,7 +24,7 @@ impl ControlPlane {
             self.generations
                 .insert(id, self.cache.publish(&view, xds::Update::default()));
             self.others.0.insert(id, Vec::new());
-            self.known.0.insert(id, 0);
+            self.acks.set_view(id, true);
             self.access.admit(gateway.0, view);
         }
     }
@@ -46,7 +46,7 @@ impl ControlPlane {
             self.overtaken.remove(id);
             self.generations.remove(id);
             self.others.0.remove(id);
-            self.known.0.remove(id);
+            self.acks.set_view(id, false);
             self.states.forget(id);
             self.withheld.retain(|(at, ..), _| *at != id);
             for waiting in &mut self.waiting {
