@@ -347,7 +347,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     site.apply(responders.endpoint_objects()?)?;
 
     // Stored certificates are served from the start.
-    site.hand_in(manager.settle())?;
+    site.hand_in(manager.take_updates())?;
     // Envoys that run on would lose the endpoints that they have.
     let patience = tokio::time::Instant::now() + FIRST_LOOKUPS;
     while site.live.engine().awaits_names()

@@ -40,8 +40,8 @@ use gatewright_envoy::Edge;
 use ack_progress::{AckProgress, Affected};
 use complaints::Complaints;
 use recorder::{Recorded, Recorder};
-use refusal_log::{Refusal, RefusalLog};
-use refusals::{RefusedKey, refusals};
+use rejection_log::{LoggedRejection, RejectionLog};
+use rejections::{RejectedKey, rejected_parts};
 use states::States;
 
 /// The maximum number of changes whose acknowledgement is still to be announced: without Envoys
@@ -73,7 +73,7 @@ pub struct ControlPlane {
     /// The history of changes.
     recorder: Recorder,
     /// The rejections that were logged.
-    logged: RefusalLog,
+    logged: RejectionLog,
     /// The conditions that were logged.
     complaints: Complaints,
     changes: u64,
@@ -169,7 +169,7 @@ impl ControlPlane {
             since: BTreeMap::new(),
             waiting: VecDeque::new(),
             recorder: Recorder::default(),
-            logged: RefusalLog::default(),
+            logged: RejectionLog::default(),
             complaints: Complaints::default(),
             changes: 0,
             acks: AckProgress::new(views.each(|_| 0)),
@@ -386,16 +386,16 @@ impl ControlPlane {
         let progress = self.with_others(own);
         self.note_overtaken(&progress, at);
         let mut events = Events::default();
-        let refused = self
+        let rejected = self
             .rejections(&progress)
-            .map(|r| (Refusal::of(r), RefusedKey::of(r)))
+            .map(|r| (LoggedRejection::of(r), RejectedKey::of(r)))
             .collect();
         let nodes = progress
             .values()
             .flat_map(|progress| &progress.nodes)
             .map(|node| &*node.node)
             .collect();
-        events.extend(self.changed_refusals(refused, &nodes, at));
+        events.extend(self.changed_rejections(rejected, &nodes, at));
         let recorder = &mut self.recorder;
         self.waiting.retain_mut(|waiting| {
             let recorded = &mut waiting.recorded;
@@ -435,7 +435,7 @@ impl ControlPlane {
     pub fn take_touched(&mut self) -> BTreeSet<ObjectKey> {
         let progress = self.progress();
         let connected = self.views.each(|view| progress[view].nodes.len());
-        let rejected = refusals(self.rejections(&progress));
+        let rejected = rejected_parts(self.rejections(&progress));
         if let Affected::All = self.acks.note(connected, rejected) {
             self.touch_all();
         }
@@ -491,14 +491,14 @@ impl ControlPlane {
     /// Returns the present rejections of Envoys, without acknowledgements.
     fn fleet(&mut self) -> FleetAcks {
         let progress = self.progress();
-        let refused = refusals(self.rejections(&progress));
-        let attributed = self.acks.attributed(&refused).unwrap_or_else(|| {
-            let attributed = Arc::new(self.attributed(&refused));
-            self.acks.attribute(refused, attributed.clone());
+        let rejected = rejected_parts(self.rejections(&progress));
+        let attributed = self.acks.attributed(&rejected).unwrap_or_else(|| {
+            let attributed = Arc::new(self.attributed(&rejected));
+            self.acks.attribute(rejected, attributed.clone());
             attributed
         });
         FleetAcks {
-            refused: attributed,
+            rejected: attributed,
             ..FleetAcks::default()
         }
     }
@@ -655,9 +655,9 @@ mod explain;
 mod own_views;
 mod owners;
 mod recorder;
-mod refusal_log;
-mod refusals;
-mod refused_certificates;
+mod rejected_certificates;
+mod rejection_log;
+mod rejections;
 mod states;
 #[cfg(test)]
 mod tests;

@@ -91,23 +91,23 @@ pub struct FleetAcks {
     /// The acknowledgements of the last publication about each object.
     pub acks: BTreeMap<ObjectKey, Acks>,
     /// The rejections of Envoys.
-    pub refused: Arc<Refused>,
+    pub rejected: Arc<RejectedObjects>,
 }
 
 /// The rejections of Envoys, with their messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedObjects {
     /// The messages by the listener that is not served because of them.
     pub listeners: BTreeMap<ListenerId, String>,
     /// The messages by the route that the rejected resource was made from.
     pub routes: BTreeMap<RouteKey, String>,
     /// The rejected secrets by the listener whose certificate they have.
-    pub secrets: BTreeMap<ListenerId, RefusedSecret>,
+    pub secrets: BTreeMap<ListenerId, RejectedSecret>,
 }
 
 /// A secret that Envoys of a view refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedSecret {
+pub struct RejectedSecret {
     /// The view.
     pub view: View,
     /// The name of the secret.
@@ -128,21 +128,21 @@ impl FleetAcks {
             | StatusBody::Attached(_) => {}
             StatusBody::Gateway(gateway) => {
                 let parent = ParentKey::Gateway(key.name.clone());
-                let refused = self.listeners(&parent, &mut gateway.listeners, &verdict);
-                programmed(&mut gateway.conditions, &refused.map_or(verdict, Err));
+                let rejected = self.listeners(&parent, &mut gateway.listeners, &verdict);
+                programmed(&mut gateway.conditions, &rejected.map_or(verdict, Err));
             }
             StatusBody::ListenerSet(set) => {
                 let parent = ParentKey::ListenerSet(SetKey {
                     name: key.name.clone(),
                     kind: set.kind,
                 });
-                let refused = self.listeners(&parent, &mut set.listeners, &verdict);
-                programmed(&mut set.conditions, &refused.map_or(verdict, Err));
+                let rejected = self.listeners(&parent, &mut set.listeners, &verdict);
+                programmed(&mut set.conditions, &rejected.map_or(verdict, Err));
             }
             StatusBody::Route(route) => {
-                let refused = RouteKey::of(key).and_then(|route| self.refused.routes.get(&route));
+                let rejected = RouteKey::of(key).and_then(|route| self.rejected.routes.get(&route));
                 for (_, conditions) in &mut route.parents {
-                    if let Some(text) = refused {
+                    if let Some(text) = rejected {
                         conditions.push(Condition {
                             kind: ConditionType::Programmed,
                             status: Status::False,
@@ -166,12 +166,12 @@ impl FleetAcks {
     ) -> Option<(Reason, String)> {
         let mut first = None;
         for listener in listeners.iter_mut() {
-            let refused = if self.refused.listeners.is_empty() {
+            let rejected = if self.rejected.listeners.is_empty() {
                 None
             } else {
-                self.refused.listeners.get(&id(parent, &listener.name))
+                self.rejected.listeners.get(&id(parent, &listener.name))
             };
-            match refused {
+            match rejected {
                 Some(text) => {
                     programmed(
                         &mut listener.conditions,

@@ -631,7 +631,7 @@ impl KubernetesRuntime {
         if self.leads(term) && self.serving {
             self.certificates
                 .issuance
-                .refuse(self.live.refused_certificates());
+                .refuse(self.live.rejected_certificates());
             self.want(touched);
         }
     }

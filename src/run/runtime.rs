@@ -160,7 +160,7 @@ impl StandaloneRuntime {
         self.live
             .acknowledgement_events(self.start.elapsed())
             .log(Severity::Info);
-        self.manager.refuse(self.live.refused_certificates());
+        self.manager.refuse(self.live.rejected_certificates());
     }
 
     /// Does the time-dependent work: certificates become valid and expire.

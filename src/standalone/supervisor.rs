@@ -218,7 +218,7 @@ impl Supervisor {
                         .collect();
                     let process = running.process.clone();
                     let settled = async {
-                        self.settle(&process, others).await;
+                        self.replace(&process, others).await;
                         std::future::pending::<()>().await;
                     };
                     tokio::select! {
@@ -433,7 +433,7 @@ impl Supervisor {
     }
 
     /// Waits until a process has its configuration, and ends the Envoys that it replaces.
-    async fn settle(&self, process: &Process, others: Vec<Process>) {
+    async fn replace(&self, process: &Process, others: Vec<Process>) {
         if others.is_empty() {
             return;
         }

@@ -147,7 +147,7 @@ impl ChallengeIndex {
         let answers = &self.answers;
         let settled = self
             .requests
-            .settle(&|issuer| answers.resolve(issuer), &|asked, _| {
+            .take_changes(&|issuer| answers.resolve(issuer), &|asked, _| {
                 answers
                     .asked
                     .get(asked.hostname.as_str())?

@@ -24,7 +24,7 @@ use super::issuers::{IssuerError, Opened, open};
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
 use super::request::{CertificateRequest, IssuerRef};
-use super::request_index::{IssuerKey, RequestIndex, Resolved, Settled};
+use super::request_index::{IssuerKey, RequestChanges, RequestIndex, Resolved};
 use super::secret_targets::{ExistingCertificate, SecretTargets};
 use super::settings::IssuerSettings;
 use super::tls_alpn::TlsAlpnResponder;
@@ -33,7 +33,7 @@ use gatewright_core::model::{Hostname, ObjectName};
 use gatewright_core::translate::SELF_SIGNED;
 use gatewright_core::wanted::INTERNAL_CA;
 
-pub use refusals::RefusedCertificate;
+pub use rejections::RejectedCertificate;
 
 /// Requests that arrive within this time are handled together.
 const DEBOUNCE: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ pub struct CertificateManager {
     /// the namespace of the controller.
     without_ca: Mutex<Vec<(String, Names)>>,
     /// The certificates that Envoys refuse and the keeper does not know of yet, by Secret.
-    refused: Mutex<BTreeMap<ObjectName, RefusedCertificate>>,
+    refused: Mutex<BTreeMap<ObjectName, RejectedCertificate>>,
     by_tls_alpn: bool,
 }
 
@@ -282,14 +282,14 @@ impl CertificateManager {
     }
 
     /// Returns the updates for wanted certificates since the last call. The caller must apply them.
-    pub fn settle(&self) -> Vec<CertificateUpdate> {
+    pub fn take_updates(&self) -> Vec<CertificateUpdate> {
         self.take_in_news();
         let settled = self.requests(|requests| {
-            requests.settle(&|issuer| self.resolve(issuer), &|asked, issuers| {
+            requests.take_changes(&|issuer| self.resolve(issuer), &|asked, issuers| {
                 self.endpoints.active_account(asked, issuers)
             })
         });
-        let Settled {
+        let RequestChanges {
             certificate_updates,
             wanted,
             gone,
@@ -480,8 +480,8 @@ impl CertificateManager {
             self.open_own().await;
             let pass = report.borrow_and_update().clone();
             self.forget_ended(&pass).await;
-            let knows_refusals = self.pass_on_refusals().await;
-            let certificate_updates = self.settle();
+            let knows_rejections = self.pass_on_rejections().await;
+            let certificate_updates = self.take_updates();
             let has_new_roots = self.make_cas().await;
             if (has_new_roots || !certificate_updates.is_empty())
                 && out.send(certificate_updates).await.is_err()
@@ -494,7 +494,7 @@ impl CertificateManager {
                 _ = report.changed() => {}
                 _ = account_changes.changed() => {}
                 _ = nudges.changed() => {}
-                () = sleep(POLL_INTERVAL), if !knows_refusals => {}
+                () = sleep(POLL_INTERVAL), if !knows_rejections => {}
                 _ = stop.changed() => return,
             }
             tokio::select! {
@@ -703,6 +703,6 @@ fn reason(line: &Outlook) -> Option<String> {
 mod accounts;
 mod admin;
 mod check;
-mod refusals;
+mod rejections;
 #[cfg(test)]
 mod tests;

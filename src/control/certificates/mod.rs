@@ -35,7 +35,7 @@ pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
 pub use issuers::{IssuerError, Opened, open};
 pub use manager::{
-    CertificateManager, CertificateManagerConfig, CertificateManagerError, RefusedCertificate,
+    CertificateManager, CertificateManagerConfig, CertificateManagerError, RejectedCertificate,
 };
 pub use metrics::CertificateMetrics;
 pub use proxy_self_check::{AddressQuery, ProxyEndpoints, ProxySelfCheck};

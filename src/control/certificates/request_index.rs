@@ -61,7 +61,7 @@ struct Entry {
 
 /// The results of changes.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct RequestChanges {
     /// The updates for the caller.
     pub(super) certificate_updates: Vec<CertificateUpdate>,
     /// The changes of wanted certificates, for the keeper.
@@ -288,15 +288,15 @@ impl RequestIndex {
     }
 
     /// Returns everything that has changed since the last call.
-    pub(super) fn settle(
+    pub(super) fn take_changes(
         &mut self,
         resolve: &dyn Fn(&IssuerRef) -> Result<Resolved, String>,
         active_account: ActiveAccount<'_>,
-    ) -> Settled {
-        let mut settled = Settled::default();
+    ) -> RequestChanges {
+        let mut changes = RequestChanges::default();
         for host in std::mem::take(&mut self.hosts) {
             if self.by_host.of(&host).next().is_none() {
-                settled.gone.push(host.clone());
+                changes.gone.push(host.clone());
             }
             let answered = self
                 .issued
@@ -305,7 +305,7 @@ impl RequestIndex {
             let all: BTreeSet<Asked> = answered.chain(self.askers(&host)).collect();
             for asked in all {
                 let answer = self.answer(&asked, resolve, active_account);
-                settled
+                changes
                     .certificate_updates
                     .extend(self.issued.answer(asked, answer));
             }
@@ -315,8 +315,8 @@ impl RequestIndex {
             self.looked += 1;
             let Some(entry) = self.entries.get(&secret) else {
                 self.pending.remove(&secret);
-                settled.targets.push((secret.clone(), None));
-                settled
+                changes.targets.push((secret.clone(), None));
+                changes
                     .certificate_updates
                     .extend(self.issued.certificate(secret.clone(), None));
                 troubles.extend(self.issued.trouble(secret, None));
@@ -352,13 +352,13 @@ impl RequestIndex {
                 && let Some(found) = self.find(&secret, names, id, issuer)
             {
                 if issuer == INTERNAL_CA {
-                    settled
+                    changes
                         .renewed_internally
                         .push((secret.namespace.to_string(), names.clone()));
                 }
-                settled.found.push(found);
+                changes.found.push(found);
             }
-            settled.targets.push((secret.clone(), target));
+            changes.targets.push((secret.clone(), target));
             let entry = &self.entries[&secret];
             let (held, trouble) = match &entry.names {
                 Err(error) => (None, Some(error.clone())),
@@ -380,17 +380,17 @@ impl RequestIndex {
             } else {
                 self.pending.remove(&secret)
             };
-            settled
+            changes
                 .certificate_updates
                 .extend(self.issued.certificate(secret.clone(), held));
             troubles.extend(self.issued.trouble(secret, trouble));
         }
-        settled.certificate_updates.extend(troubles);
+        changes.certificate_updates.extend(troubles);
         for id in std::mem::take(&mut self.ids) {
             let wanted = self.wanted(&id, resolve);
-            settled.wanted.push((id, wanted));
+            changes.wanted.push((id, wanted));
         }
-        settled
+        changes
     }
 
     /// Returns the namespaces that want a certificate for a host.
@@ -600,8 +600,8 @@ mod tests {
         })
     }
 
-    fn settle(requests: &mut RequestIndex) -> Settled {
-        requests.settle(&resolve, &|_, _| None)
+    fn settle(requests: &mut RequestIndex) -> RequestChanges {
+        requests.take_changes(&resolve, &|_, _| None)
     }
 
     #[test]
@@ -648,7 +648,7 @@ mod tests {
                 matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == want(9).secret)
             );
             requests.touch_host(&host(11));
-            let other = requests.settle(&resolve, &|_, _| Some("another".into()));
+            let other = requests.take_changes(&resolve, &|_, _| Some("another".into()));
             assert!(
                 matches!(&other.certificate_updates[..], [CertificateUpdate::Challenge(asked, Some(_))] if asked.hostname == host(11))
             );

@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::refusals::{Refusals, RefusedKey};
+use super::rejections::{RejectedKey, RejectedParts};
 use crate::fleet_views::{PerView, ViewId};
-use crate::programmed::Refused;
+use crate::programmed::RejectedObjects;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::RouteKey;
@@ -23,9 +23,9 @@ pub(super) struct AckProgress {
     /// The number of connected Envoys of each view at the last evaluation.
     connected: PerView<usize>,
     /// The rejections at the last evaluation.
-    rejected: Refusals,
+    rejected: RejectedParts,
     /// The rejections and the objects that they are attributed to: looked up once for all statuses.
-    attributed: Option<(Refusals, Arc<Refused>)>,
+    attributed: Option<(RejectedParts, Arc<RejectedObjects>)>,
 }
 
 /// The objects whose statuses a change of connections or rejections affects.
@@ -44,7 +44,7 @@ impl AckProgress {
             awaited: BTreeSet::new(),
             in_doubt: BTreeSet::new(),
             connected,
-            rejected: Refusals::new(),
+            rejected: RejectedParts::new(),
             attributed: None,
         }
     }
@@ -83,7 +83,7 @@ impl AckProgress {
 
     /// Takes in the number of connected Envoys and the rejections, and touches the routes that a
     /// rejection of their own affects.
-    pub(super) fn note(&mut self, connected: PerView<usize>, rejected: Refusals) -> Affected {
+    pub(super) fn note(&mut self, connected: PerView<usize>, rejected: RejectedParts) -> Affected {
         let before = std::mem::replace(&mut self.connected, connected);
         let has_same_envoys = before == self.connected;
         let before = std::mem::replace(&mut self.rejected, rejected);
@@ -126,13 +126,13 @@ impl AckProgress {
     }
 
     /// Returns the objects that rejections are attributed to, if they were looked up.
-    pub(super) fn attributed(&self, rejected: &Refusals) -> Option<Arc<Refused>> {
+    pub(super) fn attributed(&self, rejected: &RejectedParts) -> Option<Arc<RejectedObjects>> {
         let (known, attributed) = self.attributed.as_ref()?;
         (known == rejected).then(|| attributed.clone())
     }
 
     /// Keeps the objects that rejections are attributed to.
-    pub(super) fn attribute(&mut self, rejected: Refusals, attributed: Arc<Refused>) {
+    pub(super) fn attribute(&mut self, rejected: RejectedParts, attributed: Arc<RejectedObjects>) {
         self.attributed = Some((rejected, attributed));
     }
 
@@ -143,7 +143,10 @@ impl AckProgress {
 }
 
 /// Returns the rejections that one has and the other has not, or that have another message.
-fn changed<'a>(before: &'a Refusals, after: &'a Refusals) -> impl Iterator<Item = &'a RefusedKey> {
+fn changed<'a>(
+    before: &'a RejectedParts,
+    after: &'a RejectedParts,
+) -> impl Iterator<Item = &'a RejectedKey> {
     before
         .iter()
         .chain(after)

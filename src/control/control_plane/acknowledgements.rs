@@ -148,8 +148,8 @@ impl ControlPlane {
     }
 
     /// Sets the progress, in generations of ours, and the rejections of Envoys at other replicas.
-    pub fn set_others(&mut self, nodes: PerView<Vec<NodeProgress>>, refused: Vec<Rejection>) {
-        self.others = (nodes, refused);
+    pub fn set_others(&mut self, nodes: PerView<Vec<NodeProgress>>, rejected: Vec<Rejection>) {
+        self.others = (nodes, rejected);
     }
 
     /// Returns the progress of the Envoys that are connected here.

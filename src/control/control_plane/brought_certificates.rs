@@ -4,9 +4,9 @@ use super::ControlPlane;
 use crate::certificates::Row;
 
 impl ControlPlane {
-    /// Returns the rows, with the refusals of Envoys.
+    /// Returns the rows, with the rejections by Envoys.
     pub fn brought_certificates(&mut self) -> Vec<Row> {
-        let refused = self.fleet().refused;
+        let rejected = self.fleet().rejected;
         let brought = self.engine().brought_certificates();
         brought
             .into_iter()
@@ -16,7 +16,7 @@ impl ControlPlane {
                     brought
                         .listeners
                         .iter()
-                        .find_map(|listener| refused.listeners.get(listener)),
+                        .find_map(|listener| rejected.listeners.get(listener)),
                 )
             })
             .collect()

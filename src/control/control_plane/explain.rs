@@ -1,9 +1,9 @@
-//! Explains a URL, with what Envoys acknowledged and refused.
+//! Explains a URL, with what Envoys acknowledged and rejected.
 
 use xds::{Kind, Rejection};
 
 use super::ControlPlane;
-use super::refusals::{clipped_message, concerns, rejected_name};
+use super::rejections::{clipped_message, concerns, rejected_name};
 use gatewright_core::translate::{Explanation, Link, Question};
 
 /// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not
@@ -33,16 +33,16 @@ impl ControlPlane {
                 (self.acks_of(gateway, &progress), view)
             };
             let here = || self.rejections(&progress).filter(|r| Some(&r.view) == view);
-            if let Some(refused) = here().find(|r| is_certificate_of(r, &secret)) {
-                refuse_certificate(&mut explanation, refused);
+            if let Some(rejected) = here().find(|r| is_certificate_of(r, &secret)) {
+                refuse_certificate(&mut explanation, rejected);
                 return explanation;
             }
             let frontend = frontend.to_string();
-            let refused = here().find(|r| concerns(r, &frontend, &question.host));
-            let (ok, text) = match refused {
-                Some(refused) => (
+            let rejected = here().find(|r| concerns(r, &frontend, &question.host));
+            let (ok, text) = match rejected {
+                Some(rejected) => (
                     false,
-                    format!("refused {}: {}", rejected_name(refused), refused.text),
+                    format!("refused {}: {}", rejected_name(rejected), rejected.text),
                 ),
                 None if acks.all == 0 && !knows_all => (true, NO_ENVOY_HERE.to_owned()),
                 None => (acks.are_complete(), acks.text()),
@@ -59,7 +59,7 @@ fn is_certificate_of(rejection: &Rejection, secret: &str) -> bool {
 }
 
 /// Makes the link of the certificate the last one, which fails.
-fn refuse_certificate(explanation: &mut Explanation, refused: &Rejection) {
+fn refuse_certificate(explanation: &mut Explanation, rejected: &Rejection) {
     let Some(at) = explanation
         .links
         .iter()
@@ -70,5 +70,5 @@ fn refuse_certificate(explanation: &mut Explanation, refused: &Rejection) {
     explanation.links.truncate(at + 1);
     let link = &mut explanation.links[at];
     link.ok = false;
-    link.text = format!("{}; {}", link.text, clipped_message(&refused.text));
+    link.text = format!("{}; {}", link.text, clipped_message(&rejected.text));
 }

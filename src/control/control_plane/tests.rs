@@ -143,7 +143,7 @@ fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
         ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
     );
     put(&mut live, gateway(80));
-    let refused = Rejection {
+    let rejected = Rejection {
         view: View::new("v"),
         node: Arc::from("envoy"),
         kind: xds::Kind::Listener,
@@ -152,13 +152,13 @@ fn the_owner_of_a_refused_resource_is_looked_up_once_until_a_change() {
         version: Arc::from("1"),
         text: Arc::from("no room"),
     };
-    live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
-    let first = live.fleet().refused;
+    live.set_others(live.views.each(|_| Vec::new()), vec![rejected]);
+    let first = live.fleet().rejected;
     assert_eq!(first.listeners.len(), 1, "{first:?}");
     live.evaluate_status(&key);
-    assert!(Arc::ptr_eq(&first, &live.fleet().refused));
+    assert!(Arc::ptr_eq(&first, &live.fleet().rejected));
     put(&mut live, gateway(81));
-    assert!(live.fleet().refused.listeners.is_empty());
+    assert!(live.fleet().rejected.listeners.is_empty());
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
             "metadata": {"name": "shop", "namespace": "b"}, "spec": {"parentRefs": [{"name": "edge", "namespace": "a"}],
                 "hostnames": ["a.example.org"]}}),
     );
-    fn refused(version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>) -> Rejection {
+    fn rejected(version: &str, kind: xds::Kind, name: &str, part: Option<xds::Part>) -> Rejection {
         Rejection {
             view: View::new("v"),
             node: Arc::from("envoy"),
@@ -190,9 +190,9 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
     };
     fn all(version: &str, route: &xds::Part) -> Vec<Rejection> {
         vec![
-            refused(version, xds::Kind::Listener, "a/edge:80", None),
-            refused(version, xds::Kind::Route, "a/edge:80", Some(route.clone())),
-            refused(version, xds::Kind::Cluster, "nobody's", None),
+            rejected(version, xds::Kind::Listener, "a/edge:80", None),
+            rejected(version, xds::Kind::Route, "a/edge:80", Some(route.clone())),
+            rejected(version, xds::Kind::Cluster, "nobody's", None),
         ]
     }
     fn told(
@@ -202,13 +202,13 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
     ) -> Vec<(String, Option<String>)> {
         live.set_others(live.views.each(|_| Vec::new()), all(version, route));
         let events = live.acknowledgement_events(Duration::ZERO);
-        let refused = events.iter().filter_map(|event| match event {
+        let rejected = events.iter().filter_map(|event| match event {
             Event::Rejected { kind, object, .. } => {
                 Some((kind.clone(), object.as_ref().map(ToString::to_string)))
             }
             _ => None,
         });
-        refused.collect()
+        rejected.collect()
     }
     let mut first = told("1", &mut live, &route);
     first.sort();
@@ -228,7 +228,7 @@ fn a_refusal_is_told_once_with_the_object_that_it_is_about() {
 fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_listener() {
     let mut live = live();
     put(&mut live, gateway(80));
-    let refused = Rejection {
+    let rejected = Rejection {
         view: View::new("v"),
         node: Arc::from("envoy"),
         kind: xds::Kind::Listener,
@@ -242,8 +242,12 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         identity: Arc::from("uid:0"),
         acknowledged: 0,
     };
-    fn told(live: &mut ControlPlane, nodes: &[NodeProgress], refused: &[Rejection]) -> Vec<String> {
-        live.set_others(live.views.each(|_| nodes.to_vec()), refused.to_vec());
+    fn told(
+        live: &mut ControlPlane,
+        nodes: &[NodeProgress],
+        rejected: &[Rejection],
+    ) -> Vec<String> {
+        live.set_others(live.views.each(|_| nodes.to_vec()), rejected.to_vec());
         let events = live.acknowledgement_events(Duration::ZERO);
         events
             .iter()
@@ -251,15 +255,15 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
             .map(ToString::to_string)
             .collect()
     }
-    let (connected, refused) = (std::slice::from_ref(&node), std::slice::from_ref(&refused));
-    let first = told(&mut live, connected, refused);
+    let (connected, rejected) = (std::slice::from_ref(&node), std::slice::from_ref(&rejected));
+    let first = told(&mut live, connected, rejected);
     assert!(
         matches!(&first[..], [one] if one.contains("ss -lntup 'sport = :80'")),
         "{first:?}"
     );
     let status = live
         .fleet()
-        .refused
+        .rejected
         .listeners
         .values()
         .next()
@@ -275,7 +279,7 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
         Vec::<String>::new(),
         "the Envoy has ended"
     );
-    assert_eq!(told(&mut live, connected, refused).len(), 1);
+    assert_eq!(told(&mut live, connected, rejected).len(), 1);
     let over = told(&mut live, connected, &[]);
     assert_eq!(
         over,
@@ -283,7 +287,7 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
     );
     assert_eq!(told(&mut live, connected, &[]), Vec::<String>::new());
 
-    assert_eq!(told(&mut live, connected, refused).len(), 1);
+    assert_eq!(told(&mut live, connected, rejected).len(), 1);
     put(&mut live, gateway(81));
     assert_eq!(
         told(&mut live, connected, &[]),
@@ -503,7 +507,7 @@ fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
         name: &str,
         part: Option<xds::Part>,
     ) -> Vec<String> {
-        let refused = Rejection {
+        let rejected = Rejection {
             view: live.views().of(fleet).expect("it has a view").clone(),
             node: Arc::from("envoy"),
             kind,
@@ -512,14 +516,14 @@ fn what_envoys_refuse_is_shown_by_objects_of_their_view_alone() {
             version: Arc::from("1"),
             text: Arc::from("so says the Envoy"),
         };
-        live.set_others(live.views.each(|_| Vec::new()), vec![refused]);
-        let refused = live.fleet().refused;
-        let listeners = refused
+        live.set_others(live.views.each(|_| Vec::new()), vec![rejected]);
+        let rejected = live.fleet().rejected;
+        let listeners = rejected
             .listeners
             .keys()
             .map(|listener| listener.parent.name().to_string());
         listeners
-            .chain(refused.routes.keys().map(|route| route.name.to_string()))
+            .chain(rejected.routes.keys().map(|route| route.name.to_string()))
             .collect::<Vec<_>>()
     }
     let part = xds::Part {

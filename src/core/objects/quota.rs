@@ -67,7 +67,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
         }
         let mut moved = Vec::new();
         if let Some(ledger) = self.groups.get_mut(group) {
-            ledger.settle(most, &mut moved);
+            ledger.fit(most, &mut moved);
         }
         moved
     }
@@ -82,7 +82,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
             let most = self.most(&old.group);
             if let Some(ledger) = self.groups.get_mut(&old.group) {
                 ledger.remove(&(old.created, key.clone()));
-                ledger.settle(most, &mut moved);
+                ledger.fit(most, &mut moved);
                 if ledger.within.is_empty() && ledger.beyond.is_empty() {
                     self.groups.remove(&old.group);
                 }
@@ -95,7 +95,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
                 .entry(new.group.clone())
                 .or_insert_with(Ledger::new);
             ledger.insert((new.created, key.clone()), new.weight);
-            ledger.settle(most, &mut moved);
+            ledger.fit(most, &mut moved);
             self.members.insert(key.clone(), new);
         }
         moved.retain(|other| other != key);
@@ -201,7 +201,7 @@ impl<K: Ord + Clone> Ledger<K> {
     }
 
     /// Moves members until as many as fit are within.
-    fn settle(&mut self, most: u64, moved: &mut Vec<K>) {
+    fn fit(&mut self, most: u64, moved: &mut Vec<K>) {
         while self.used > most
             && let Some((rank, weight)) = self.within.pop_last()
         {

@@ -19,7 +19,7 @@ use super::rule::settings::Settings;
 use super::stage::admission::count_route;
 use super::stage::attached_policing::touch_statuses;
 use super::stage::settle::settle;
-use super::stage::solver::settle_solved;
+use super::stage::solver::mark_solved;
 use super::stage::tls_secrets::show_certificate;
 use super::state::attached_policies::AttachedPolicies;
 use super::state::attachments::Attachments;
@@ -217,7 +217,7 @@ impl Engine {
                 register,
                 ..
             } = self;
-            settle_solved(
+            mark_solved(
                 attachments,
                 store,
                 parents,
@@ -255,7 +255,7 @@ impl Engine {
                 .set_targets(cluster, port, &self.store, &mut dirty);
         }
         while let Some(service) = dirty.names.pop_first() {
-            self.names.settle(
+            self.names.decide(
                 &service,
                 &mut self.store,
                 &mut self.quotas,
@@ -280,7 +280,7 @@ impl Engine {
         }
         while let Some(key) = dirty.wanting.pop_first() {
             let (wanted, grants) = self.wanting();
-            wanted.settle(&key, grants, &mut dirty);
+            wanted.set_parent(&key, grants, &mut dirty);
         }
         while let Some(key) = dirty.statuses.pop_first() {
             self.counters.statuses += 1;

@@ -25,7 +25,7 @@ use crate::metrics::Writes;
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{
     AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex,
-    ExistingCertificate, RefusedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
+    ExistingCertificate, RejectedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
 };
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Pipeline;
@@ -177,7 +177,7 @@ impl Issuance {
     }
 
     /// Takes in the certificates that Envoys refuse, by Secret.
-    pub(super) fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
+    pub(super) fn refuse(&self, refused: BTreeMap<ObjectName, RejectedCertificate>) {
         if let Some(manager) = &*self.manager.borrow() {
             manager.refuse(refused);
         }

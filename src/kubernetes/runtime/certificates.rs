@@ -141,7 +141,7 @@ impl KubernetesRuntime {
         if is_start {
             self.certificates
                 .issuance
-                .refuse(self.live.refused_certificates());
+                .refuse(self.live.rejected_certificates());
         }
         if !changes.is_empty() {
             self.apply(changes, term);

@@ -214,7 +214,7 @@ impl BodyRefs {
         version: String,
     ) -> Vec<BodyAction> {
         self.there.insert(name.clone(), There { version, access });
-        self.settle(&name).into_iter().collect()
+        self.next_action(&name).into_iter().collect()
     }
 
     fn remove(&mut self, name: &ObjectName, access: Option<AccessSecret>) -> Vec<BodyAction> {
@@ -225,7 +225,7 @@ impl BodyRefs {
         if is_it {
             self.there.remove(name);
         }
-        self.settle(name).into_iter().collect()
+        self.next_action(name).into_iter().collect()
     }
 
     /// Returns the Secrets whose key became ours since the last call (true), or is not ours any
@@ -283,11 +283,11 @@ impl BodyRefs {
             self.referrers.remove(&(name.clone(), referrer.clone()));
         }
         old.symmetric_difference(&names)
-            .filter_map(|name| self.settle(name))
+            .filter_map(|name| self.next_action(name))
             .collect()
     }
 
-    fn settle(&mut self, name: &ObjectName) -> Option<BodyAction> {
+    fn next_action(&mut self, name: &ObjectName) -> Option<BodyAction> {
         let wanted = self
             .there
             .get(name)

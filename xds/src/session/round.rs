@@ -75,7 +75,7 @@ impl Session {
             return self.respond(tables, now);
         }
         if self.began == tables.generation {
-            self.settle();
+            self.record_generations();
         }
         None
     }
@@ -505,7 +505,7 @@ impl Session {
     }
 
     /// Records the settled generations while nothing waits.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn record_generations(&mut self) {
         for sub in self
             .subscriptions
             .iter_mut()

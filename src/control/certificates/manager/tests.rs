@@ -63,18 +63,18 @@ async fn certificates_are_handed_out_once_survive_a_restart_and_are_taken_back()
         .filter(|h| matches!(h, CertificateUpdate::Certificate(_, Some(_))))
         .count();
     assert_eq!(issued, 2, "{all:?}");
-    assert_eq!(first.settle().len(), 0, "{all:?}");
+    assert_eq!(first.take_updates().len(), 0, "{all:?}");
     drop(first);
 
     let again = manager(dir.path()).await;
     again.want(wants.clone());
     assert_eq!(
-        again.settle().len(),
+        again.take_updates().len(),
         2,
         "what is there is handed out before anything runs"
     );
     again.want(wants[..1].to_vec());
-    let back = again.settle();
+    let back = again.take_updates();
     assert!(
         matches!(&back[..], [CertificateUpdate::Certificate(secret, None)] if *secret == wants[1].secret),
         "{back:?}"

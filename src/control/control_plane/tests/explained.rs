@@ -84,7 +84,7 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
         let view = View::new("v");
         let version = Arc::from("1");
         let text = Arc::from("no room");
-        let refused = Rejection {
+        let rejected = Rejection {
             view,
             node: "e".into(),
             kind,
@@ -93,7 +93,7 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
             version,
             text,
         };
-        live.set_others(live.views.each(|_| vec![node.clone()]), vec![refused]);
+        live.set_others(live.views.each(|_| vec![node.clone()]), vec![rejected]);
         let explanation = live.explain(&question, true);
         assert_eq!(explanation.ok(), good, "{name}: {explanation:?}");
     }
@@ -147,7 +147,7 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             live.explain(&question, true)
         );
         assert_eq!(live.brought_certificates()[0].last_error, None);
-        let refused = Rejection {
+        let rejected = Rejection {
             view: View::new("v"),
             node: Arc::from("envoy"),
             kind: xds::Kind::Secret,
@@ -156,7 +156,7 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             version: Arc::from("1"),
             text: Arc::from("no key usage"),
         };
-        live.others.1 = vec![refused];
+        live.others.1 = vec![rejected];
         let explanation = live.explain(&question, true);
         let last = explanation.links.last().expect("links");
         assert_eq!(last.what, "certificate", "{explanation:?}");

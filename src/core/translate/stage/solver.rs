@@ -15,7 +15,7 @@ use gatewright_objects::model::Hostname;
 use gatewright_objects::store::Store;
 
 /// The stage that determines whether only solvers' routes contribute a hostname to a listener.
-pub(crate) fn settle_solved(
+pub(crate) fn mark_solved(
     attachments: &mut Attachments,
     store: &Store,
     parents: &Parents,

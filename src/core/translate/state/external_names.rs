@@ -16,7 +16,7 @@ pub(crate) struct WantedNames(BTreeMap<ObjectName, ExternalName>);
 
 impl WantedNames {
     /// Decides whether the name of a Service is wanted.
-    pub(crate) fn settle(
+    pub(crate) fn decide(
         &mut self,
         service: &ObjectName,
         store: &mut Store,

@@ -45,13 +45,13 @@ impl WantedIndex {
     }
 
     /// Sets the certificates that a parent wants, and adds the changes to the result.
-    pub(crate) fn settle(
+    pub(crate) fn set_parent(
         &mut self,
         key: &ParentKey,
         outcomes: ListenerOutcomes<'_>,
         dirty: &mut Dirty,
     ) {
-        self.settle_refused(key, outcomes, dirty);
+        self.set_refused(key, outcomes, dirty);
         let now: BTreeMap<ObjectName, WantedCertificate> = outcomes
             .wanted_of(key)
             .into_iter()
@@ -77,12 +77,7 @@ impl WantedIndex {
 
     /// Sets the Secrets of refused listeners of a parent, and adds those whose state changed to the
     /// result.
-    fn settle_refused(
-        &mut self,
-        key: &ParentKey,
-        outcomes: ListenerOutcomes<'_>,
-        dirty: &mut Dirty,
-    ) {
+    fn set_refused(&mut self, key: &ParentKey, outcomes: ListenerOutcomes<'_>, dirty: &mut Dirty) {
         let mut now: BTreeMap<ObjectName, Refused> = BTreeMap::new();
         if let Some(parent) = outcomes.parents.get(key) {
             for listener in parent

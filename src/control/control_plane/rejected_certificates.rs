@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use xds::Kind;
 
 use super::ControlPlane;
-use crate::certificates::RefusedCertificate;
+use crate::certificates::RejectedCertificate;
 use gatewright_core::model::ObjectName;
 
 impl ControlPlane {
     /// Returns the certificates that Envoys refuse and that are published at present, by Secret.
-    pub fn refused_certificates(&mut self) -> BTreeMap<ObjectName, RefusedCertificate> {
-        let refused = self.fleet().refused;
-        if refused.secrets.is_empty() {
+    pub fn rejected_certificates(&mut self) -> BTreeMap<ObjectName, RejectedCertificate> {
+        let rejected = self.fleet().rejected;
+        if rejected.secrets.is_empty() {
             return BTreeMap::new();
         }
         let progress = self.progress();
@@ -27,7 +27,7 @@ impl ControlPlane {
             })
             .map(|r| (&r.view, &*r.name))
             .collect();
-        let present = refused
+        let present = rejected
             .secrets
             .iter()
             .filter(|(_, secret)| present.contains(&(&secret.view, &*secret.name)));
@@ -36,7 +36,7 @@ impl ControlPlane {
                 let (name, certificate) = self.engine().served_by(listener)?;
                 Some((
                     name,
-                    RefusedCertificate {
+                    RejectedCertificate {
                         serial: certificate.serial(),
                         text: secret.text.clone(),
                     },

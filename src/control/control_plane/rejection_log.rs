@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use xds::{Rejection, View};
 
-use super::refusals::{RefusedKey, rejected_name, with_advice};
+use super::rejections::{RejectedKey, rejected_name, with_advice};
 use crate::event::Event;
 use gatewright_core::inputs::ObjectKey;
 
@@ -21,7 +21,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 /// A rejection, for logging it once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Refusal {
+pub(super) struct LoggedRejection {
     pub(super) view: View,
     node: String,
     pub(super) kind: xds::Kind,
@@ -29,7 +29,7 @@ pub(super) struct Refusal {
     pub(super) text: Arc<str>,
 }
 
-impl Refusal {
+impl LoggedRejection {
     pub(super) fn of(r: &Rejection) -> Self {
         let view = r.view.clone();
         let node = r.node.to_string();
@@ -72,8 +72,8 @@ impl Refusal {
 
 /// The present rejections that were logged, and the lines of the last while.
 #[derive(Default)]
-pub(super) struct RefusalLog {
-    logged: BTreeSet<Refusal>,
+pub(super) struct RejectionLog {
+    logged: BTreeSet<LoggedRejection>,
     lines: BTreeMap<View, Lines>,
 }
 
@@ -84,19 +84,19 @@ struct Lines {
     omits: bool,
 }
 
-impl RefusalLog {
+impl RejectionLog {
     /// The logged rejections by these Envoys, of resources that they do not reject any more.
     pub(super) fn ended<'a>(
         &'a self,
-        all: &'a BTreeMap<Refusal, RefusedKey>,
+        all: &'a BTreeMap<LoggedRejection, RejectedKey>,
         nodes: &'a BTreeSet<&str>,
-    ) -> impl Iterator<Item = &'a Refusal> {
-        fn resource(refusal: &Refusal) -> (&View, &String, xds::Kind, &String) {
+    ) -> impl Iterator<Item = &'a LoggedRejection> {
+        fn resource(rejection: &LoggedRejection) -> (&View, &String, xds::Kind, &String) {
             (
-                &refusal.view,
-                &refusal.node,
-                refusal.kind,
-                &refusal.resource,
+                &rejection.view,
+                &rejection.node,
+                rejection.kind,
+                &rejection.resource,
             )
         }
         let present: BTreeSet<_> = all.keys().map(resource).collect();
@@ -111,18 +111,21 @@ impl RefusalLog {
     /// which more are not.
     pub(super) fn new_ones(
         &mut self,
-        all: &BTreeMap<Refusal, RefusedKey>,
+        all: &BTreeMap<LoggedRejection, RejectedKey>,
         at: Duration,
-    ) -> (Vec<Refusal>, Vec<Event>) {
-        self.logged.retain(|refusal| all.contains_key(refusal));
+    ) -> (Vec<LoggedRejection>, Vec<Event>) {
+        self.logged.retain(|rejection| all.contains_key(rejection));
         self.lines
             .retain(|_, lines| at.saturating_sub(lines.since) < WITHIN);
         let mut new = Vec::new();
         let mut omitted = Vec::new();
-        for refusal in all.keys().filter(|refusal| !self.logged.contains(*refusal)) {
+        for rejection in all
+            .keys()
+            .filter(|rejection| !self.logged.contains(*rejection))
+        {
             let lines = self
                 .lines
-                .entry(refusal.view.clone())
+                .entry(rejection.view.clone())
                 .or_insert_with(|| Lines {
                     since: at,
                     written: 0,
@@ -130,10 +133,10 @@ impl RefusalLog {
                 });
             if lines.written < LINES {
                 lines.written += 1;
-                new.push(refusal.clone());
+                new.push(rejection.clone());
             } else if !std::mem::replace(&mut lines.omits, true) {
                 omitted.push(Event::RejectionsOmitted {
-                    view: refusal.view.to_string(),
+                    view: rejection.view.to_string(),
                 });
             }
         }
@@ -146,7 +149,10 @@ impl RefusalLog {
 mod tests {
     use super::*;
 
-    fn refused(view: &str, texts: std::ops::Range<usize>) -> BTreeMap<Refusal, RefusedKey> {
+    fn rejected(
+        view: &str,
+        texts: std::ops::Range<usize>,
+    ) -> BTreeMap<LoggedRejection, RejectedKey> {
         texts
             .map(|number| Rejection {
                 view: View::new(view),
@@ -157,24 +163,27 @@ mod tests {
                 version: "1".into(),
                 text: format!("{number:06}").into(),
             })
-            .map(|r| (Refusal::of(&r), RefusedKey::of(&r)))
+            .map(|r| (LoggedRejection::of(&r), RejectedKey::of(&r)))
             .collect()
     }
 
     #[test]
     fn a_view_with_many_refusals_causes_few_lines_and_takes_none_from_another() {
-        let mut log = RefusalLog::default();
+        let mut log = RejectionLog::default();
         fn told(
-            all: BTreeMap<Refusal, RefusedKey>,
+            all: BTreeMap<LoggedRejection, RejectedKey>,
             second: u64,
-            log: &mut RefusalLog,
+            log: &mut RejectionLog,
         ) -> (usize, usize) {
             let (new, omitted) = log.new_ones(&all, Duration::from_secs(second));
             (new.len(), omitted.len())
         }
-        assert_eq!(told(refused("bank", 0..LINES + 7), 0, &mut log), (LINES, 1));
-        let mut all = refused("bank", 0..LINES + 7);
-        all.extend(refused("shop", 0..3));
+        assert_eq!(
+            told(rejected("bank", 0..LINES + 7), 0, &mut log),
+            (LINES, 1)
+        );
+        let mut all = rejected("bank", 0..LINES + 7);
+        all.extend(rejected("shop", 0..3));
         assert_eq!(
             told(all, 1, &mut log),
             (3, 0),
@@ -183,13 +192,13 @@ mod tests {
         for second in 2..59 {
             let texts = 1_000 * second as usize;
             assert_eq!(
-                told(refused("bank", texts..texts + 50), second, &mut log),
+                told(rejected("bank", texts..texts + 50), second, &mut log),
                 (0, 0),
                 "other texts each time"
             );
         }
         assert_eq!(
-            told(refused("bank", 0..7), 60, &mut log),
+            told(rejected("bank", 0..7), 60, &mut log),
             (7, 0),
             "what is still there is logged later"
         );

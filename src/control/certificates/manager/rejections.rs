@@ -10,7 +10,7 @@ use gatewright_core::model::ObjectName;
 
 /// A certificate that Envoys refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedCertificate {
+pub struct RejectedCertificate {
     /// Its serial number.
     pub serial: String,
     /// Envoy's message.
@@ -20,7 +20,7 @@ pub struct RefusedCertificate {
 impl CertificateManager {
     /// Takes in the certificates that Envoys refuse, by Secret. Those that no issuer of ours issues
     /// are ignored.
-    pub fn refuse(&self, refused: BTreeMap<ObjectName, RefusedCertificate>) {
+    pub fn refuse(&self, refused: BTreeMap<ObjectName, RejectedCertificate>) {
         let new: BTreeMap<_, _> = refused
             .into_iter()
             .filter(|(secret, refused)| {
@@ -40,11 +40,11 @@ impl CertificateManager {
     }
 
     /// Passes them on. Returns whether all are passed on.
-    pub(super) async fn pass_on_refusals(&self) -> bool {
+    pub(super) async fn pass_on_rejections(&self) -> bool {
         let refused =
             std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
         let mut is_done = true;
-        for (secret, RefusedCertificate { serial, text }) in refused {
+        for (secret, RejectedCertificate { serial, text }) in refused {
             let wanted = self
                 .requests(|requests| requests.wanted_for(&secret, &|issuer| self.resolve(issuer)));
             let Some(want) = wanted else { continue };
@@ -59,7 +59,7 @@ impl CertificateManager {
                 let mut waiting = self.refused.lock().expect("nobody panics while holding it");
                 waiting
                     .entry(secret)
-                    .or_insert(RefusedCertificate { serial, text });
+                    .or_insert(RejectedCertificate { serial, text });
                 is_done = false;
             }
         }

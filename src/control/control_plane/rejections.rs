@@ -7,10 +7,10 @@ use std::time::Duration;
 use xds::{Generation, Rejection, View, one_line};
 
 use super::ControlPlane;
-use super::refusal_log::Refusal;
+use super::rejection_log::LoggedRejection;
 use crate::event::Event;
 use crate::fleet_views::ViewId;
-use crate::programmed::{Refused, RefusedSecret};
+use crate::programmed::{RejectedObjects, RejectedSecret};
 use crate::publish::{self, Withheld};
 use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::{Fleets, Hostname};
@@ -18,7 +18,7 @@ use gatewright_core::translate::{Blame, Delta, RouteKey};
 use gatewright_envoy::{BindError, is_bind_error};
 
 /// The messages of rejected resources, or parts of them, by kind and name.
-pub(super) type Refusals = BTreeMap<RefusedKey, Arc<str>>;
+pub(super) type RejectedParts = BTreeMap<RejectedKey, Arc<str>>;
 
 /// The message for all objects that share a rejected resource, where no single namespace is to
 /// blame.
@@ -82,14 +82,14 @@ pub(super) fn concerns(r: &Rejection, frontend: &str, host: &str) -> bool {
 /// The key of a rejected resource, or of a part of one. The same name in another view is another
 /// resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct RefusedKey {
+pub(super) struct RejectedKey {
     view: View,
     kind: xds::Kind,
     name: String,
     pub(super) part: Option<xds::Part>,
 }
 
-impl RefusedKey {
+impl RejectedKey {
     pub(super) fn of(r: &Rejection) -> Self {
         Self {
             view: r.view.clone(),
@@ -117,9 +117,9 @@ fn one(blame: &Blame) -> Option<ObjectKey> {
     all.pop_first().filter(|_| all.is_empty())
 }
 
-pub(super) fn refusals<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> Refusals {
+pub(super) fn rejected_parts<'a>(rejections: impl Iterator<Item = &'a Rejection>) -> RejectedParts {
     rejections
-        .map(|r| (RefusedKey::of(r), r.text.clone()))
+        .map(|r| (RejectedKey::of(r), r.text.clone()))
         .collect()
 }
 
@@ -199,9 +199,9 @@ impl ControlPlane {
     /// Returns events of the rejections that were not logged yet, within the number of lines that
     /// each view may cause, and of bind errors that are over. `nodes` are the Envoys that are
     /// connected.
-    pub(super) fn changed_refusals(
+    pub(super) fn changed_rejections(
         &mut self,
-        all: BTreeMap<Refusal, RefusedKey>,
+        all: BTreeMap<LoggedRejection, RejectedKey>,
         nodes: &BTreeSet<&str>,
         at: Duration,
     ) -> Vec<Event> {
@@ -209,17 +209,17 @@ impl ControlPlane {
             .logged
             .ended(&all, nodes)
             .filter(|ended| self.is_bound(ended))
-            .map(Refusal::end_event)
+            .map(LoggedRejection::end_event)
             .collect();
         let (new, omitted) = self.logged.new_ones(&all, at);
-        let keys: BTreeSet<&RefusedKey> = new.iter().map(|refusal| &all[refusal]).collect();
+        let keys: BTreeSet<&RejectedKey> = new.iter().map(|rejection| &all[rejection]).collect();
         let objects = self
             .blames(keys)
             .into_iter()
             .filter_map(|(key, blame)| Some((key, one(&blame)?)));
-        let objects: BTreeMap<&RefusedKey, ObjectKey> = objects.collect();
+        let objects: BTreeMap<&RejectedKey, ObjectKey> = objects.collect();
         new.iter()
-            .map(|refusal| refusal.event(objects.get(&all[refusal]).cloned()))
+            .map(|rejection| rejection.event(objects.get(&all[rejection]).cloned()))
             .chain(omitted)
             .chain(bound)
             .collect()
@@ -227,7 +227,7 @@ impl ControlPlane {
 
     /// Returns whether a rejection that ended was a bind error of a resource that is still
     /// published.
-    fn is_bound(&self, ended: &Refusal) -> bool {
+    fn is_bound(&self, ended: &LoggedRejection) -> bool {
         is_bind_error(&ended.text)
             && self
                 .cache
@@ -238,10 +238,10 @@ impl ControlPlane {
     /// Returns the objects that rejected resources were made from, each with its message: Envoy's
     /// message is shown in the status of the object that caused the rejection, and in no status if
     /// objects of several namespaces may have.
-    pub(super) fn attributed(&self, refused: &Refusals) -> Refused {
-        let mut attributed = Refused::default();
-        for (key, blame) in self.blames(refused.keys()) {
-            let text = &refused[key];
+    pub(super) fn attributed(&self, rejected: &RejectedParts) -> RejectedObjects {
+        let mut attributed = RejectedObjects::default();
+        for (key, blame) in self.blames(rejected.keys()) {
+            let text = &rejected[key];
             // No configuration is to blame for an address that Envoy cannot bind.
             let text = if blame.is_of_one_namespace() || is_bind_error(text) {
                 with_advice(clipped_message(text), text)
@@ -249,8 +249,8 @@ impl ControlPlane {
                 NOBODY_ALONE.to_owned()
             };
             if key.kind == xds::Kind::Secret {
-                let text = clipped_message(&refused[key]);
-                let secret = RefusedSecret {
+                let text = clipped_message(&rejected[key]);
+                let secret = RejectedSecret {
                     view: key.view.clone(),
                     name: key.name.clone(),
                     text,
@@ -284,12 +284,12 @@ impl ControlPlane {
     /// about no others.
     fn blames<'a>(
         &self,
-        refused: impl IntoIterator<Item = &'a RefusedKey>,
-    ) -> Vec<(&'a RefusedKey, Blame)> {
+        rejected: impl IntoIterator<Item = &'a RejectedKey>,
+    ) -> Vec<(&'a RejectedKey, Blame)> {
         let ids: BTreeMap<&View, ViewId> = self.views.iter().map(|(id, view)| (view, id)).collect();
         let mut blames = Vec::new();
         let mut whole = BTreeMap::<(xds::Kind, &str), Vec<_>>::new();
-        for key in refused {
+        for key in rejected {
             let Some(id) = ids.get(&key.view).copied() else {
                 continue;
             };
@@ -324,7 +324,7 @@ impl ControlPlane {
 
     /// Returns the objects that a rejected part was made from, if Envoys of these fleets serve
     /// them.
-    fn blame_part(&self, key: &RefusedKey, part: &xds::Part, fleets: &Fleets) -> Option<Blame> {
+    fn blame_part(&self, key: &RejectedKey, part: &xds::Part, fleets: &Fleets) -> Option<Blame> {
         if key.kind == xds::Kind::Listener {
             return Some(
                 self.engine()
