@@ -7,7 +7,7 @@ mod settings;
 mod xds;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,16 +25,14 @@ use self::settings::{addresses, check_issuers, tenancy_settings};
 use self::xds::Xds;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
-use crate::tasks::Tasks;
-use crate::{cli, connection_pressure, history_file};
+use crate::wiring::{Senders, Wiring};
+use crate::{cli, connection_pressure};
 use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
-use gatewright_control::heartbeat::{self, Heartbeat};
-use gatewright_control::names::NameResolver;
 use gatewright_control::{
-    AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness, serve_admin,
+    AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness,
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::model::{ObjectName, Zone};
@@ -54,8 +52,6 @@ use gatewright_kubernetes::{
     watch_definitions,
 };
 
-/// The interval at which the validity of certificates is checked.
-const CERTIFICATES: Duration = Duration::from_secs(60);
 /// The maximum number of concurrent orders.
 const ORDERS: usize = 32;
 /// The maximum number of watch events that are taken in at once.
@@ -194,8 +190,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         &Fence::new(term.clone(), lease),
     )
     .await?;
-    let (stopper, stop) = watch::channel(false);
-    let mut tasks = Tasks::default();
+    let resolvers = configuration.backends.external_names.resolvers.clone();
+    let (mut wiring, Senders { names, places }, mut arrivals) = Wiring::start(resolvers);
     let identity = options
         .identity
         .clone()
@@ -277,9 +273,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         None => live,
         Some(file) => {
             let path = file.with_file_name("history.jsonl");
-            let (live, keeping) = history_file::kept(path, live, stop.clone()).await;
-            tasks.spawn("history", keeping);
-            live
+            wiring.keep_history(path, live).await
         }
     };
     let replica = Replica {
@@ -291,7 +285,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         configuration.tenancy.enabled,
         configuration.gateway_api.channel,
     );
-    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let denied = configuration.tenancy.denied();
     let authorities = denied.clone();
     let issuers = TenantIssuers {
@@ -312,9 +305,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let manager = issuance.manager();
     let thumbprint_index = issuance.thumbprint_index();
     let heard = LastHeard::default();
-    let (resolver, wanted_names, mut resolved) =
-        NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    tasks.spawn_infallible("names", resolver.run(stop.clone()));
     let runtime = KubernetesRuntime::new(
         client.clone(),
         &configuration.gateway_api.controller_name,
@@ -322,7 +312,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         live,
         issuance,
     );
-    let mut runtime = runtime.watching(&kinds, heard.clone()).naming(wanted_names);
+    let mut runtime = runtime.watching(&kinds, heard.clone()).naming(names);
     let channel = configuration.gateway_api.channel;
     if channel == Channel::Experimental {
         runtime = runtime.awaiting_fields();
@@ -335,34 +325,32 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         duration: lease,
     };
     let for_lease = client.clone();
-    let lease_stop = stop.clone();
-    tasks.spawn("lease", async move {
-        Ok(lease::run(for_lease, candidate, term_sender, lease_stop).await?)
+    wiring.spawn("lease", |stop| async move {
+        Ok(lease::run(for_lease, candidate, term_sender, stop).await?)
     });
     // A small buffer: a watch waits while we are busy, and the server keeps further events.
     let (sender, mut watch_events) = mpsc::channel(16);
     let definitions = watch_definitions(client.clone(), kinds.clone(), channel, sender.clone());
-    tasks.spawn_infallible("definitions", definitions);
+    wiring.spawn_infallible("definitions", |_| definitions);
     let watches = watch_all(client.clone(), kinds, namespaces, heard, sender);
-    tasks.spawn_infallible("watches", watches);
+    wiring.spawn_infallible("watches", |_| watches);
     let namespace = &options.namespace;
     let (tell_records, mut replica_events) = mpsc::channel(16);
     let records = replicas::watch(client.clone(), namespace.clone(), tell_records);
-    tasks.spawn_infallible("records of replicas", records);
+    wiring.spawn_infallible("records of replicas", |_| records);
     let (tell_answers, mut answers) = mpsc::channel(4);
     let challenges = watch_answers(client.clone(), namespace.clone(), tell_answers);
-    tasks.spawn_infallible("answers to challenges", challenges);
+    wiring.spawn_infallible("answers to challenges", |_| challenges);
     let (tell_claims, mut claim_events) = mpsc::channel(16);
     runtime = runtime.recording(Claims::new(client.clone(), namespace));
     let recorded = claims::watch(client.clone(), namespace.clone(), tell_claims);
-    tasks.spawn_infallible("claims", recorded);
+    wiring.spawn_infallible("claims", |_| recorded);
     let (tell_isolated, mut isolated_events) = mpsc::channel(16);
     if let Some(template) = configuration.envoys.isolated_pod_template.clone() {
         runtime = runtime.isolating(client.clone(), namespace, &template);
         let isolated = isolated::watch(client.clone(), namespace.clone(), template, tell_isolated);
-        tasks.spawn_infallible("Envoys of Gateways' own", isolated);
+        wiring.spawn_infallible("Envoys of Gateways' own", |_| isolated);
     }
-    let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes)
         .await
         .with_context(|| format!("--probes {}", options.probes))?;
@@ -372,21 +360,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         "http"
     };
     info!("probes and metrics at {scheme}://{}", probes.local_addr()?);
-    let heartbeat = Heartbeat::new(Instant::now());
     let readiness = Readiness::default();
     let access = (configuration.metrics.access == MetricsAccess::Authorized)
         .then(|| Arc::new(MetricsReaders::new(client.clone())) as Arc<dyn ReadMetrics>);
     let serving = Probes {
-        heartbeat: heartbeat.clone(),
+        heartbeat: wiring.heartbeat.clone(),
         readiness: readiness.clone(),
-        asks: asks.clone(),
+        asks: wiring.asks.clone(),
         access,
         tls: options.probes_tls_dir.clone().map(|dir| ProbesTls { dir }),
     };
-    let probes_stop = stop.clone();
-    tasks.spawn("probes", async move {
+    wiring.spawn("probes", |stop| async move {
         serving
-            .serve(probes, probes_stop)
+            .serve(probes, stop)
             .await
             .map_err(|why| anyhow!("probes: {why}"))
     });
@@ -395,8 +381,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             .await
             .with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
-        let answers = certificates::respond(listener, thumbprint_index, stop.clone());
-        tasks.spawn_infallible("challenges", answers);
+        wiring.spawn_infallible("challenges", |stop| {
+            certificates::respond(listener, thumbprint_index, stop)
+        });
     }
     let (revocations_asked, revocations) = mpsc::channel(4);
     let credentials = configuration.envoys.credentials;
@@ -405,16 +392,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         pods: credentials.of_pods(),
     };
     if let Some(admin) = options.admin.clone() {
-        tasks.spawn(
-            "admin",
-            run_admin(
-                admin,
-                asks,
-                heartbeat.clone(),
-                certificates::routes(manager).merge(envoys::routes(cache.clone(), Some(revoker))),
-                stop.clone(),
-            ),
-        );
+        let routes = envoys::routes(cache.clone(), Some(revoker));
+        wiring.serve_admin(admin, certificates::routes(manager).merge(routes));
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);
@@ -430,7 +409,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             synced: is_synced,
             metrics,
         };
-        tasks.spawn_infallible("last good state", keeper.keep(stop.clone()));
+        wiring.spawn_infallible("last good state", |stop| keeper.keep(stop));
     }
     let (signing, by_what) = watch::channel(None);
     let certified = envoy_certificates::Answers::default();
@@ -449,9 +428,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             life,
             signing: by_what,
         });
-        let serving =
-            envoy_certificates::serve(listener, certifier, certified.clone(), stop.clone());
-        tasks.spawn_infallible("certificates of Envoys", serving);
+        let certified = certified.clone();
+        wiring.spawn_infallible("certificates of Envoys", |stop| {
+            envoy_certificates::serve(listener, certifier, certified, stop)
+        });
     }
     let mut xds = Some(Xds {
         client,
@@ -470,10 +450,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut progress = cache.watch_all();
     let mut unknown = cache.watch_all_unknown();
-    let mut certificates = tokio::time::interval(CERTIFICATES);
-    let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
-        heartbeat.beat(Instant::now());
+        wiring.heartbeat.beat(Instant::now());
         // Envoys get resources once the first translation of a complete view is done, so that they
         // never see a part of it. Until then they get the last good state, if the API server is
         // unavailable.
@@ -482,7 +460,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 synced.send_replace(true);
                 standby.end(runtime.live().views());
                 if let Some(xds) = xds.take() {
-                    tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
+                    wiring.spawn("xDS", |stop| xds.serve(term.clone(), stop));
                 }
             } else if let Some(kept) = standby.begin(runtime.has_answer(), Instant::now()).await
                 && let Some(xds) = xds.take()
@@ -491,7 +469,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                     kept: Some(kept),
                     ..xds
                 };
-                tasks.spawn("xDS", xds.serve(term.clone(), stop.clone()));
+                wiring.spawn("xDS", |stop| xds.serve(term.clone(), stop));
             }
         }
         match ready(&runtime, &standby) {
@@ -513,9 +491,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(event) = replica_events.recv() => runtime.take_replica_event(event, now(&term)),
             Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
             Some(event) = isolated_events.recv() => runtime.see_isolated(event),
-            Some(changes) = resolved.recv() => runtime.take_names(changes, now(&term)),
+            Some(changes) = arrivals.resolved.recv() => runtime.take_names(changes, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
-            Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
+            Some(AddressQuery { host, thumbprint, answer }) = arrivals.places.recv() => {
                 // The receiver may be gone.
                 let _ = answer.send(runtime.addresses_of(&host, thumbprint.as_deref()));
             }
@@ -535,10 +513,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 runtime.count_unknown_names();
             }
-            Some(ask) = questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
-            _ = beats.tick() => {}
-            _ = certificates.tick() => runtime.tick(now(&term)),
-            why = tasks.ended() => break Err(why),
+            Some(ask) = arrivals.questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
+            _ = arrivals.beats.tick() => {}
+            _ = arrivals.certificates.tick() => runtime.tick(now(&term)),
+            why = wiring.ended() => break Err(why),
             _ = terminate.recv() => break Ok(true),
             _ = interrupt.recv() => break Ok(true),
         }
@@ -551,8 +529,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     drop(answers);
     drop(claim_events);
     drop(isolated_events);
-    stopper.send_replace(true);
-    tasks.end().await;
+    wiring.end().await;
     result
 }
 
@@ -614,16 +591,4 @@ fn answer(
     };
     // The receiver may be gone.
     let _ = ask.answer.send(text);
-}
-
-async fn run_admin(
-    path: PathBuf,
-    asks: mpsc::Sender<AdminRequest>,
-    heartbeat: Heartbeat,
-    others: axum::Router,
-    stop: watch::Receiver<bool>,
-) -> Result<()> {
-    serve_admin(&path, asks, heartbeat, others, stop)
-        .await
-        .with_context(|| format!("admin socket {}", path.display()))
 }

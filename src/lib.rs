@@ -29,5 +29,6 @@ pub mod statistics;
 pub mod status_command;
 pub mod table;
 mod tasks;
+mod wiring;
 
 pub use tasks::log_panics;

@@ -29,22 +29,21 @@ use crate::configuration::{
     Backends, CONTROLLER, Configuration, HostnameClaims, StatisticsPort, Tenancy,
 };
 use crate::connection_pressure;
-use crate::history_file;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
     Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
     SuspectsFile, Tenants, access_log, find, hand_over_routes, take_over,
 };
-use crate::tasks::{self, Tasks};
+use crate::tasks;
+use crate::wiring::{Senders, Wiring};
+use gatewright_control::ControlPlane;
 use gatewright_control::certificates::{
     self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers,
     WantedTracker,
 };
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
-use gatewright_control::heartbeat::{self, Heartbeat};
-use gatewright_control::names::{FIRST_LOOKUPS, NameResolver};
-use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
+use gatewright_control::names::FIRST_LOOKUPS;
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
 use gatewright_core::tenancy;
@@ -60,8 +59,6 @@ use responders::Responders;
 use runtime::StandaloneRuntime;
 use unserved_log::UnservedLog;
 
-/// The interval at which the validity of certificates is checked.
-const CERTIFICATES: Duration = Duration::from_secs(60);
 /// The maximum number of concurrent orders.
 const ORDERS: usize = 32;
 /// The maximum time that `--once` waits until everything is acknowledged.
@@ -204,8 +201,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         envoy_admin.display()
     );
 
-    let (stopper, stop) = watch::channel(false);
-    let mut tasks = Tasks::default();
+    let resolvers = configuration.backends.external_names.resolvers.clone();
+    let (mut wiring, Senders { names, places }, mut arrivals) = Wiring::start(resolvers);
     let cache = Cache::new();
     let view = View::new("standalone");
     let files = connection_pressure::files();
@@ -228,7 +225,6 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         .transpose()
         .context("envoys.statistics")?;
     let issuers = configuration.issuer_policy(Unlisted::Everybody);
-    let (places, mut places_asked) = mpsc::channel::<AddressQuery>(16);
     let manager = Arc::new(manager(&configuration, dir.path(), places).await?);
     let responders = Responders::bind(&manager, options.challenges).await?;
     let settings = Settings {
@@ -271,18 +267,13 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))))
         .collect();
     let suspects_file = SuspectsFile::at(dir.path().join("refused-parts"));
-    tasks.spawn(
-        "refused parts",
-        suspects_file.carry_over(&cache, &view, stop.clone()),
-    );
+    wiring.spawn("refused parts", |stop| {
+        suspects_file.carry_over(&cache, &view, stop)
+    });
     let tenancy_http_port = tenancy.ports.http;
     let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
-    let (resolver, names, mut resolved) =
-        NameResolver::new(configuration.backends.external_names.resolvers.clone());
-    tasks.spawn_infallible("names", resolver.run(stop.clone()));
     let history = dir.path().join("history.jsonl");
-    let (live, keeping) = history_file::kept(history, live, stop.clone()).await;
-    tasks.spawn("history", keeping);
+    let live = wiring.keep_history(history, live).await;
     let mut site = StandaloneRuntime {
         live,
         names,
@@ -339,7 +330,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 .map_err(|text| anyhow!("the example: {text}"))?;
             site.apply(demo.objects.into_iter().map(Change::put).collect())?;
             for backend in demo.backends {
-                tasks.spawn_infallible("example", backend.run(stop.clone()));
+                wiring.spawn_infallible("example", |stop| backend.run(stop));
             }
         }
     }
@@ -351,20 +342,18 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     // Envoys that run on would lose the endpoints that they have.
     let patience = tokio::time::Instant::now() + FIRST_LOOKUPS;
     while site.live.engine().awaits_names()
-        && let Ok(Some(changes)) = tokio::time::timeout_at(patience, resolved.recv()).await
+        && let Ok(Some(changes)) = tokio::time::timeout_at(patience, arrivals.resolved.recv()).await
     {
         site.apply(changes)?;
     }
     let (supply, mut supplied) = mpsc::channel(4);
     let running = manager.clone();
-    let manager_stop = stop.clone();
-    tasks.spawn_infallible("certificates", async move {
-        running.run(supply, manager_stop).await;
+    wiring.spawn_infallible("certificates", |stop| async move {
+        running.run(supply, stop).await;
     });
-    responders.serve(&manager, &mut tasks, &stop);
+    responders.serve(&manager, &mut wiring);
 
     let socket = dir.path().join("xds.sock");
-    let mut stopped = stop.clone();
     let listener = xds::bind_unix(&socket, 0o600)
         .with_context(|| format!("xDS socket {}", socket.display()))?;
     // Only Envoys of the user that this program runs as are admitted.
@@ -379,27 +368,19 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     };
     let server =
         Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
-    tasks.spawn_infallible("xDS", async move {
+    wiring.spawn_infallible("xDS", |mut stop| async move {
         let stopped = async move {
             // An error means that the sender was dropped.
-            let _ = stopped.wait_for(|stop| *stop).await;
+            let _ = stop.wait_for(|stop| *stop).await;
         };
         server.serve_unix(listener, stopped).await;
     });
-    let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
-    let admin_stop = stop.clone();
-    let heartbeat = Heartbeat::new(Instant::now());
-    let for_admin = heartbeat.clone();
     let (successor, mut hand_over) = mpsc::channel(1);
     let others = certificates::routes(watch::channel(Some(manager.clone())).1);
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
-    tasks.spawn("admin", async move {
-        serve_admin(&admin, asks, for_admin, others, admin_stop)
-            .await
-            .with_context(|| format!("admin socket {}", admin.display()))
-    });
+    wiring.serve_admin(admin, others);
     let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();
@@ -436,13 +417,11 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut upgrade = signal(SignalKind::user_defined2())?;
     let mut progress = cache.watch(&view);
     let mut unknown = cache.watch_unknown(&view);
-    let mut certificates = tokio::time::interval(CERTIFICATES);
     let patience = tokio::time::sleep(ONCE_TIMEOUT);
     tokio::pin!(patience);
     let mut shown = options.dir.is_some() && !options.once;
-    let mut beats = tokio::time::interval(heartbeat::PERIOD);
     let result = loop {
-        heartbeat.beat(Instant::now());
+        wiring.heartbeat.beat(Instant::now());
         if !shown && site.queue.is_empty() && site.manager.is_settled() && site.live.acknowledged()
         {
             shown = true;
@@ -471,16 +450,16 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 let shared = site.live.views().shared();
                 site.live.count_unknown_names(shared, total, site.start.elapsed()).log(Severity::Info);
             }
-            Some(ask) = questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
-            Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
+            Some(ask) = arrivals.questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
+            Some(AddressQuery { host, thumbprint, answer }) = arrivals.places.recv() => {
                 // The receiver may be gone.
                 let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
-            Some(changes) = resolved.recv() => site.queue.push(changes),
-            _ = beats.tick() => site.write_again(),
-            _ = certificates.tick() => site.tick()?,
-            why = tasks.ended() => break Err(why),
+            Some(changes) = arrivals.resolved.recv() => site.queue.push(changes),
+            _ = arrivals.beats.tick() => site.write_again(),
+            _ = arrivals.certificates.tick() => site.tick()?,
+            why = wiring.ended() => break Err(why),
             () = &mut patience, if options.once => {
                 break Err(anyhow!("not everything was acknowledged within {ONCE_TIMEOUT:?}: {}", site.live.clients()));
             }
@@ -511,8 +490,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             _ = interrupt.recv() => hurry(&orders, supervising).await,
         }
     }
-    stopper.send_replace(true);
-    tasks.end().await;
+    wiring.end().await;
     result.map(|(good, _)| good)
 }
 

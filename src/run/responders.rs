@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tracing::info;
 
-use crate::tasks::Tasks;
+use crate::wiring::Wiring;
 use gatewright_control::certificates::{self, CertificateManager, TlsAlpnResponder};
 use gatewright_core::translate::{Change, OwnSocket};
 
@@ -79,21 +78,18 @@ impl Responders {
     }
 
     /// Serves them until `stop`.
-    pub(super) fn serve(
-        self,
-        manager: &Arc<CertificateManager>,
-        tasks: &mut Tasks,
-        stop: &watch::Receiver<bool>,
-    ) {
+    pub(super) fn serve(self, manager: &Arc<CertificateManager>, wiring: &mut Wiring) {
         if let Some((responder, listener)) = self.tls_alpn {
-            tasks.spawn_infallible("TLS-ALPN-01", responder.serve(listener, stop.clone()));
+            wiring.spawn_infallible("TLS-ALPN-01", |stop| responder.serve(listener, stop));
         }
         if let Some(listener) = self.http {
             if let Ok(address) = listener.local_addr() {
                 info!("challenges are answered at {address}");
             }
-            let answers = certificates::respond(listener, manager.clone(), stop.clone());
-            tasks.spawn_infallible("challenges", answers);
+            let manager = manager.clone();
+            wiring.spawn_infallible("challenges", |stop| {
+                certificates::respond(listener, manager, stop)
+            });
         }
     }
 }
