@@ -38,7 +38,8 @@ use gatewright_control::{
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::model::{ObjectName, Zone};
-use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
+use gatewright_core::ownership::Recording;
+use gatewright_core::translate::{EndpointPolicy, Fleet, Settings, Unlisted};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, Statistics, UdpSessions,
     bootstrap, keys_files,

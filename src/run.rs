@@ -25,15 +25,13 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli;
-use crate::configuration::{
-    Backends, CONTROLLER, Configuration, HostnameClaims, StatisticsPort, Tenancy,
-};
+use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
 use crate::history_file;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
-    SuspectsFile, Tenants, access_log, find, hand_over_routes, take_over,
+    ClaimLog, Demo, FirstSeen, Lifetime, Order, Ownership, PortProbe, PrivateDir, Supervisor,
+    SuspectsFile, access_log, find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
@@ -47,6 +45,7 @@ use gatewright_control::names::{FIRST_LOOKUPS, NameResolver};
 use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
+use gatewright_core::ownership::Recording;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
     Change, EndpointPolicy, EnvoyLogs, Fact, OwnSocket, Settings, Unlisted,
@@ -167,7 +166,7 @@ pub fn tenancy_settings(tenancy: &Tenancy) -> tenancy::Settings {
         certificates: tenancy::Source::Acme,
         cert_manager: false,
         ports: tenancy.ports(),
-        ..tenancy.settings(tenancy::ClaimPrecedence::FirstCome)
+        ..tenancy.settings(Recording::ThisProcess)
     }
 }
 
@@ -254,19 +253,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
-    let (claim_log, known) = match configuration.tenancy.hostname_claims {
-        Some(HostnameClaims::Smallest) => (None, Vec::new()),
-        Some(HostnameClaims::FirstCome) | None => {
-            let (claim_log, records) =
-                ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
-            let known = records.into_iter().map(|(hostname, record)| {
-                tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record)))
-            });
-            (Some(claim_log), known.collect())
-        }
-    };
-    let (owners, initial_owners) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
-    let initial_owners: Vec<Change> = initial_owners
+    let (claim_log, recorded) = ClaimLog::<Ownership>::open(&dir.path().join("ownership"))?;
+    let recorded: Vec<Change> = recorded
         .into_iter()
         .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))))
         .collect();
@@ -288,9 +276,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         names,
         queue: FairQueue::default(),
         claim_log,
-        known,
-        owners,
-        initial_owners,
+        recorded,
         manager: manager.clone(),
         wanted_tracker: WantedTracker::new(TenantIssuers {
             installed: configuration.issuers.clone(),

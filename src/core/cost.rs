@@ -21,7 +21,7 @@ mod traces;
 
 pub(crate) use certificate::{chain, served};
 pub(crate) use policy::{bodies, guarded, rate_limits, settings, tls};
-pub(crate) use record::{of_claim, of_owner};
+pub(crate) use record::{of_owner, of_tenant};
 pub(crate) use route::{OfServices, hostname, of_auth};
 pub(crate) use traces::traces;
 

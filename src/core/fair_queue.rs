@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::inputs::{Kind, Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::ObjectName;
-use crate::translate::{Asked, Change, Fact, Ownable, RouteKey};
+use crate::ownership::Ownable;
+use crate::translate::{Asked, Change, Fact, RouteKey};
 
 /// The weight of a batch, in changes of small objects.
 const BATCH: u64 = 64;

@@ -88,8 +88,8 @@ quotas! {
     /// Maximum number of filter chains of a namespace in the Listeners that it shares with others:
     /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
     filter_chains: 64,
-    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those in the
-    /// record of claims of TenantGateways, in KiB as the API server has them
+    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those among
+    /// tenants of TenantGateways, in KiB as the API server has them
     record_kib: 4096,
     /// Maximum number of routes of a namespace
     routes: 2000,

@@ -23,7 +23,7 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Claims, Entry, WorkerEvent as ClaimWorkerEvent};
+use super::claims::{Claims, WorkerEvent as ClaimWorkerEvent};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
 use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
@@ -527,8 +527,7 @@ impl KubernetesRuntime {
         let mut decided = None;
         let may_write = self.leads(term);
         let record = &mut |outcome: &Outcome| {
-            decided =
-                may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
+            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.records()));
             Ok::<_, Infallible>(())
         };
         let effects = match self.live.apply(
@@ -550,12 +549,11 @@ impl KubernetesRuntime {
         } = effects;
         // Most changes in a cluster have no effect, so their events are logged at debug level.
         events.log(Severity::Debug);
-        if let Some((decided, owned)) = decided {
+        if let Some((decided, records)) = decided {
             self.tenants
                 .take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.ownership.claims {
-                claims.ask(decided.records.into_iter().map(Entry::Tenants));
-                claims.ask(owned.into_keys().map(Entry::Addresses));
+                claims.ask(records.into_keys());
             }
             self.want(decided.claims);
         }

@@ -14,7 +14,7 @@ mod supervisor;
 mod suspects_file;
 
 pub use check::{Answer, CheckError, check, example};
-pub use claim_log::{Addresses, ClaimLog, ClaimLogError, Entry, Tenants};
+pub use claim_log::{ClaimLog, ClaimLogError, Entry, Ownership};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use first_seen::FirstSeen;

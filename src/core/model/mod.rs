@@ -18,6 +18,7 @@ mod compression;
 mod condition;
 mod export_header;
 mod external_auth;
+mod family;
 mod fleet;
 mod frontend;
 mod frontend_id;
@@ -62,6 +63,7 @@ pub use compression::{Compression, CompressionAlgorithm};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use export_header::ExportHeader;
 pub use external_auth::{AuthProtocol, ExternalAuth};
+pub use family::Family;
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES,

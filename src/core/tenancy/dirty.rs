@@ -6,9 +6,10 @@ use super::claim::ClaimId;
 use super::delta::{Delta, Derived, Existing, Patch};
 use super::host::{HostId, Shard};
 use super::work_list::{Todo, WorkList};
-use super::{ClaimKey, Desired, Readiness, Record, Verdict};
+use super::{ClaimKey, Desired, Readiness, Verdict};
 use crate::domain_order::ByDomain;
-use crate::model::{Hostname, ObjectName};
+use crate::model::ObjectName;
+use crate::ownership::{Ownable, OwnerRecord};
 use crate::wanted::WantedCertificate;
 
 /// The work list, and the results of the stages so far. Any stage marks the items that it affects
@@ -77,9 +78,15 @@ impl Dirty {
         self.delta.namespaces.insert(namespace, patch);
     }
 
-    /// Adds the record of a hostname to the results, or its removal.
-    pub(super) fn record(&mut self, hostname: Hostname, record: Option<Record>) {
-        self.delta.records.insert(hostname, record);
+    /// Adds the record of an item to the results, or its removal.
+    pub(super) fn record(&mut self, what: Ownable, owner: Option<OwnerRecord>) {
+        self.delta.records.insert(what, owner);
+    }
+
+    /// Marks the hostnames of items of the record.
+    pub(super) fn touch_items<'a>(&mut self, items: impl IntoIterator<Item = &'a Ownable>) {
+        let names = items.into_iter().filter_map(Ownable::hostname);
+        self.names.extend(names.cloned().map(ByDomain));
     }
 
     /// Returns all results.

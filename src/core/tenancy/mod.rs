@@ -56,8 +56,7 @@ pub use crate::inputs::{Mode, Source, TenantGateway};
 pub(crate) use claim::tenant_of;
 pub use claim::{ClaimKey, ClaimKind, Claimant};
 pub use delta::{
-    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record,
-    Verdict,
+    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Verdict,
 };
 pub use desired::Desired;
 pub use engine::{Counters, Tenancy};
@@ -65,5 +64,5 @@ pub use explain::OwnershipExplanation;
 pub use names::{ATTACHED_BY, GATEWAY_LABEL};
 pub use provided_secret::{ProvidedSecret, secret_of};
 pub use render::HOST_LABEL;
-pub use settings::{ClaimPrecedence, Ports, Settings, SolverService};
+pub use settings::{Ports, Settings, SolverService};
 pub use status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

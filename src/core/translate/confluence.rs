@@ -39,14 +39,15 @@ use sets::{group, listener_set, parent_refs};
 
 use super::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable,
-    OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Resource,
+    ResourceKey, ServiceIntent, Settings,
 };
 use crate::channel::Channel;
 use crate::external_name::{ExternalNames, NamePolicy};
 use crate::inputs::{Object, ObjectChange, ObjectKey, Secret};
 use crate::limits::{Limits, NamespaceLimits, ObjectLimits};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort};
+use crate::ownership::{Ownable, OwnerRecord};
 use crate::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -425,7 +426,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         "the record is right as it is"
     );
     prop_assert_eq!(
-        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        engine.ledger().records().keys().collect::<Vec<_>>(),
         world.records.keys().collect::<Vec<_>>()
     );
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, Ownable, OwnerRecord, RouteGrants,
-    RouteKey, ServiceIntent,
+    Asked, ChallengeAnswer, DesiredEnvoys, ObjectStatus, RouteGrants, RouteKey, ServiceIntent,
 };
 use crate::definitions::Definitions;
 use crate::external_name::{ExternalName, NameResolution};
@@ -14,6 +13,7 @@ use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
     Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
 };
+use crate::ownership::{Ownable, OwnerRecord};
 use crate::wanted::WantedCertificate;
 
 /// A change of one input.
@@ -48,8 +48,9 @@ pub enum Fact {
     /// Why the Envoys of a Gateway of fleet Isolated cannot be created or updated. Set by their
     /// writer; becomes a condition of the Gateway.
     EnvoysProblem(ObjectName, Option<String>),
-    /// The recorded owner of something on addresses that namespaces share. Set by the keeper of the
-    /// record, at the start and with each change, its own included; decides whose claims count.
+    /// The recorded owner of something. Set by the keeper of the record, at the start and with each
+    /// change, its own included; decides whose claims count. The pipeline passes those of hostnames
+    /// among tenants to tenancy.
     Recorded(Ownable, Option<OwnerRecord>),
     /// The grants of tenancy to a route. Set by the pipeline from tenancy's decisions; they are the
     /// hostnames with which the route is attached.
@@ -131,7 +132,7 @@ pub struct Delta {
     /// [`Engine::is_refused`](super::Engine::is_refused).
     pub refusal_changes: BTreeSet<ObjectName>,
     /// Records to write or to remove; with
-    /// [`Recording::ThisProcess`](super::Recording::ThisProcess) this must precede publication.
+    /// [`Recording::ThisProcess`](crate::ownership::Recording::ThisProcess) this must precede publication.
     pub records: BTreeMap<Ownable, Option<OwnerRecord>>,
 }
 

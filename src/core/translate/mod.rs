@@ -158,7 +158,6 @@ pub use gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
 pub use isolated_envoys::{DesiredEnvoys, ISOLATED_PREFIX, isolated_name};
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};
 pub use named_service::{NamedPort, NamedService};
-pub use ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use parent::{Parent, ParentListener};
 pub use policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use protocol::{Family, Protocol};

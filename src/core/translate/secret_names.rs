@@ -232,12 +232,7 @@ impl SecretNames {
             let keeps = namespace
                 .or_else(|| first.cloned())
                 .filter(|_| is_contended);
-            let owner = keeps.map(|namespace| OwnerRecord {
-                namespace,
-                since: 0,
-                protocol: None,
-                released: None,
-            });
+            let owner = keeps.map(OwnerRecord::new);
             let Some(told) = register.record(&what, owner, dirty.now()) else {
                 continue;
             };

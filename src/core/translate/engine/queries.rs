@@ -18,7 +18,6 @@ use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
-use super::super::ownership::{Ownable, OwnerRecord};
 use super::super::plain_http;
 use super::super::quotas::QuotaUse;
 use super::super::routes::Routing;
@@ -33,6 +32,7 @@ use crate::model::{
     Certificate, ClusterId, ConditionType, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname,
     ObjectName, Reason, SecretName, Status,
 };
+use crate::ownership::Ledger;
 use crate::store::{Store, target_ports};
 use crate::wanted::WantedCertificate;
 
@@ -442,46 +442,9 @@ impl Engine {
 
 /// The record of ownership.
 impl Engine {
-    /// Records to write or to remove, for the keeper of the record.
-    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&OwnerRecord>)> {
-        self.register
-            .proposed()
-            .iter()
-            .map(|(what, owner)| (what, owner.as_ref()))
-    }
-
-    /// The proposed change of a record; `None` if the record is right.
-    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&OwnerRecord>> {
-        self.register.proposed().get(what).map(Option::as_ref)
-    }
-
-    /// The recorded owner of something.
-    pub fn owner(&self, what: &Ownable) -> Option<&OwnerRecord> {
-        self.register.owner(what)
-    }
-
-    /// The records under a name that people use: a hostname among listeners and among routes, at
-    /// any place.
-    pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
-        let Ownable::Hostname(name) = what else {
-            return self
-                .register
-                .owner(what)
-                .map(|_| what.clone())
-                .into_iter()
-                .collect();
-        };
-        self.register
-            .records()
-            .keys()
-            .filter(|other| other.hostname() == Some(name))
-            .cloned()
-            .collect()
-    }
-
-    /// All records.
-    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &OwnerRecord)> {
-        self.register.records().iter()
+    /// The record, and its proposals.
+    pub fn ledger(&self) -> &Ledger {
+        &self.register
     }
 }
 
