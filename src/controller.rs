@@ -3,6 +3,7 @@
 
 mod last_good;
 mod sealed;
+mod session_tickets;
 mod settings;
 mod xds;
 
@@ -46,7 +47,7 @@ use gatewright_envoy::{
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
-use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
+use gatewright_kubernetes::keys::{EnvoyAccounts, Keys, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
@@ -362,6 +363,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         let isolated = isolated::watch(client.clone(), namespace.clone(), template, tell_isolated);
         tasks.spawn_infallible("Envoys of Gateways' own", isolated);
     }
+    let (tell_tickets, mut ticket_keys) = mpsc::channel(1);
+    runtime = runtime.awaiting_ticket_keys();
+    let overlap = Duration::from_secs(configuration.envoys.ca_overlap_seconds);
+    let keys = Keys::new(client.clone(), namespace, overlap);
+    let tickets = session_tickets::keep(keys, term.clone(), tell_tickets, stop.clone());
+    tasks.spawn_infallible("keys of session tickets", tickets);
     let (asks, mut questions) = mpsc::channel::<AdminRequest>(64);
     let probes = TcpListener::bind(options.probes)
         .await
@@ -514,6 +521,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
             Some(event) = isolated_events.recv() => runtime.see_isolated(event),
             Some(changes) = resolved.recv() => runtime.take_names(changes, now(&term)),
+            Some(keys) = ticket_keys.recv() => runtime.take_ticket_keys(keys, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = places_asked.recv() => {
                 // The receiver may be gone.

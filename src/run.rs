@@ -11,7 +11,7 @@ mod unserved_log;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Error, Result, anyhow};
 use jiff::Timestamp;
@@ -33,7 +33,7 @@ use crate::history_file;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
     Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
-    SuspectsFile, Tenants, access_log, find, hand_over_routes, take_over,
+    SuspectsFile, Tenants, TicketFile, access_log, find, hand_over_routes, take_over,
 };
 use crate::tasks::{self, Tasks};
 use gatewright_control::certificates::{
@@ -308,6 +308,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         roots_wait: false,
         start: Instant::now(),
         unserved: UnservedLog::default(),
+        tickets: TicketFile::open(dir.path().join("session-tickets"), SystemTime::now())?,
     };
 
     // Everything is read and translated before Envoys are answered, so that they never see a part
@@ -345,6 +346,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     }
 
     site.apply(responders.endpoint_objects()?)?;
+    site.apply(vec![site.ticket_keys()])?;
 
     // Stored certificates are served from the start.
     site.hand_in(manager.settle())?;

@@ -37,6 +37,7 @@ pub mod server_tls;
 mod status_query;
 pub mod tasks;
 mod tenants;
+pub mod ticket_rotation;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
 pub use admin_query::path_with;

@@ -238,6 +238,12 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
                 gatewright_envoy::generic(&secret)
             })
         }
+        Resource::Tickets(secret) => {
+            let secret = secret.clone();
+            Encoded::made(secret.resource_name(), move || {
+                gatewright_envoy::ticket_keys(&secret)
+            })
+        }
         Resource::Scope(scope) => Encoded::new(
             scope.resource_name(),
             &gatewright_envoy::scope_within(scope, edge),

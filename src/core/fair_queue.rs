@@ -65,6 +65,7 @@ enum Subject {
     Withheld(SetKey),
     Governed(ObjectName),
     Resolved(ObjectName),
+    TicketKeys,
     TrustBundles,
     Definitions,
 }
@@ -93,6 +94,7 @@ impl Subject {
             Change::Fact(Fact::Withheld(set, _)) => Subject::Withheld(set.clone()),
             Change::Fact(Fact::Governed(gateway, _)) => Subject::Governed(gateway.clone()),
             Change::Fact(Fact::Resolved(service, _)) => Subject::Resolved(service.clone()),
+            Change::Fact(Fact::TicketKeys(_)) => Subject::TicketKeys,
             Change::Fact(Fact::TrustBundles(_)) => Subject::TrustBundles,
             Change::Fact(Fact::Definitions(_)) => Subject::Definitions,
         }
@@ -118,6 +120,7 @@ impl Subject {
             (_, Change::Fact(Fact::Recorded(_, Some(owner)))) => owner.namespace.clone(),
             (
                 Subject::TlsChallenges
+                | Subject::TicketKeys
                 | Subject::TrustBundles
                 | Subject::Definitions
                 | Subject::Recorded(_),

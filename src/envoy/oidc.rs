@@ -137,13 +137,6 @@ fn cookie_configs() -> CookieConfigs {
     }
 }
 
-fn sds(name: &SecretName) -> SdsSecretConfig {
-    SdsSecretConfig {
-        name: name.to_string(),
-        sds_config: ads(),
-    }
-}
-
 fn path(whole: &str) -> PathMatcher {
     PathMatcher {
         rule: Some(path_matcher::Rule::Path(exact(whole))),

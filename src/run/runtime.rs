@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::unserved_log::UnservedLog;
 use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
-use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants};
+use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants, TicketFile};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::history::Author;
@@ -24,7 +24,7 @@ use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline;
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Explanation};
+use gatewright_core::translate::{Change, Explanation, Fact};
 
 /// The state of the main loop.
 pub(super) struct StandaloneRuntime {
@@ -55,6 +55,8 @@ pub(super) struct StandaloneRuntime {
     pub(super) start: Instant,
     /// The objects that no Gateway serves, as far as the log has them.
     pub(super) unserved: UnservedLog,
+    /// The keys of session tickets.
+    pub(super) tickets: TicketFile,
 }
 
 impl StandaloneRuntime {
@@ -70,6 +72,11 @@ impl StandaloneRuntime {
         self.first_seen
             .take(&mut outcome.changes, SystemTime::now());
         self.enqueue(outcome);
+    }
+
+    /// The keys of session tickets, as a fact.
+    pub(super) fn ticket_keys(&self) -> Change {
+        Change::Fact(Fact::TicketKeys(Some(self.tickets.keys())))
     }
 
     fn enqueue(&mut self, outcome: Outcome) {
@@ -170,6 +177,9 @@ impl StandaloneRuntime {
             self.log_acknowledgements();
         }
         let now = SystemTime::now();
+        if self.tickets.rotate(now)? {
+            self.apply(vec![self.ticket_keys()])?;
+        }
         if self
             .live
             .pipeline()

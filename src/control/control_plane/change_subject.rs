@@ -39,6 +39,7 @@ pub(super) fn text(change: &Change) -> String {
         Change::Fact(Fact::Resolved(service, resolution)) => {
             format!("addresses of {} for service {service}", resolution.name)
         }
+        Change::Fact(Fact::TicketKeys(_)) => "the keys of session tickets".to_owned(),
         Change::Fact(Fact::TrustBundles(_)) => "ClusterTrustBundles".to_owned(),
         Change::Fact(Fact::Definitions(_)) => "definitions of the Gateway API".to_owned(),
         Change::Fact(Fact::Withheld(set, _)) => format!("listeners of {}", set.object()),

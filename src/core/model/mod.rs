@@ -34,6 +34,7 @@ mod response_override;
 mod retry_budget;
 mod route;
 mod session;
+mod ticket_keys;
 mod tls;
 mod tokens;
 mod traces;
@@ -86,6 +87,7 @@ pub use route::{
     WeightedTarget, WideHosts,
 };
 pub use session::{Session, SessionCookie};
+pub use ticket_keys::{TICKET_KEY_BYTES, TicketKeys, TicketSecret};
 pub use tls::{TlsParams, TlsVersion};
 pub use tokens::{
     ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, RequiredClaim, SCOPE, TokenAuth,

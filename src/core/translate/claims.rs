@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::by_record::admitted;
 use super::client_validation::Clients;
 use super::gateway_exposure::GatewayPrecedence;
+use super::host_option::HostOption;
 use super::key::{ListenerId, ParentKey};
 use super::ownership::ListenersOf;
 use super::parent::{Parent, ParentListener};
 use super::protocol::{Family, Protocol};
-use super::tls_options::{Http3, TlsSettings};
+use super::tls_options::TlsSettings;
 use crate::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use crate::multimap::MultiMap;
 
@@ -223,6 +224,7 @@ pub(super) struct Content {
     clients: Clients,
     filters: Option<Arc<ListenerFilters>>,
     http3: bool,
+    tickets: bool,
 }
 
 impl Content {
@@ -235,6 +237,7 @@ impl Content {
             clients,
             filters,
             http3: _,
+            tickets: _,
         } = self;
         certificate.is_some() == other.certificate.is_some()
             && *tls == other.tls
@@ -279,7 +282,8 @@ pub(super) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 tls: listener.tls.clone(),
                 clients: listener.clients.clone(),
                 filters: listener.guard.filters.clone(),
-                http3: listener.http3 == Http3::On,
+                http3: listener.http3 == HostOption::On,
+                tickets: listener.tickets == HostOption::On,
             };
             Some(((id, rank), (claim, content)))
         })

@@ -22,6 +22,7 @@ use super::protocol::Protocol;
 use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
 use super::secret_names::{SecretNames, SniContent, fixed_name};
+use super::session_tickets::SessionTickets;
 use crate::model::{
     AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
     Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
@@ -32,6 +33,7 @@ pub(super) struct Units<'a> {
     pub(super) routing: Routing<'a>,
     pub(super) names: &'a mut SecretNames,
     pub(super) challenges: &'a mut ChallengeAnswers,
+    pub(super) tickets: &'a mut SessionTickets,
     pub(super) frontends: &'a mut Frontends,
     pub(super) emissions: &'a mut Emissions,
 }
@@ -62,12 +64,9 @@ impl<'a> Units<'a> {
             .zip(listener.as_ref());
         // This comes first, since chains depend on which of all frontends has the secret of the
         // name.
-        self.place_secret(
-            id,
-            hostname,
-            own.map(|(owner, listener)| (&owner.listener, listener)),
-            dirty,
-        );
+        let own = own.map(|(owner, listener)| (&owner.listener, listener));
+        let is_resumed = self.place_tickets(id, hostname, own, dirty);
+        self.place_secret(id, hostname, own, is_resumed, dirty);
         let own = own.map(|(_, listener)| listener);
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.place_sans(hostname, own, dirty);
@@ -168,12 +167,14 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Places the certificate of a listener under the name that its chain requests.
+    /// Places the certificate of a listener under the name that its chain requests; with session
+    /// tickets under both names, so that the chain without them is there at once.
     fn place_secret(
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
         own: Option<(&ListenerId, &ParentListener)>,
+        is_resumed: bool,
         dirty: &mut Dirty,
     ) {
         let register = self.routing.admission.register;
@@ -194,7 +195,9 @@ impl<'a> Units<'a> {
                 dirty,
             );
         }
-        let own = self.names.own_secret(id, hostname, content, register);
+        let own = self
+            .names
+            .own_secret(id, hostname, (content, is_resumed), register);
         self.emissions
             .emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
     }
@@ -335,15 +338,16 @@ impl<'a> Units<'a> {
                     ..Unit::default()
                 };
             }
-            let tls = Some(termination(
-                self.name(id, &owner.hostname),
-                &owner.hostname,
-                listener,
-            ));
+            let tls = if owner.is_own && self.tickets.is_served(id, hostname) {
+                resumed(id, hostname, listener)
+            } else {
+                let name = self.name(id, &owner.hostname);
+                termination(name, &owner.hostname, listener)
+            };
             let chain_class = ChainClass {
                 purpose: Purpose::Scopes,
                 listener: wide.then(|| owner.hostname.clone()),
-                tls,
+                tls: Some(tls),
             };
             let scope = Scope {
                 frontend: id.clone(),
@@ -601,6 +605,18 @@ fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener)
         alpn: listener.tls.alpn.clone(),
         params,
         clients,
+    }
+}
+
+/// The TLS termination of a listener with session tickets.
+fn resumed(id: &FrontendId, hostname: &Hostname, listener: &ParentListener) -> Termination {
+    let certificate = fixed_name(id, hostname);
+    Termination {
+        certificate: CertificateSource::Resumed {
+            certificate: certificate.clone(),
+            tickets: SecretName::Tickets(id.clone(), hostname.clone()),
+        },
+        ..termination(certificate, hostname, listener)
     }
 }
 

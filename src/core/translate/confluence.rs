@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use access::{attached_policy, users};
 use answers::{answer, direct_response};
 use differences::differences;
-use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
+use facts::{definitions, governed, granted, subject, ticket_keys, trust_bundles, withheld};
 use filters::{addresses, filters};
 use fleets::Seen;
 use named::{misled, named, refer};
@@ -172,6 +172,7 @@ fn settings(how: &str) -> Settings {
                 default_gateways: 1,
                 isolated_gateways: 1,
                 http3_hosts: 1,
+                session_ticket_hosts: 1,
                 ..Limits::default().namespace
             },
             object: ObjectLimits {

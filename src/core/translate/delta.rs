@@ -12,7 +12,8 @@ use crate::external_name::{ExternalName, NameResolution};
 use crate::inputs::{Object, ObjectChange, ObjectKey, SetKey};
 use crate::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
-    Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, WideHosts,
+    Hostname, ObjectName, Scope, Secret, SecretName, ServicePort, Table, TableId, TicketKeys,
+    TicketSecret, WideHosts,
 };
 use crate::wanted::WantedCertificate;
 
@@ -64,6 +65,9 @@ pub enum Fact {
     /// The addresses of the wanted name of a Service. Set by the resolver; they are the Service's
     /// endpoints.
     Resolved(ObjectName, NameResolution),
+    /// The keys of session tickets, once they are known. Set by the program at the start, and with
+    /// each rotation; hosts that ask for tickets have none before.
+    TicketKeys(Option<TicketKeys>),
     /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features
     /// of classes, and whether references to bundles are of a supported kind.
     TrustBundles(bool),
@@ -165,7 +169,7 @@ impl ResourceKey {
             ResourceKey::SniCluster(id, _)
             | ResourceKey::UdpCluster(id)
             | ResourceKey::Endpoints(ClusterId::Sni(id, _) | ClusterId::Udp(id))
-            | ResourceKey::Secret(SecretName::Fixed(id, _))
+            | ResourceKey::Secret(SecretName::Fixed(id, _) | SecretName::Tickets(id, _))
             | ResourceKey::Scope(id, _)
             | ResourceKey::WideHosts(id)
             | ResourceKey::Frontend(id) => Some(id),
@@ -196,6 +200,8 @@ pub enum Resource {
     Roots(ClientRoots),
     /// SDS
     Generic(GenericSecret),
+    /// SDS
+    Tickets(TicketSecret),
     /// SRDS
     Scope(Scope),
     /// SRDS

@@ -34,6 +34,7 @@ use super::quotas::Quotas;
 use super::register::Register;
 use super::resolutions::Resolutions;
 use super::secret_names::SecretNames;
+use super::session_tickets::SessionTickets;
 use super::settings::Settings;
 use super::settle::settle;
 use super::solver::settle_solved;
@@ -85,6 +86,8 @@ struct Certificates {
     wanted: WantedIndex,
     /// Why some do not exist yet.
     issuance: Issuance,
+    /// The session tickets of hosts.
+    tickets: SessionTickets,
 }
 
 impl Engine {

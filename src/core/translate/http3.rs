@@ -8,29 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::claims::claiming;
 use super::dirty::Dirty;
+use super::host_option::HostOption;
 use super::key::ListenerId;
 use super::parent::{Parent, ParentListener};
-use super::protocol::Protocol;
-use super::tls_options::{HTTP3, Http3};
-use crate::model::{FrontendId, Hostname, Reason, Transport, TransportPort, http3_chain};
-
-/// Checks that a listener with the option has one hostname, and serves HTTP.
-pub(super) fn check(
-    protocol: Option<Protocol>,
-    hostname: &Hostname,
-) -> Result<(), (Reason, String)> {
-    let text = match protocol {
-        Some(Protocol::Https) if hostname.is_exact() => return Ok(()),
-        Some(Protocol::Https) => {
-            "needs a hostname without a wildcard: give each host with HTTP/3 a listener of its own"
-        }
-        _ => "is an option of HTTPS listeners: remove it, or use protocol HTTPS",
-    };
-    Err((
-        Reason::UnsupportedValue,
-        format!("tls.options: {HTTP3} {text}"),
-    ))
-}
+use crate::model::{FrontendId, Hostname, Transport, TransportPort, http3_chain};
 
 /// The port of UDP of a listener.
 pub(super) fn udp_port(listener: &ParentListener) -> TransportPort {
@@ -43,7 +24,7 @@ pub(super) fn udp_port(listener: &ParentListener) -> TransportPort {
 /// The hosts of a parent with HTTP/3, each with its frontend of UDP and its listener.
 pub(super) fn asked(parent: &Parent) -> BTreeSet<(FrontendId, Hostname, ListenerId)> {
     claiming(parent)
-        .filter(|listener| listener.http3 == Http3::On)
+        .filter(|listener| listener.http3 == HostOption::On)
         .map(|listener| {
             (
                 parent.frontend(udp_port(listener)),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::compile::Units;
 use super::delta::ResourceKey;
 use super::dirty::Dirty;
+use super::host_option::HostOption;
 use super::parent::ParentListener;
 use super::protocol::Protocol;
 use super::secret_names::{fixed_name, secret};
-use super::tls_options::Http3;
 use crate::model::{Certificate, FrontendId, Hostname, Scope, Transport};
 
 impl Units<'_> {
@@ -50,6 +50,6 @@ impl Units<'_> {
 fn certificate(listener: &ParentListener) -> Option<Arc<Certificate>> {
     let certificate = listener.served.certificate();
     certificate
-        .filter(|_| listener.http3 == Http3::On && listener.protocol == Some(Protocol::Https))
+        .filter(|_| listener.http3 == HostOption::On && listener.protocol == Some(Protocol::Https))
         .cloned()
 }

@@ -8,7 +8,7 @@ use super::certificate_warning;
 use super::client_certificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure};
-use super::http3;
+use super::host_option::{self, HostOption};
 use super::key::{ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::named_service;
@@ -16,7 +16,7 @@ use super::ownership::ListenersOf;
 use super::parent::{GatewayPlacement, Parent, ParentListener};
 use super::protocol::Protocol;
 use super::surroundings::Surroundings;
-use super::tls_options::{self, HTTP3, Http3, TlsSettings};
+use super::tls_options::{self, HTTP3, TICKETS, TlsSettings};
 use super::{
     allowed_hostnames, default_gateways, fleet, internal_ports, port_protocols, routability,
 };
@@ -188,13 +188,17 @@ fn parent(
     }
     for listener in listeners
         .iter_mut()
-        .filter(|listener| listener.http3 == Http3::On && listener.clients != Clients::Anybody)
+        .filter(|listener| listener.clients != Clients::Anybody)
     {
-        listener.http3 = Http3::Refused(format!(
-            "the Gateway checks client certificates on port {}, and QUIC would not: remove {HTTP3} from listener {}, or \
-             use a port without them",
-            listener.port, listener.name
-        ));
+        let ParentListener { port, name, .. } = &*listener;
+        let [quic, resumption] = [("QUIC", HTTP3), ("a resumed session", TICKETS)].map(|(who, option)| {
+            format!(
+                "the Gateway checks client certificates on port {port}, and {who} would not: remove {option} from listener \
+                 {name}, or use a port without them"
+            )
+        });
+        listener.http3.refuse(quic);
+        listener.tickets.refuse(resumption);
     }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
@@ -287,7 +291,11 @@ fn listener(
         Hostname::any()
     };
     if options.http3 {
-        accepted = accepted.and(http3::check(protocol, &hostname));
+        accepted = accepted.and(host_option::check((HTTP3, "HTTP/3"), protocol, &hostname));
+    }
+    if options.tickets {
+        let option = (TICKETS, "session tickets");
+        accepted = accepted.and(host_option::check(option, protocol, &hostname));
     }
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
@@ -316,7 +324,8 @@ fn listener(
             protocol == Some(Protocol::Https),
         ),
         clients: Clients::Anybody,
-        http3: if options.http3 { Http3::On } else { Http3::Off },
+        http3: HostOption::asked(options.http3),
+        tickets: HostOption::asked(options.tickets),
         guard,
         kinds,
         allowed: listener.allowed.clone(),

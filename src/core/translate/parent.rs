@@ -7,12 +7,13 @@ use super::certificate_warning::CertificateWarning;
 use super::client_certificate::ClientCertificate;
 use super::client_validation::{ClientPolicy, Clients};
 use super::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
+use super::host_option::HostOption;
 use super::key::{ListenerId, ParentKey, Verdict};
 use super::listener_filters::Guard;
 use super::named_service::NamedService;
 use super::ownership::ListenersOf;
 use super::protocol::Protocol;
-use super::tls_options::{Http3, TlsSettings};
+use super::tls_options::TlsSettings;
 use crate::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use crate::model::{Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort};
 
@@ -92,7 +93,9 @@ pub struct ParentListener {
     /// The demand on its clients.
     pub clients: Clients,
     /// HTTP/3, from its options.
-    pub http3: Http3,
+    pub http3: HostOption,
+    /// Session tickets, from its options.
+    pub tickets: HostOption,
     /// The filters that every request passes before a route is looked for.
     pub guard: Guard,
     /// The route kinds that may attach.

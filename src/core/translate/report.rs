@@ -4,6 +4,7 @@ mod conflicts;
 mod http3;
 mod programmed;
 mod routes;
+mod session_tickets;
 
 pub use programmed::{BEING_ISSUED, NOT_ISSUED};
 
@@ -30,6 +31,7 @@ use super::quotas::Quotas;
 use super::register::Register;
 use super::resolutions::Resolutions;
 use super::routability::{self, Assignment};
+use super::session_tickets::SessionTickets;
 use super::settings::Settings;
 use super::status::{GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, StatusBody};
 use super::statuses::Statuses;
@@ -62,6 +64,7 @@ pub(super) struct Report<'a> {
     pub(super) frontends: &'a Frontends,
     pub(super) service_endpoints: &'a ServiceEndpoints,
     pub(super) issuance: &'a Issuance,
+    pub(super) tickets: &'a SessionTickets,
     pub(super) gateway_services: &'a GatewayServices,
     /// Reported statuses, with the number of accepted ListenerSets.
     pub(super) statuses: &'a Statuses,
@@ -449,10 +452,13 @@ impl Report<'_> {
             accepted.message =
                 "serves no names that the platform granted to other namespaces".to_owned();
         }
-        if accepted.status == Status::True
-            && let Some(text) = self.without_http3(parent, listener)
-        {
-            accepted.message = text;
+        let without = [
+            self.without_http3(parent, listener),
+            self.without_tickets(listener),
+        ];
+        let without: Vec<String> = without.into_iter().flatten().collect();
+        if accepted.status == Status::True && !without.is_empty() {
+            accepted.message = without.join("; ");
         }
         conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();

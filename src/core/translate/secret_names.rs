@@ -162,16 +162,16 @@ impl SecretNames {
     }
 
     /// The secret that one frontend alone requests, if its content differs from that of the bare
-    /// SNI.
+    /// SNI, or `always`.
     pub(super) fn own_secret(
         &self,
         id: &FrontendId,
         hostname: &Hostname,
-        content: Option<SniContent>,
+        (content, always): (Option<SniContent>, bool),
         register: &Register,
     ) -> Option<Resource> {
         let fixed = fixed_name(id, hostname);
-        let content = content.filter(|_| self.name(id, hostname, register) == fixed)?;
+        let content = content.filter(|_| always || self.name(id, hostname, register) == fixed)?;
         Some(secret(fixed, content.certificate?, Arc::default()))
     }
 

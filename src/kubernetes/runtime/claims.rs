@@ -209,6 +209,10 @@ impl KubernetesRuntime {
             .into_iter()
             .chain(silent)
             .chain(claims)
+            .chain(self.awaits_ticket_keys.then(|| {
+                let secret = crate::keys::TICKETS;
+                format!("the keys of session tickets are not known yet: secret {secret}")
+            }))
             .collect()
     }
 

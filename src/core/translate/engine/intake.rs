@@ -5,6 +5,7 @@ use super::super::certificate_condition::touch_awaiting;
 use super::super::delta::{Change, Fact};
 use super::super::dirty::Dirty;
 use super::super::fleet::{touch_class, touch_fleet, touch_parameters};
+use super::super::host_option::HostOption;
 use super::super::key::{ParentKey, RouteKey};
 use super::super::log_collectors;
 use super::super::telemetry_marks;
@@ -89,6 +90,12 @@ impl Engine {
                     &self.service_endpoints,
                     dirty,
                 );
+            }
+            Change::Fact(Fact::TicketKeys(keys)) => {
+                if self.certificates.tickets.set_keys(keys, dirty) {
+                    self.touch_tickets(dirty);
+                }
+                return;
             }
             Change::Fact(Fact::TrustBundles(can_be)) => {
                 if self.store.set_trust_bundles(can_be) {
@@ -321,6 +328,17 @@ impl Engine {
             .next()
             .is_some();
         is_targeted != self.policies.knows(service)
+    }
+
+    /// Marks the statuses of listeners that ask for session tickets.
+    fn touch_tickets(&self, dirty: &mut Dirty) {
+        for key in self.parents.keys() {
+            let parent = self.parents.get(key);
+            let mut listeners = parent.into_iter().flat_map(|parent| &parent.listeners);
+            if listeners.any(|listener| listener.tickets == HostOption::On) {
+                dirty.statuses.insert(key.object());
+            }
+        }
     }
 
     /// Marks the users of ClusterTrustBundles, and classes, which list them among their features.

@@ -19,8 +19,10 @@ use super::super::gateway_exposure::Fleet;
 use super::super::isolated_envoys::DesiredEnvoys;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::ownership::{Ownable, OwnerRecord};
+use super::super::parent::{Parent, ParentListener};
 use super::super::plain_http;
 use super::super::quotas::QuotaUse;
+use super::super::report::Report;
 use super::super::routes::Routing;
 use super::super::service_intent::ServiceIntent;
 use super::super::status::ObjectStatus;
@@ -187,11 +189,26 @@ impl Engine {
     /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its
     /// name and the message of its status. Services that lead to Envoys do not count.
     pub fn refused_http3(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
+        self.without(|report, parent, own| report.refused_http3(parent, own))
+    }
+
+    /// Accepted listeners to which objects refuse the session tickets that they ask for, each with
+    /// its object, its name and the message of its status.
+    pub fn refused_tickets(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
+        self.without(|report, _, own| report.refused_tickets(own))
+    }
+
+    /// Accepted listeners that are served without something that they ask for, each with its
+    /// object, its name and the message.
+    fn without(
+        &self,
+        why: impl Fn(Report<'_>, &Parent, &ParentListener) -> Option<String>,
+    ) -> impl Iterator<Item = (ObjectKey, &str, String)> {
         let parents = self.parents.keys().filter_map(|key| self.parents.get(key));
         let listeners =
             parents.flat_map(|parent| parent.listeners.iter().map(move |own| (parent, own)));
-        listeners.filter_map(|(parent, own)| {
-            let text = self.report().refused_http3(parent, own)?;
+        listeners.filter_map(move |(parent, own)| {
+            let text = why(self.report(), parent, own)?;
             let conditions = self.report().listener_status(parent, own).conditions;
             let is_accepted = conditions.iter().any(|condition| {
                 condition.kind == ConditionType::Accepted && condition.status == Status::True
@@ -254,7 +271,7 @@ impl Engine {
             | ResourceKey::UdpCluster(_)
             | ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
             | ResourceKey::Endpoints(ClusterId::Sni(..) | ClusterId::Udp(_))
-            | ResourceKey::Secret(SecretName::Fixed(..))
+            | ResourceKey::Secret(SecretName::Fixed(..) | SecretName::Tickets(..))
             | ResourceKey::Scope(..)
             | ResourceKey::WideHosts(_)
             | ResourceKey::Table(_)

@@ -3,9 +3,9 @@
 use super::super::certificate::{self, Served};
 use super::super::certificate_warning;
 use super::super::client_validation::Clients;
+use super::super::host_option::HostOption;
 use super::super::http3::udp_port;
 use super::super::parent::{Parent, ParentListener};
-use super::super::tls_options::Http3;
 use super::{Explainer, Explanation, with_causes, with_notes};
 use crate::model::{Certificate, Hostname, Reason, ValidationMode};
 
@@ -61,12 +61,19 @@ impl Explainer<'_> {
             with_notes(text, resolved.into_iter().chain(told).chain(rsa).collect()),
         );
         explain_clients(parent, own, explanation);
-        if explanation.ok() && own.http3 != Http3::Off {
+        if explanation.ok() && own.http3 != HostOption::Off {
             let text = match self.report.without_http3(parent, own) {
                 Some(why) => with_notes("only TLS over TCP".to_owned(), vec![why]),
                 None => format!("served on port {} as well", udp_port(own)),
             };
             explanation.hold("HTTP/3", text);
+        }
+        if explanation.ok() && own.tickets != HostOption::Off {
+            let text = match self.report.without_tickets(own) {
+                Some(why) => with_notes("none".to_owned(), vec![why]),
+                None => "clients that return resume their sessions".to_owned(),
+            };
+            explanation.hold("session tickets", text);
         }
     }
 }
