@@ -53,24 +53,29 @@ impl Client {
         )?;
         let count = self.dir.path().read_dir()?.count();
         let session = Session(self.dir.path().join(format!("{count}.pem")));
-        let mut openssl = Command::new("openssl");
+        let mut openssl = Command::new("timeout");
         openssl
-            .args(["s_client", "-ign_eof", version, "-servername", host])
+            .args([
+                "30",
+                "openssl",
+                "s_client",
+                "-ign_eof",
+                version,
+                "-servername",
+                host,
+            ])
             .args(["-connect", &self.address.to_string()])
             .arg("-sess_out")
             .arg(&session.0)
             .stdin(File::open(&request)?)
             .stderr(Stdio::null());
-        if let Some(Session(path)) = offered {
+        // There is no file if no ticket came.
+        if let Some(Session(path)) = offered.filter(|session| session.0.is_file()) {
             openssl.arg("-sess_in").arg(path);
         }
         let output = openssl.output().context("openssl")?;
         let text = String::from_utf8_lossy(&output.stdout);
         ensure!(text.contains("HTTP/1.1 200"), "{host} {version}: {text}");
-        if !session.0.is_file() {
-            // No ticket came.
-            File::create(&session.0)?;
-        }
         let is_resumed = match (text.contains("\nReused, "), text.contains("\nNew, ")) {
             (true, false) => true,
             (false, true) => false,
@@ -101,20 +106,19 @@ impl Client {
     }
 }
 
-/// The Secret of a host, with a certificate of this key that names some hosts.
-fn secret(host: &str, key: &str, subject: &str, names: &[&str]) -> Result<Change> {
+/// The Secret of a host, with a self-signed certificate that names some hosts.
+fn secret(host: &str, subject: &str, names: &[&str]) -> Result<Change> {
     let dir = tempfile::tempdir()?;
     let [key_file, chain] = ["key", "crt"].map(|name| dir.path().join(name));
     let names: Vec<String> = names.iter().map(|name| format!("DNS:{name}")).collect();
     let mut openssl = Command::new("openssl");
     openssl
         .current_dir(dir.path())
-        .args(["req", "-x509", "-nodes", "-days", "30", "-newkey", key])
+        .args([
+            "req", "-x509", "-nodes", "-days", "30", "-newkey", "rsa:2048",
+        ])
         .args(["-keyout", "key", "-out", "crt", "-subj", subject])
         .args(["-addext", &format!("subjectAltName={}", names.join(","))]);
-    if key == "ec" {
-        openssl.args(["-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-    }
     let made = openssl.output().context("openssl")?;
     ensure!(
         made.status.success(),
@@ -127,9 +131,6 @@ fn secret(host: &str, key: &str, subject: &str, names: &[&str]) -> Result<Change
         "stringData": {"tls.crt": read_to_string(chain)?, "tls.key": read_to_string(key_file)?}}),
     ))
 }
-
-const RSA: &str = "rsa:2048";
-const ECDSA: &str = "ec";
 
 fn keys(current: u8, others: &[u8]) -> Change {
     let others: Vec<[u8; 32]> = others.iter().map(|key| [*key; 32]).collect();
@@ -172,7 +173,7 @@ impl Site {
         let mut changes = vec![class(), listeners(port, &hosts, resumed), keys(1, &[])];
         changes.extend(service("web", echo.address()));
         for (host, names) in [(A, &[A, B][..]), (B, &[A, B]), (C, &[C])] {
-            changes.push(secret(host, RSA, "/CN=test", names)?);
+            changes.push(secret(host, "/CN=test", names)?);
             let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
             changes.push(edge_route(&host.replace('.', "-"), host, rules));
         }
@@ -195,7 +196,7 @@ impl Site {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_host_with_the_option_resumes_its_own_sessions_and_others_do_not() -> Result<()> {
     let site = Site::start(&[A, B]).await?;
@@ -210,7 +211,7 @@ async fn a_host_with_the_option_resumes_its_own_sessions_and_others_do_not() -> 
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn sessions_outlive_rotations_until_their_key_is_gone() -> Result<()> {
     let site = Site::start(&[A]).await?;
@@ -236,17 +237,17 @@ async fn sessions_outlive_rotations_until_their_key_is_gone() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_renewed_certificate_resumes_and_one_of_another_issuer_does_not() -> Result<()> {
     let site = Site::start(&[A]).await?;
     for version in VERSIONS {
         site.world
-            .settle(vec![secret(A, RSA, "/CN=test", &[A, B])?])
+            .settle(vec![secret(A, "/CN=test", &[A, B])?])
             .await?;
         let (_, session) = site.client.connect(A, version, None)?;
         site.world
-            .settle(vec![secret(A, ECDSA, "/CN=test", &[A, B])?])
+            .settle(vec![secret(A, "/CN=test", &[A, B])?])
             .await?;
         let is_resumed = site.client.accepts(A, version, &session)?;
         ensure!(is_resumed, "renewed, {version}");
@@ -254,7 +255,7 @@ async fn a_renewed_certificate_resumes_and_one_of_another_issuer_does_not() -> R
         let is_resumed = site.client.accepts(A, version, &session)?;
         ensure!(!is_resumed, "without the option, {version}");
         site.world
-            .settle(vec![secret(A, RSA, "/CN=other", &[A])?])
+            .settle(vec![secret(A, "/CN=other", &[A])?])
             .await?;
         site.ask_for(&[A]).await?;
         let is_resumed = site.client.accepts(A, version, &session)?;
@@ -264,7 +265,7 @@ async fn a_renewed_certificate_resumes_and_one_of_another_issuer_does_not() -> R
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
     let site = Site::start(&[A]).await?;
@@ -295,7 +296,7 @@ async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn requests_for_another_host_are_misdirected() -> Result<()> {
     let site = Site::start(&[A, B]).await?;
@@ -317,7 +318,7 @@ fn with_tickets(base: &str, port: u16) -> String {
     base.replacen("  listeners:\n", &format!("  listeners:\n{listener}"), 1)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn sessions_outlive_a_hot_restart() -> Result<()> {
     let site = hot_restart::Site::new().await?;
