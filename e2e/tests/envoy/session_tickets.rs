@@ -1,14 +1,14 @@
 //! Session tickets on a real Envoy, by `openssl s_client`.
 
-use std::fs::{File, read_to_string, write};
+use std::fs::{read_to_string, write};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
+use e2e::tls_sessions::{Client, VERSIONS};
 use e2e::world::{World, class, edge, edge_route, free_port, object, service};
 use gatewright_core::model::TicketKeys;
 use gatewright_core::translate::{Change, Fact};
@@ -17,94 +17,8 @@ use tokio::time::sleep;
 
 use super::hot_restart;
 
-const VERSIONS: [&str; 2] = ["-tls1_2", "-tls1_3"];
-
 /// Longer than the time in which the Envoy of these tests drains a filter chain.
 const DRAINED: Duration = Duration::from_secs(7);
-
-/// A client with a directory for its sessions.
-struct Client {
-    dir: tempfile::TempDir,
-    address: SocketAddr,
-}
-
-/// A session that a client has stored.
-#[derive(Clone, Debug)]
-struct Session(PathBuf);
-
-impl Client {
-    fn of(address: SocketAddr) -> Result<Self> {
-        let dir = tempfile::tempdir()?;
-        Ok(Self { dir, address })
-    }
-
-    /// Connects, sends a request, and stores the session of the connection. Returns whether it
-    /// resumed the given session.
-    fn connect(
-        &self,
-        host: &str,
-        version: &str,
-        offered: Option<&Session>,
-    ) -> Result<(bool, Session)> {
-        let request = self.dir.path().join("request");
-        write(
-            &request,
-            format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"),
-        )?;
-        let count = self.dir.path().read_dir()?.count();
-        let session = Session(self.dir.path().join(format!("{count}.pem")));
-        let mut openssl = Command::new("timeout");
-        openssl
-            .args([
-                "30",
-                "openssl",
-                "s_client",
-                "-ign_eof",
-                version,
-                "-servername",
-                host,
-            ])
-            .args(["-connect", &self.address.to_string()])
-            .arg("-sess_out")
-            .arg(&session.0)
-            .stdin(File::open(&request)?)
-            .stderr(Stdio::null());
-        // There is no file if no ticket came.
-        if let Some(Session(path)) = offered.filter(|session| session.0.is_file()) {
-            openssl.arg("-sess_in").arg(path);
-        }
-        let output = openssl.output().context("openssl")?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        ensure!(text.contains("HTTP/1.1 200"), "{host} {version}: {text}");
-        let is_resumed = match (text.contains("\nReused, "), text.contains("\nNew, ")) {
-            (true, false) => true,
-            (false, true) => false,
-            _ => bail!("{host} {version}: {text}"),
-        };
-        Ok((is_resumed, session))
-    }
-
-    /// Returns whether a host resumes a session.
-    fn accepts(&self, host: &str, version: &str, session: &Session) -> Result<bool> {
-        let (is_resumed, _) = self.connect(host, version, Some(session))?;
-        Ok(is_resumed)
-    }
-
-    /// Returns whether a session that one host has begun is resumed at another.
-    fn resumes_at(&self, host: &str, other: &str, version: &str) -> Result<bool> {
-        let (is_resumed, session) = self.connect(host, version, None)?;
-        ensure!(!is_resumed, "nothing was offered");
-        self.accepts(other, version, &session)
-    }
-
-    /// Returns whether a host resumes its sessions, with every version.
-    fn resumes(&self, host: &str) -> Result<bool> {
-        let [old, new] = VERSIONS.map(|version| self.resumes_at(host, host, version));
-        let (old, new) = (old?, new?);
-        ensure!(old == new, "{host}: {old} with TLS 1.2, {new} with 1.3");
-        Ok(old)
-    }
-}
 
 /// The Secret of a host, with a self-signed certificate that names some hosts.
 fn secret(host: &str, subject: &str, names: &[&str]) -> Result<Change> {
