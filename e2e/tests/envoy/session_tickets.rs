@@ -1,6 +1,6 @@
 //! Session tickets on a real Envoy, by `openssl s_client`.
 
-use std::fs::{read_to_string, write};
+use std::fs::read_to_string;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
@@ -223,22 +223,11 @@ async fn requests_for_another_host_are_misdirected() -> Result<()> {
     Ok(())
 }
 
-/// A host with session tickets beside the wildcard of the Gateway.
-fn with_tickets(base: &str, port: u16) -> String {
-    let listener = format!(
-        "  - name: tickets\n    hostname: web.example.org\n    protocol: HTTPS\n    port: {port}\n    \
-         tls: {{options: {{gatewright.io/issuer: internal-ca, gatewright.io/session-tickets: Enabled}}}}\n"
-    );
-    base.replacen("  listeners:\n", &format!("  listeners:\n{listener}"), 1)
-}
-
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn sessions_outlive_a_hot_restart() -> Result<()> {
     let site = hot_restart::Site::new().await?;
-    let base = site.manifests.path().join("base.yaml");
-    let written = read_to_string(&base)?;
-    write(&base, with_tickets(&written, site.https.port()))?;
+    site.add_listener_with("gatewright.io/session-tickets")?;
     let (mut old, pid, load) = site.serving().await?;
     let client = Client::of(site.https)?;
     let (_, session) = client.connect("web.example.org", VERSIONS[1], None)?;
