@@ -23,9 +23,10 @@ use super::routes::{Port, Routing};
 use super::scope_keys::Seniority;
 use super::secret_names::{SecretNames, SniContent, fixed_name};
 use super::session_tickets::SessionTickets;
+use super::termination::{resumed, termination};
 use crate::model::{
-    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
-    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
+    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, Requests, Route, Scope, SecretName,
+    Target, Thumbprint, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -581,42 +582,6 @@ pub(super) fn wide_chain(
         purpose,
         listener: Some(hostname.clone()),
         tls,
-    }
-}
-
-/// The TLS termination of a listener.
-fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener) -> Termination {
-    let by_sni = hostname.is_exact() && matches!(name, SecretName::Sni(_));
-    let (certificate, params) = if by_sni {
-        (CertificateSource::BySni, TlsParams::default())
-    } else {
-        (
-            CertificateSource::Fixed(name),
-            TlsParams::clone(&listener.tls.params),
-        )
-    };
-    let clients = match &listener.clients {
-        Clients::Anybody => None,
-        Clients::Checked(validation) => Some(validation.clone()),
-        Clients::Nobody => unreachable!("such a listener has no chain that ends TLS"),
-    };
-    Termination {
-        certificate,
-        alpn: listener.tls.alpn.clone(),
-        params,
-        clients,
-    }
-}
-
-/// The TLS termination of a listener with session tickets.
-fn resumed(id: &FrontendId, hostname: &Hostname, listener: &ParentListener) -> Termination {
-    let certificate = fixed_name(id, hostname);
-    Termination {
-        certificate: CertificateSource::Resumed {
-            certificate: certificate.clone(),
-            tickets: SecretName::Tickets(id.clone(), hostname.clone()),
-        },
-        ..termination(certificate, hostname, listener)
     }
 }
 

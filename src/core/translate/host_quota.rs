@@ -93,8 +93,8 @@ impl HostQuota {
         moved.into_iter().map(|listener| listener.parent).collect()
     }
 
-    /// Refuses the option to the listeners of a Gateway or ListenerSet that are beyond a quota; they
-    /// are served without it. Marks the objects whose verdict changes.
+    /// Refuses the option to the listeners of a Gateway or ListenerSet that are beyond a quota;
+    /// they are served without it. Marks the objects whose verdict changes.
     pub(super) fn limit(
         &mut self,
         key: &ParentKey,

@@ -134,6 +134,7 @@ mod tables;
 mod telemetry;
 mod telemetry_marks;
 mod telemetry_status;
+mod termination;
 mod tls_options;
 mod tls_secrets;
 mod udp_ports;
