@@ -115,7 +115,8 @@ mod tests {
     use super::*;
 
     fn at(periods: f64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(1_800_000_000) + PERIOD.mul_f64(periods)
+        let seconds = 1_800_000_000.0 + periods * PERIOD.as_secs_f64();
+        UNIX_EPOCH + Duration::from_secs_f64(seconds)
     }
 
     fn first() -> TicketRotation {
