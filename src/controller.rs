@@ -18,7 +18,7 @@ use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{addresses, check_issuers, tenancy_settings};
@@ -155,16 +155,6 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         std::fs::write(&path, value.to_string()).with_context(|| path.display().to_string())?;
     }
     Ok(())
-}
-
-/// Disables transparent huge pages. The temporary and the permanent results of parsing at the start
-/// lie next to each other: with huge pages (2 MB each) the allocator can return a fifth less
-/// memory, and clearing them costs more than they save.
-pub fn avoid_huge_pages() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        debug!("huge pages stay on: {error}");
-    }
 }
 
 /// Returns the metrics of the last good state with nothing counted: their names and descriptions.

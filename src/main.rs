@@ -13,6 +13,7 @@ use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Envoy
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::history_command;
+use gatewright::huge_pages;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
+    huge_pages::avoid();
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -81,10 +83,7 @@ fn perform(command: Command) -> Result<bool> {
     };
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
-        Command::Controller(options) => {
-            controller::avoid_huge_pages();
-            runtime()?.block_on(controller::controller(options))
-        }
+        Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
