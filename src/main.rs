@@ -26,7 +26,7 @@ use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, path_with};
+use gatewright_control::{AdminError, in_order, path_with};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
@@ -196,13 +196,15 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
                 path.display()
             );
         }
-        let parsed: Vec<_> = files
-            .iter()
-            .filter_map(|file| Some((file, read(&root, file, safety)?)))
-            .collect();
-        for (file, parsed) in parsed {
-            add(file, parsed);
-        }
+        in_order(
+            &files,
+            |file| read(&root, file, safety),
+            |file, parsed| {
+                if let Some(parsed) = parsed {
+                    add(file, parsed);
+                }
+            },
+        );
         problems.extend(found);
     }
     let objects = changes.into_iter().filter_map(|change| match change {
