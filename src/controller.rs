@@ -3,6 +3,7 @@
 
 mod last_good;
 mod sealed;
+mod session_tickets;
 mod settings;
 mod xds;
 
@@ -18,7 +19,7 @@ use prometheus_client::collector::Collector;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{addresses, check_issuers, tenancy_settings};
@@ -36,7 +37,8 @@ use gatewright_control::{
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::model::{ObjectName, Zone};
-use gatewright_core::translate::{EndpointPolicy, Fleet, Recording, Settings, Unlisted};
+use gatewright_core::ownership::Recording;
+use gatewright_core::translate::{EndpointPolicy, Fleet, Settings, Unlisted};
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, Statistics, UdpSessions,
     bootstrap, keys_files,
@@ -44,7 +46,7 @@ use gatewright_envoy::{
 use gatewright_kubernetes::claims::{self, Claims};
 use gatewright_kubernetes::isolated;
 use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
-use gatewright_kubernetes::keys::{EnvoyAccounts, PodCertificates};
+use gatewright_kubernetes::keys::{EnvoyAccounts, Keys, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
@@ -151,16 +153,6 @@ pub fn write_bootstrap(file: &Path, envoy: FleetEnvoy<'_>) -> Result<()> {
         std::fs::write(&path, value.to_string()).with_context(|| path.display().to_string())?;
     }
     Ok(())
-}
-
-/// Disables transparent huge pages. The temporary and the permanent results of parsing at the start
-/// lie next to each other: with huge pages (2 MB each) the allocator can return a fifth less
-/// memory, and clearing them costs more than they save.
-pub fn avoid_huge_pages() {
-    #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
-        debug!("huge pages stay on: {error}");
-    }
 }
 
 /// Returns the metrics of the last good state with nothing counted: their names and descriptions.
@@ -351,6 +343,14 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         let isolated = isolated::watch(client.clone(), namespace.clone(), template, tell_isolated);
         wiring.spawn_infallible("Envoys of Gateways' own", |_| isolated);
     }
+    let (tell_tickets, mut ticket_keys) = mpsc::channel(1);
+    runtime = runtime.awaiting_ticket_keys();
+    let overlap = Duration::from_secs(configuration.envoys.ca_overlap_seconds);
+    let keys = Keys::new(client.clone(), namespace, overlap);
+    let by_term = term.clone();
+    wiring.spawn_infallible("keys of session tickets", |stop| {
+        session_tickets::keep(keys, by_term, tell_tickets, stop)
+    });
     let probes = TcpListener::bind(options.probes)
         .await
         .with_context(|| format!("--probes {}", options.probes))?;
@@ -492,6 +492,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(event) = claim_events.recv() => runtime.take_claims(event, now(&term)),
             Some(event) = isolated_events.recv() => runtime.see_isolated(event),
             Some(changes) = arrivals.resolved.recv() => runtime.take_names(changes, now(&term)),
+            Some(keys) = ticket_keys.recv() => runtime.take_ticket_keys(keys, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
             Some(AddressQuery { host, thumbprint, answer }) = arrivals.places.recv() => {
                 // The receiver may be gone.

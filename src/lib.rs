@@ -15,6 +15,7 @@ pub mod envoy_command;
 pub mod envoy_identity;
 pub mod history_command;
 mod history_file;
+pub mod huge_pages;
 pub mod images;
 pub mod lint;
 pub mod logging;

@@ -174,6 +174,9 @@ fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     for (object, listener, text) in engine.refused_http3() {
         found.add_of(&object, Some(listener), "WithoutHttp3", &text);
     }
+    for (object, listener, text) in engine.refused_tickets() {
+        found.add_of(&object, Some(listener), "WithoutSessionTickets", &text);
+    }
     // Objects of a cluster may have been given without EndpointSlices: there each Service with a
     // selector has one.
     if found

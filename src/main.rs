@@ -13,6 +13,7 @@ use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Envoy
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::history_command;
+use gatewright::huge_pages;
 use gatewright::lint::Finding;
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -25,7 +26,7 @@ use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, path_with};
+use gatewright_control::{AdminError, in_order, path_with};
 use gatewright_core::inputs::{Object, ObjectChange};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
+    huge_pages::avoid();
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -81,10 +83,7 @@ fn perform(command: Command) -> Result<bool> {
     };
     match command {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
-        Command::Controller(options) => {
-            controller::avoid_huge_pages();
-            runtime()?.block_on(controller::controller(options))
-        }
+        Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
@@ -197,13 +196,15 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
                 path.display()
             );
         }
-        let parsed: Vec<_> = files
-            .iter()
-            .filter_map(|file| Some((file, read(&root, file, safety)?)))
-            .collect();
-        for (file, parsed) in parsed {
-            add(file, parsed);
-        }
+        in_order(
+            &files,
+            |file| read(&root, file, safety),
+            |file, parsed| {
+                if let Some(parsed) = parsed {
+                    add(file, parsed);
+                }
+            },
+        );
         problems.extend(found);
     }
     let objects = changes.into_iter().filter_map(|change| match change {

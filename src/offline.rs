@@ -10,11 +10,11 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use gatewright_core::inputs::{ExternalTrafficPolicy, Object, ObjectKey, SliceEndpoint};
-use gatewright_core::model::{Hostname, Status};
+use gatewright_core::model::{Hostname, Status, TICKET_KEY_BYTES, TicketKeys};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::statuses::{Context, Selection, documents};
 use gatewright_core::tenancy::{self, ATTACHED_BY, Desired, GATEWAY_LABEL, Patch};
-use gatewright_core::translate::{Change, ObjectStatus, Resource, ServiceIntent, Settings};
+use gatewright_core::translate::{Change, Fact, ObjectStatus, Resource, ServiceIntent, Settings};
 use gatewright_core::wanted::{Issuer, Solver, WantedCertificate};
 use gatewright_envoy as envoy;
 
@@ -52,7 +52,13 @@ pub fn translate(
             .to_string(),
     };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-    let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
+    // Keys are not printed: any will do.
+    let tickets = Change::Fact(Fact::TicketKeys(Some(TicketKeys::new(
+        [0; TICKET_KEY_BYTES],
+        &[],
+    ))));
+    let changes = objects.into_iter().map(Change::put).chain([tickets]);
+    let outcome = pipeline.apply(changes.collect(), now);
     let resources = outcome
         .delta
         .resources
@@ -201,6 +207,7 @@ fn render(resource: &Resource) -> Result<Value, envoy::RenderError> {
         Resource::Secret(secret) => envoy::render(&envoy::secret(secret)),
         Resource::Roots(roots) => envoy::render(&envoy::client_roots(roots)),
         Resource::Generic(secret) => envoy::render(&envoy::generic(secret)),
+        Resource::Tickets(secret) => envoy::render(&envoy::ticket_keys(secret)),
         Resource::Scope(scope) => envoy::render(&envoy::scope(scope)),
         Resource::WideHosts(wide) => envoy::render(&envoy::wide_hosts(wide)),
         Resource::Table(table) => envoy::render(&envoy::table(table)),

@@ -11,7 +11,7 @@ mod unserved_log;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Error, Result, anyhow};
 use jiff::Timestamp;
@@ -25,14 +25,12 @@ use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
 use crate::cli;
-use crate::configuration::{
-    Backends, CONTROLLER, Configuration, HostnameClaims, StatisticsPort, Tenancy,
-};
+use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
 use crate::manifest::{Outcome, Safety, Watcher};
 use crate::standalone::{
-    Addresses, ClaimLog, Demo, FirstSeen, Lifetime, Order, PortProbe, PrivateDir, Supervisor,
-    SuspectsFile, Tenants, access_log, find, hand_over_routes, take_over,
+    ClaimLog, Demo, FirstSeen, Lifetime, Order, Ownership, PortProbe, PrivateDir, Supervisor,
+    SuspectsFile, TicketFile, access_log, find, hand_over_routes, take_over,
 };
 use crate::tasks;
 use crate::wiring::{Senders, Wiring};
@@ -46,6 +44,7 @@ use gatewright_control::event::Severity;
 use gatewright_control::names::FIRST_LOOKUPS;
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
+use gatewright_core::ownership::Recording;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{
     Change, EndpointPolicy, EnvoyLogs, Fact, OwnSocket, Settings, Unlisted,
@@ -164,7 +163,7 @@ pub fn tenancy_settings(tenancy: &Tenancy) -> tenancy::Settings {
         certificates: tenancy::Source::Acme,
         cert_manager: false,
         ports: tenancy.ports(),
-        ..tenancy.settings(tenancy::ClaimPrecedence::FirstCome)
+        ..tenancy.settings(Recording::ThisProcess)
     }
 }
 
@@ -250,19 +249,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     if options.dir.is_none() {
         tenancy.ports = Demo::ports().map_err(|text| anyhow!("the example: {text}"))?;
     }
-    let (claim_log, known) = match configuration.tenancy.hostname_claims {
-        Some(HostnameClaims::Smallest) => (None, Vec::new()),
-        Some(HostnameClaims::FirstCome) | None => {
-            let (claim_log, records) =
-                ClaimLog::<Tenants>::open(&dir.path().join("hostname-claims"))?;
-            let known = records.into_iter().map(|(hostname, record)| {
-                tenancy::Change::Fact(tenancy::Fact::Recorded(hostname, Some(record)))
-            });
-            (Some(claim_log), known.collect())
-        }
-    };
-    let (owners, initial_owners) = ClaimLog::<Addresses>::open(&dir.path().join("ownership"))?;
-    let initial_owners: Vec<Change> = initial_owners
+    let (claim_log, recorded) = ClaimLog::<Ownership>::open(&dir.path().join("ownership"))?;
+    let recorded: Vec<Change> = recorded
         .into_iter()
         .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))))
         .collect();
@@ -279,9 +267,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         names,
         queue: FairQueue::default(),
         claim_log,
-        known,
-        owners,
-        initial_owners,
+        recorded,
         manager: manager.clone(),
         wanted_tracker: WantedTracker::new(TenantIssuers {
             installed: configuration.issuers.clone(),
@@ -299,6 +285,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         roots_wait: false,
         start: Instant::now(),
         unserved: UnservedLog::default(),
+        tickets: TicketFile::open(dir.path().join("session-tickets"), SystemTime::now())?,
     };
 
     // Everything is read and translated before Envoys are answered, so that they never see a part
@@ -336,6 +323,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     }
 
     site.apply(responders.endpoint_objects()?)?;
+    site.apply(vec![site.ticket_keys()])?;
 
     // Stored certificates are served from the start.
     site.hand_in(manager.take_updates())?;

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use gatewright_core::inputs::{Kind, Object, ObjectKey, RouteKind};
 use gatewright_core::model::{ConditionType, Hostname, ObjectName, Reason, Status};
+use gatewright_core::ownership::Recording;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::translate::{Change, Protocol, Settings, StatusBody};
 use gatewright_core::{statuses, tenancy};
@@ -17,11 +18,11 @@ fn object(value: Value) -> Object {
     Object::parse(value).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn pipeline(claims: tenancy::ClaimPrecedence) -> Pipeline {
+fn pipeline(recording: Option<Recording>) -> Pipeline {
     let settings = Settings::new("ours", vec!["127.0.0.1".parse().expect("an address")]);
     let tenancy = tenancy::Settings {
         certificates: tenancy::Source::Acme,
-        claims,
+        recording,
         ..tenancy::Settings::default()
     };
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
@@ -149,7 +150,7 @@ proptest! {
 
     #[test]
     fn nobody_but_the_owner_is_served(changes in proptest::collection::vec(change(), 1..25)) {
-        let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut pipeline = pipeline(None);
         for (object, gone) in changes {
             step(&mut pipeline, object, gone);
             for (hostname, tenants) in served(&pipeline) {
@@ -161,7 +162,7 @@ proptest! {
 
     #[test]
     fn any_order_serves_the_same(changes in proptest::collection::vec(change(), 1..25)) {
-        let mut one = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut one = pipeline(None);
         let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
         // A TenantGateway that becomes invalid keeps what was live, which another order cannot
         // reproduce.
@@ -170,7 +171,7 @@ proptest! {
             if gone { last.remove(&object.key()) } else { last.insert(object.key(), object.clone()) };
             step(&mut one, object, gone);
         }
-        let mut other = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut other = pipeline(None);
         for object in last.into_values().rev() {
             step(&mut other, object, false);
         }
@@ -180,7 +181,7 @@ proptest! {
 
     #[test]
     fn an_edit_moves_no_host_that_it_does_not_name(changes in proptest::collection::vec(change(), 1..25)) {
-        let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut pipeline = pipeline(None);
         let mut last: BTreeMap<ObjectKey, Object> = BTreeMap::new();
         let names = |object: Option<&Object>| -> Vec<Hostname> {
             let Some(Object::Route(route)) = object else { return Vec::new() };
@@ -205,7 +206,7 @@ proptest! {
 
     #[test]
     fn the_first_claimant_keeps_a_hostname_until_it_releases_it(changes in proptest::collection::vec(change(), 1..25)) {
-        let mut pipeline = pipeline(tenancy::ClaimPrecedence::FirstCome);
+        let mut pipeline = pipeline(Some(Recording::ThisProcess));
         let mut claims: BTreeMap<ObjectKey, Object> = BTreeMap::new();
         let changes = changes.into_iter().filter(|(object, _)| matches!(object, Object::Route(_)));
         for (object, gone) in changes {
@@ -231,7 +232,7 @@ proptest! {
 #[test]
 fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone() {
     let work = |hosts: usize, tenants: usize| {
-        let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut pipeline = pipeline(None);
         let others = (0..tenants).flat_map(|n| {
             let name = format!("other-{n}");
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -290,7 +291,7 @@ fn one_route_among_ten_thousand_hosts_and_a_thousand_tenants_redoes_itself_alone
 
 #[test]
 fn a_listener_set_stays_as_written_and_is_evaluated_without_what_another_owns() {
-    let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
+    let mut pipeline = pipeline(None);
     let mine = listener_set("mine", &["x.a.org", "y.a.org"]);
     let others = (0..50).map(|n| listener_set(&format!("other-{n}"), &[&format!("o{n}.a.org")]));
     pipeline.apply(
@@ -376,7 +377,7 @@ fn hosts_of_a_tenant_whose_label_moved_before_its_apex_are_treated_alike() {
     );
     let hosts: Vec<String> = (0..70).map(|number| format!("h{number}.a.org")).collect();
     for (namespace, left) in [("tenant-a", 0), ("tenant-b", hosts.len())] {
-        let mut pipeline = pipeline(tenancy::ClaimPrecedence::Smallest);
+        let mut pipeline = pipeline(None);
         let routes: Vec<Object> = hosts
             .iter()
             .map(|host| {

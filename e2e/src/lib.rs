@@ -54,6 +54,7 @@ pub mod tenants;
 /// A test CA of ours, for behaviour that Pebble lacks.
 pub mod testca;
 pub mod tls_backend;
+pub mod tls_sessions;
 pub mod usage;
 pub mod walkthrough;
 pub mod webdriver;

@@ -7,17 +7,17 @@ use super::RunningProgram;
 /// `claims`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Prints the records of ownership, each with its owner, the namespace that claimed it first:
+Prints the record of ownership: each entry with its owner, the namespace that claimed it first:
   - hostnames on the addresses of the shared fleet, protocols of its ports, and in standalone ports of addresses;
   - hostnames that several namespaces claim at a Gateway that admits them to its listeners;
   - secrets, the names of certificates in Envoys, that several namespaces claim;
   - with tenancy.hostnameClaims FirstCome, hostnames of the tenants of TenantGateways.
 RELEASED is the time at which the namespace gave the hostname up: for tenancy.hostnameHoldHours after it, nobody else may have it.
-In a cluster the records are in ConfigMaps gatewright-owners-* and gatewright-claims-*; run the command at the lease holder.
+In a cluster the record is in ConfigMaps gatewright-owners-*; run the command at the lease holder.
 
 Examples:
   gatewright claims                              print the owners
-  gatewright claims release shop.example.org     remove all records of it; the claimant with the oldest object gets it")]
+  gatewright claims release shop.example.org     remove all entries of it; the claimant with the oldest object gets it")]
 pub struct Claims {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]

@@ -7,6 +7,7 @@ use acme::DeniedNetworks;
 use garde::Validate;
 use gatewright_control::certificates::Network;
 use gatewright_core::model::Hostname;
+use gatewright_core::ownership::Recording;
 use gatewright_core::tenancy;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -129,16 +130,12 @@ impl Default for Tenancy {
 }
 
 impl Tenancy {
-    /// The settings that hold everywhere. `recorded` is the order of precedence of a record that is
-    /// kept here.
-    pub fn settings(&self, recorded: tenancy::ClaimPrecedence) -> tenancy::Settings {
+    /// The settings that hold everywhere. `recording` is the writer of the record, where first
+    /// claims count.
+    pub fn settings(&self, recording: Recording) -> tenancy::Settings {
         let is_smallest = self.hostname_claims == Some(HostnameClaims::Smallest);
         tenancy::Settings {
-            claims: if is_smallest {
-                tenancy::ClaimPrecedence::Smallest
-            } else {
-                recorded
-            },
+            recording: (!is_smallest).then_some(recording),
             recorded_elsewhere: self.hostname_claims == Some(HostnameClaims::FirstCome),
             hold: self.hold(),
             unlabelled: self.unlabelled_namespaces == Unlabelled::Allow,
@@ -195,9 +192,7 @@ mod tests {
         let written = serde_json::json!({"reservedHostnames": [
             {"hostname": "a.org"}, {"hostname": "*.a.org", "namespace": "cozy-a"}]});
         let tenancy: Tenancy = serde_json::from_value(written).expect("it is fine");
-        let reserved = tenancy
-            .settings(tenancy::ClaimPrecedence::Recorded)
-            .reserved;
+        let reserved = tenancy.settings(Recording::OtherProcess).reserved;
         let of = |name: &str| reserved[&Hostname::parse(name).expect("a name")].clone();
         assert_eq!(of("a.org"), None);
         assert_eq!(of("*.a.org").as_deref(), Some("cozy-a"));

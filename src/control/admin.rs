@@ -24,7 +24,8 @@ use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
 use crate::history::HistoryQuery;
 use crate::status_query::{Parameters, StatusQuery};
-use gatewright_core::translate::{Ownable, Question};
+use gatewright_core::ownership::Ownable;
+use gatewright_core::translate::Question;
 
 const LIMIT: Duration = Duration::from_secs(30);
 /// The maximum size of an answer: 50,000 objects with their conditions fit.

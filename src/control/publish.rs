@@ -6,9 +6,13 @@ use std::sync::Arc;
 use xds::{Kind, Part, Resource as Encoded, Update};
 
 use crate::fleet_views::{FleetViews, ViewId};
+use crate::in_order;
 use gatewright_core::model::{ClusterId, Fleets, Frontend};
 use gatewright_core::translate::{Delta, Resource, ResourceKey};
 use gatewright_envoy::{Edge, ResourceName};
+
+/// The number of resources that one thread encodes at a time.
+const TOGETHER: usize = 64;
 
 /// Encodes the changes, for Envoys with a single view.
 pub fn update(delta: &Delta) -> Update {
@@ -93,15 +97,17 @@ pub fn updates(
                 .extend(resource.clone());
         }
     };
-    for (key, resource) in &delta.resources {
-        show(
-            key,
-            resource
-                .as_ref()
-                .map(|resource| encode_within(resource, edge)),
-            isolated_resources,
-        );
-    }
+    let changed: Vec<(&ResourceKey, &Option<Resource>)> = delta.resources.iter().collect();
+    let groups: Vec<_> = changed.chunks(TOGETHER).collect();
+    in_order(
+        &groups,
+        |group| encoded(group, edge),
+        |group, resources| {
+            for ((key, _), resource) in group.iter().zip(resources) {
+                show(key, resource, isolated_resources);
+            }
+        },
+    );
     let has_some_apart = views.are_apart() || views.iter().count() > 1;
     for key in delta
         .fleet_changes
@@ -121,6 +127,13 @@ pub fn updates(
         }
     }
     updates
+}
+
+fn encoded(changed: &[(&ResourceKey, &Option<Resource>)], edge: &Edge) -> Vec<Option<Encoded>> {
+    let resources = changed.iter().map(|(_, resource)| resource.as_ref());
+    resources
+        .map(|resource| resource.map(|resource| encode_within(resource, edge)))
+        .collect()
 }
 
 /// Returns an update of only these listeners.
@@ -159,8 +172,16 @@ pub struct Withheld {
 /// the resource that was last published.
 pub fn checked(update: &mut Update, had: impl Fn(Kind, &str) -> Option<Encoded>) -> Vec<Withheld> {
     let mut withheld = Vec::new();
+    let mut verdicts = Vec::with_capacity(update.upserts.len());
+    let groups: Vec<_> = update.upserts.chunks(TOGETHER).collect();
+    in_order(
+        &groups,
+        |group| group.iter().map(verdict).collect::<Vec<_>>(),
+        |_, judged| verdicts.extend(judged),
+    );
+    let mut verdicts = verdicts.into_iter();
     update.upserts.retain_mut(|resource| {
-        let Err(text) = verdict(resource) else {
+        let Some(Err(text)) = verdicts.next() else {
             return true;
         };
         let kind = resource.kind();
@@ -236,6 +257,12 @@ fn encode_within(resource: &Resource, edge: &Edge) -> Encoded {
             let secret = secret.clone();
             Encoded::made(secret.resource_name(), move || {
                 gatewright_envoy::generic(&secret)
+            })
+        }
+        Resource::Tickets(secret) => {
+            let secret = secret.clone();
+            Encoded::made(secret.resource_name(), move || {
+                gatewright_envoy::ticket_keys(&secret)
             })
         }
         Resource::Scope(scope) => Encoded::new(

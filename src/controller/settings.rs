@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
+use gatewright_core::ownership::Recording;
 use gatewright_core::tenancy;
 
 use super::CHALLENGES;
@@ -35,9 +36,7 @@ pub(super) fn tenancy_settings(
                 Some(known.map(|known| known.directory.clone()).collect())
             }
         },
-        ..configuration
-            .tenancy
-            .settings(tenancy::ClaimPrecedence::Recorded)
+        ..configuration.tenancy.settings(Recording::OtherProcess)
     }
 }
 

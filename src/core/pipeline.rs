@@ -17,14 +17,13 @@ use crate::inputs::{
     SetKind,
 };
 use crate::model::{HostnameGrant, ObjectName};
+use crate::ownership::{Ledger, Ownable, OwnerRecord};
 use crate::store::parent_key;
 use crate::tenancy::{
     self, ClaimKey, ClaimKind, Claimant, Derived, DerivedKind, Existing, GATEWAY_LABEL, Patch,
     ProvidedSecret, Tenancy, names, tenant_of,
 };
-use crate::translate::{
-    Change, Delta, Engine, Fact, Ownable, QuotaUse, RouteGrants, RouteKey, Settings,
-};
+use crate::translate::{Change, Delta, Engine, Fact, QuotaUse, RouteGrants, RouteKey, Settings};
 use crate::unserved::{Unserved, concerned, unserved};
 
 /// The destination of desired objects.
@@ -48,7 +47,8 @@ pub struct Pipeline {
     theirs: BTreeSet<ObjectKey>,
     /// TenantGateways whose Gateway is ours: hostnames there must be granted.
     governed: BTreeSet<ObjectName>,
-    /// Changes of the record of ownership for tenancy, to be applied with the next call.
+    /// Changes of the translation's record of ownership for tenancy, to be applied with the next
+    /// call.
     owned: Vec<tenancy::Change>,
 }
 
@@ -62,6 +62,59 @@ pub struct Outcome {
     /// The objects for which [`Pipeline::unserved`] may have another answer than before; empty in a
     /// cluster, where other controllers have objects of their own.
     pub concerned: BTreeSet<ObjectKey>,
+}
+
+impl Outcome {
+    /// The records of ownership to write or to remove, of both stages.
+    pub fn records(&self) -> BTreeMap<Ownable, Option<OwnerRecord>> {
+        let both = self.delta.records.iter().chain(&self.tenancy.records);
+        both.map(|(what, owner)| (what.clone(), owner.clone()))
+            .collect()
+    }
+}
+
+/// The record of ownership: each stage decides its own items of it.
+impl Pipeline {
+    /// The ledger of the stage that decides an item.
+    fn ledger(&self, what: &Ownable) -> &Ledger {
+        match what {
+            Ownable::Tenant(_) => self.tenancy.ledger(),
+            Ownable::Hostname(_)
+            | Ownable::Port(_)
+            | Ownable::Socket(..)
+            | Ownable::Secret(_)
+            | Ownable::Admitted(..) => self.engine.ledger(),
+        }
+    }
+
+    /// All records.
+    pub fn records(&self) -> impl Iterator<Item = (&Ownable, &OwnerRecord)> {
+        let tenants = self.tenancy.ledger().records().iter();
+        let tenants = tenants.filter(|(what, _)| matches!(what, Ownable::Tenant(_)));
+        self.engine.ledger().records().iter().chain(tenants)
+    }
+
+    /// The items that are recorded under a name that people use: a hostname at any place.
+    pub fn recorded_as(&self, named: &Ownable) -> Vec<Ownable> {
+        let all = self.records().map(|(what, _)| what);
+        let recorded = all.filter(|what| match named {
+            Ownable::Hostname(name) => what.hostname() == Some(name),
+            _ => *what == named,
+        });
+        recorded.cloned().collect()
+    }
+
+    /// The items whose records are to be written or removed by the keeper of the record.
+    pub fn proposed(&self) -> impl Iterator<Item = &Ownable> {
+        let tenants = self.tenancy.ledger().proposals();
+        let all = self.engine.ledger().proposals().chain(tenants);
+        all.map(|(what, _)| what)
+    }
+
+    /// The proposed change of a record; `None` if the record is right.
+    pub fn proposal(&self, what: &Ownable) -> Option<Option<&OwnerRecord>> {
+        self.ledger(what).proposal(what)
+    }
 }
 
 impl Pipeline {
@@ -97,10 +150,9 @@ impl Pipeline {
     /// one in which it has more counts.
     pub fn quota_uses(&self) -> Vec<QuotaUse> {
         let mut uses = self.engine.quota_uses();
-        let claims = self.tenancy.record_uses();
         for of in &mut uses {
-            let bytes = claims.get(&of.namespace).copied().unwrap_or_default();
-            of.used.record = of.used.record.max(bytes);
+            let among_tenants = self.tenancy.ledger().used_by(&of.namespace);
+            of.used.record = of.used.record.max(among_tenants);
         }
         uses
     }
@@ -128,6 +180,7 @@ impl Pipeline {
     pub fn next_deadline(&self) -> Option<SystemTime> {
         let reserved = self
             .tenancy
+            .ledger()
             .next_expiry()
             .and_then(|at| UNIX_EPOCH.checked_add(Duration::from_secs(at)));
         self.engine
@@ -142,8 +195,8 @@ impl Pipeline {
         self.apply_with(changes, Vec::new(), now)
     }
 
-    /// Applies changes of objects, with inputs of tenancy alone: records of an earlier run, and the
-    /// owners of existing objects in a cluster under derived names.
+    /// Applies changes of objects, with inputs of tenancy alone: the owners of existing objects in
+    /// a cluster under derived names.
     pub fn apply_with(
         &mut self,
         changes: Vec<Change>,
@@ -173,6 +226,10 @@ impl Pipeline {
                 Change::Object(ObjectChange::Put(Object::Secret(secret))) => {
                     let secret = self.keep_last_good(secret.clone(), &batch, now);
                     batch.put(Change::put(Object::Secret(secret)));
+                }
+                Change::Fact(Fact::Recorded(what @ Ownable::Tenant(_), owner)) => {
+                    let record = tenancy::Fact::Recorded(what.clone(), owner.clone());
+                    asked.push(record.into());
                 }
                 _ => batch.put(change),
             }
@@ -225,17 +282,13 @@ impl Pipeline {
     /// Tells tenancy which namespace owns a hostname on shared addresses: of several TenantGateways
     /// with claimants of the hostname, that namespace's gets it.
     fn tell_owner(&mut self, what: &Ownable) {
-        let Ownable::Hostname(hostname) = what else {
+        if !matches!(what, Ownable::Hostname(_)) {
             return;
-        };
-        let owner = self
-            .engine
-            .owner(what)
-            .filter(|owner| owner.released.is_none());
-        self.owned.push(tenancy::Change::Fact(tenancy::Fact::Owned(
-            hostname.clone(),
-            owner.map(|owner| owner.namespace.clone()),
-        )));
+        }
+        let owner = self.engine.ledger().owner(what);
+        let owner = owner.filter(|owner| owner.released.is_none());
+        let record = tenancy::Fact::Recorded(what.clone(), owner.cloned());
+        self.owned.push(record.into());
     }
 
     /// Converts a change of an object into changes for tenancy.

@@ -14,7 +14,7 @@ use envoy_types::pb::envoy::extensions::filters::network::tcp_proxy::v3::{
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_mappers::sni::v3::Sni;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::cert_selectors::on_demand_secret::v3::Config as OnDemand;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    CertificateValidationContext, CommonTlsContext, DownstreamTlsContext,
     certificate_validation_context::TrustChainVerification,
     common_tls_context::{CombinedCertificateValidationContext, ValidationContextType},
     downstream_tls_context::SessionTicketKeysType,
@@ -27,7 +27,7 @@ use super::connection_manager::{self, Http, Routes};
 use super::name::{keyed, stat_prefix};
 use super::proto::{ads, any, extension, seconds};
 use super::request_hash;
-use super::secret::tls_parameters;
+use super::secret::{sds, tls_parameters};
 use super::{Edge, REFUSED, limits};
 use gatewright_core::model::{
     CertificateSource, Chain, ChainName, ClientValidation, FrontendId, Handler, SecretName, Target,
@@ -166,13 +166,26 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
         }
         CertificateSource::Fixed(name) => DownstreamTlsContext {
             common_tls_context: Some(CommonTlsContext {
-                tls_certificate_sds_secret_configs: vec![SdsSecretConfig {
-                    name: name.to_string(),
-                    sds_config: ads(),
-                }],
+                tls_certificate_sds_secret_configs: vec![sds(name)],
                 ..common
             }),
             require_client_certificate,
+            ..Default::default()
+        },
+        CertificateSource::Resumed {
+            certificate,
+            tickets,
+        } => DownstreamTlsContext {
+            common_tls_context: Some(CommonTlsContext {
+                tls_certificate_sds_secret_configs: vec![sds(certificate)],
+                ..common
+            }),
+            require_client_certificate,
+            // Sessions are in the tickets alone: other Envoys know none that this one had.
+            disable_stateful_session_resumption: true,
+            session_ticket_keys_type: Some(
+                SessionTicketKeysType::SessionTicketKeysSdsSecretConfig(sds(tickets)),
+            ),
             ..Default::default()
         },
     };
@@ -186,10 +199,7 @@ fn transport_socket(termination: &Termination) -> TransportSocket {
 /// replaced without a change of the chain and its connections; the mode is a field of the chain.
 fn validation_context(clients: &ClientValidation) -> ValidationContextType {
     let ClientValidation { mode, roots } = clients;
-    let roots = SdsSecretConfig {
-        name: SecretName::Roots(roots.clone()).to_string(),
-        sds_config: ads(),
-    };
+    let roots = sds(&SecretName::Roots(roots.clone()));
     match mode {
         ValidationMode::AllowValidOnly => {
             ValidationContextType::ValidationContextSdsSecretConfig(roots)
@@ -345,6 +355,27 @@ mod tests {
         assert_eq!(
             common.tls_certificate_sds_secret_configs[0].name,
             "sds/infra/edge:443/*.a.org"
+        );
+    }
+
+    #[test]
+    fn a_host_with_session_tickets_has_keys_of_its_own_and_no_cache() {
+        let made = context(CertificateSource::Resumed {
+            certificate: SecretName::Fixed(frontend(443), "a.org".into()),
+            tickets: SecretName::Tickets(frontend(443), crate::testdata::host("a.org")),
+        });
+        assert!(made.disable_stateful_session_resumption);
+        let Some(SessionTicketKeysType::SessionTicketKeysSdsSecretConfig(keys)) =
+            made.session_ticket_keys_type
+        else {
+            panic!("keys by SDS")
+        };
+        assert_eq!(keys.name, "sds/tickets@infra/edge:443/a.org");
+        let common = made.common_tls_context.expect("a common context");
+        assert!(common.custom_tls_certificate_selector.is_none());
+        assert_eq!(
+            common.tls_certificate_sds_secret_configs[0].name,
+            "sds/infra/edge:443/a.org"
         );
     }
 

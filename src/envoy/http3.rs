@@ -16,11 +16,12 @@ use envoy_types::pb::envoy::config::listener::v3::{
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::CodecType;
 use envoy_types::pb::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    CommonTlsContext, DownstreamTlsContext, SdsSecretConfig,
+    CommonTlsContext, DownstreamTlsContext,
 };
 
 use super::connection_manager::{self, Http, Routes};
-use super::proto::{ads, any, boolean, seconds, socket, uint};
+use super::proto::{any, boolean, seconds, socket, uint};
+use super::secret::sds;
 use super::{Edge, ResourceName, limits, sni_matcher};
 use gatewright_core::model::{
     ChainName, Frontend, FrontendId, Hostname, OtherListeners, SecretName, Transport, http3_chain,
@@ -104,10 +105,7 @@ fn transport_socket(secret: &SecretName) -> TransportSocket {
     let context = DownstreamTlsContext {
         common_tls_context: Some(CommonTlsContext {
             alpn_protocols: vec!["h3".to_owned()],
-            tls_certificate_sds_secret_configs: vec![SdsSecretConfig {
-                name: secret.to_string(),
-                sds_config: ads(),
-            }],
+            tls_certificate_sds_secret_configs: vec![sds(secret)],
             ..Default::default()
         }),
         ..Default::default()

@@ -101,7 +101,7 @@ pub use name::ResourceName;
 pub use plain_http::wide_hosts;
 pub use render::{RenderError, render, render_any};
 pub use scope::{scope, scope_within};
-pub use secret::{client_roots, generic, secret};
+pub use secret::{client_roots, generic, secret, ticket_keys};
 pub use statistics::{ShownStatistics, Statistics, StatisticsReader};
 pub use table::{table, table_within};
 pub use traffic::TrafficMetrics;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use gatewright_core::model::{
     ClientRoots, Endpoints, Frontend, FrontendId, GenericSecret, Scope, Secret, SecretName, Table,
-    TableId, WideHosts,
+    TableId, TicketSecret, WideHosts,
 };
 
 /// The resource name of a value.
@@ -66,6 +66,13 @@ impl ResourceName for ClientRoots {
 
 /// SDS: `sds/oidc-...`.
 impl ResourceName for GenericSecret {
+    fn resource_name(&self) -> String {
+        self.name.to_string()
+    }
+}
+
+/// SDS: `sds/tickets@...`.
+impl ResourceName for TicketSecret {
     fn resource_name(&self) -> String {
         self.name.to_string()
     }

@@ -15,14 +15,14 @@ use envoy_types::pb::envoy::extensions::filters::http::oauth2::v3::{
     o_auth2_config::AuthType,
     o_auth2_credentials::{CookieNames, TokenFormation},
 };
-use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::SdsSecretConfig;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     PathMatcher, StringMatcher, path_matcher, string_matcher::MatchPattern,
 };
 
 use super::external_auth::http_uri;
-use super::proto::{ads, extension, seconds};
+use super::proto::{extension, seconds};
 use super::request_match::exact;
+use super::secret::sds;
 use gatewright_core::model::{Login, ObjectName, SecretName};
 
 /// The name of the filter.
@@ -134,13 +134,6 @@ fn cookie_configs() -> CookieConfigs {
         refresh_token_cookie_config: lax.clone(),
         oauth_nonce_cookie_config: lax.clone(),
         code_verifier_cookie_config: lax,
-    }
-}
-
-fn sds(name: &SecretName) -> SdsSecretConfig {
-    SdsSecretConfig {
-        name: name.to_string(),
-        sds_config: ads(),
     }
 }
 

@@ -2,12 +2,15 @@
 
 use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::{
-    self as pb, CertificateValidationContext, Secret, TlsCertificate, TlsParameters, secret::Type,
-    tls_parameters::TlsProtocol,
+    self as pb, CertificateValidationContext, SdsSecretConfig, Secret, TlsCertificate,
+    TlsParameters, TlsSessionTicketKeys, secret::Type, tls_parameters::TlsProtocol,
 };
 
 use super::ResourceName;
-use gatewright_core::model::{self, ClientRoots, GenericSecret, SecretName, TlsParams, TlsVersion};
+use super::proto::ads;
+use gatewright_core::model::{
+    self, ClientRoots, GenericSecret, SecretName, TicketSecret, TlsParams, TlsVersion,
+};
 
 /// The SDS secret of a certificate.
 ///
@@ -49,6 +52,28 @@ pub fn generic(secret: &GenericSecret) -> Secret {
             secret: Some(inline(secret.value.expose().to_owned())),
             ..Default::default()
         })),
+    }
+}
+
+/// The SDS secret of keys of session tickets.
+pub fn ticket_keys(secret: &TicketSecret) -> Secret {
+    let keys = secret.expose().map(|key| DataSource {
+        specifier: Some(Specifier::InlineBytes(key.to_vec())),
+        ..Default::default()
+    });
+    Secret {
+        name: secret.resource_name(),
+        r#type: Some(Type::SessionTicketKeys(TlsSessionTicketKeys {
+            keys: keys.collect(),
+        })),
+    }
+}
+
+/// A regular subscription of a secret.
+pub(super) fn sds(name: &SecretName) -> SdsSecretConfig {
+    SdsSecretConfig {
+        name: name.to_string(),
+        sds_config: ads(),
     }
 }
 

@@ -1,11 +1,9 @@
 //! The persistent records of first claims: ConfigMaps that every replica watches and that only the
 //! lease holder writes.
 //!
-//! There are two records: the owner of each hostname among the tenants of TenantGateways, and the
-//! namespace that owns hostnames, ports and the like on addresses of the shared fleet. Entries are
-//! divided by their hash over ConfigMaps (`shards.rs`), so that the write of a new entry is small
-//! however many there are. A write is conditional on the resource version that it was decided upon.
-//! An entry that the API server refuses holds up no other (`refusals.rs`).
+//! Entries are divided by their hash over ConfigMaps (`shards.rs`), so that the write of a new entry
+//! is small however many there are. A write is conditional on the resource version that it was
+//! decided upon. An entry that the API server refuses holds up no other (`refusals.rs`).
 
 mod entry;
 mod refusals;
@@ -22,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tracing::warn;
 
-pub use self::entry::{CompleteInputs, Entry, Recorded};
+pub use self::entry::CompleteInputs;
 use self::refusals::{Refusals, Waiting};
 use self::shards::Shards;
 use super::FIELD_MANAGER;
@@ -35,7 +33,9 @@ use crate::write::request::{failed, in_time};
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
+use gatewright_core::ownership::{Ownable, OwnerRecord};
 use gatewright_core::pipeline::Pipeline;
+use gatewright_core::translate::{Change, Fact};
 
 /// The label of these ConfigMaps.
 const LABEL: (&str, &str) = ("gatewright.io/keeps", "hostname-claims");
@@ -59,9 +59,9 @@ pub struct Claims {
     /// and not written.
     newer: BTreeMap<String, String>,
     /// The entries to be written, by ConfigMap.
-    asked: BTreeMap<String, BTreeSet<Entry>>,
+    asked: BTreeMap<String, BTreeSet<Ownable>>,
     /// The entries that an operator releases, until they are removed from the record.
-    released: BTreeSet<Entry>,
+    released: BTreeSet<Ownable>,
     /// The refused writes, by ConfigMap.
     refusals: BTreeMap<String, Refusals>,
     worker: Worker<String, WriteOutcome>,
@@ -120,7 +120,7 @@ impl Claims {
     }
 
     /// Takes in an event of the watch.
-    pub(super) fn take_in(&mut self, event: ClaimEvent) -> Vec<Recorded> {
+    pub(super) fn take_in(&mut self, event: ClaimEvent) -> Vec<Change> {
         match event {
             ClaimEvent::Applied(map) => self.see(&map),
             // Deleting a ConfigMap does not release its entries: they are kept and written again.
@@ -138,7 +138,7 @@ impl Claims {
         }
     }
 
-    fn see(&mut self, map: &ConfigMap) -> Vec<Recorded> {
+    fn see(&mut self, map: &ConfigMap) -> Vec<Change> {
         let version = map.resource_version().unwrap_or_default();
         let known = self
             .shards
@@ -152,7 +152,7 @@ impl Claims {
     }
 
     /// Takes a ConfigMap for the present one, whatever its version.
-    fn replace(&mut self, map: &ConfigMap) -> Vec<Recorded> {
+    fn replace(&mut self, map: &ConfigMap) -> Vec<Change> {
         let name = map.name_any();
         if let Err(newer) = format::check(&map.metadata) {
             let text = format!("configmap {}/{name}: {newer}", self.namespace);
@@ -164,9 +164,9 @@ impl Claims {
         self.newer.remove(&name);
         let mut records = BTreeMap::new();
         for (key, value) in map.data.iter().flatten() {
-            match Entry::parse(&name, key, value) {
-                Some((entry, owner)) => {
-                    records.insert(entry, owner);
+            match entry::parse(&name, key, value) {
+                Some((what, owner)) => {
+                    records.insert(what, owner);
                 }
                 None => warn!(
                     "configmap {name}: {key}: {value:?}: expected a record of ownership; it is ignored"
@@ -183,11 +183,14 @@ impl Claims {
             .iter()
             .filter(|(entry, owner)| before.get(*entry) != Some(*owner))
             .map(|(entry, _)| entry);
-        let changed: Vec<Entry> = gone.chain(new).cloned().collect();
+        let changed: Vec<Ownable> = gone.chain(new).cloned().collect();
         self.want(name);
         changed
-            .iter()
-            .map(|entry| entry.recorded(self.shards.owner(entry)))
+            .into_iter()
+            .map(|what| {
+                let owner = self.shards.owner(&what).cloned();
+                Change::Fact(Fact::Recorded(what, owner))
+            })
             .collect()
     }
 
@@ -203,25 +206,14 @@ impl Claims {
 
     /// Queues every entry that differs from the record: other replicas wrote it until now.
     pub(super) fn enqueue_all(&mut self, pipeline: &Pipeline) {
-        self.ask(
-            pipeline
-                .tenancy()
-                .proposals()
-                .map(|(hostname, _)| Entry::Tenants(hostname.clone())),
-        );
-        self.ask(
-            pipeline
-                .engine()
-                .record_proposals()
-                .map(|(what, _)| Entry::Addresses(what.clone())),
-        );
+        self.ask(pipeline.proposed().cloned());
         for name in self.shards.lost() {
             self.worker.want(name.clone(), Instant::now());
         }
     }
 
     /// Queues the writes of these entries, whose proposals have changed.
-    pub(super) fn ask(&mut self, entries: impl IntoIterator<Item = Entry>) {
+    pub(super) fn ask(&mut self, entries: impl IntoIterator<Item = Ownable>) {
         for entry in entries {
             let name = self.shards.place(&entry);
             self.asked.entry(name.clone()).or_default().insert(entry);
@@ -230,19 +222,19 @@ impl Claims {
     }
 
     /// Queues the removal of an entry from the record, whatever its proposal is.
-    pub(super) fn release(&mut self, entry: Entry) {
+    pub(super) fn release(&mut self, entry: Ownable) {
         self.worker.want(self.shards.place(&entry), Instant::now());
         self.released.insert(entry);
     }
 
     /// Returns whether the record has begun where an entry belongs. An entry that is missing there
     /// is new: nothing was served for it before.
-    pub(super) fn has_begun(&self, entry: &Entry) -> bool {
+    pub(super) fn has_begun(&self, entry: &Ownable) -> bool {
         self.shards.has_begun(entry)
     }
 
     /// Returns whether the API server refused to record an entry.
-    pub(super) fn is_refused(&self, entry: &Entry) -> bool {
+    pub(super) fn is_refused(&self, entry: &Ownable) -> bool {
         let refusals = self.refusals.get(&self.shards.place(entry));
         refusals.is_some_and(|refusals| refusals.why(entry).is_some())
     }
@@ -324,7 +316,7 @@ impl Claims {
         let mut data: serde_json::Map<String, Value> = lost
             .into_iter()
             .flatten()
-            .map(|(entry, owner)| (entry.key(), json!(entry.value(owner))))
+            .map(|(what, owner)| (entry::key(what), text(what, Some(owner))))
             .collect();
         let waiting = self
             .asked
@@ -345,12 +337,12 @@ impl Claims {
             .get(name)
             .unwrap_or(&none)
             .choose(waiting, now);
-        for (_, entry) in &batch {
-            let owner = entry.proposal(pipeline).flatten();
-            data.insert(entry.key(), json!(owner.map(|owner| entry.value(&owner))));
+        for (_, what) in &batch {
+            let owner = pipeline.proposal(what).flatten();
+            data.insert(entry::key(what), text(what, owner));
         }
         let released = self.released.iter().filter(|entry| has(entry, &shard));
-        data.extend(released.map(|entry| (entry.key(), Value::Null)));
+        data.extend(released.map(|what| (entry::key(what), Value::Null)));
         let version = shard
             .filter(|shard| shard.exists())
             .map(|shard| &shard.version);
@@ -373,18 +365,18 @@ impl Claims {
 
     /// Returns an entry that differs from the record with the namespace that it is for. An absent
     /// entry need not be removed.
-    fn waiting(&self, entry: &Entry, pipeline: &Pipeline) -> Option<Waiting> {
-        let proposal = entry.proposal(pipeline)?;
-        let owner = proposal.as_ref().or_else(|| self.shards.owner(entry))?;
-        Some((owner.namespace().to_owned(), entry.clone()))
+    fn waiting(&self, entry: &Ownable, pipeline: &Pipeline) -> Option<Waiting> {
+        let proposal = pipeline.proposal(entry)?;
+        let owner = proposal.or_else(|| self.shards.owner(entry))?;
+        Some((owner.namespace.to_string(), entry.clone()))
     }
 
     /// Forgets the entries of a ConfigMap that are as they should be, and moves those that belong
     /// into another one since it was split.
     fn settle(&mut self, name: &str, pipeline: &Pipeline) {
         let mut asked = self.asked.remove(name).unwrap_or_default();
-        asked.retain(|entry| entry.proposal(pipeline).is_some());
-        let (here, elsewhere): (BTreeSet<Entry>, BTreeSet<Entry>) = asked
+        asked.retain(|entry| pipeline.proposal(entry).is_some());
+        let (here, elsewhere): (BTreeSet<Ownable>, BTreeSet<Ownable>) = asked
             .into_iter()
             .partition(|entry| self.shards.place(entry) == name);
         self.ask(elsewhere);
@@ -412,7 +404,7 @@ impl Claims {
     }
 
     /// Takes in the outcome of a write.
-    pub(super) fn take_event(&mut self, event: WorkerEvent, pipeline: &Pipeline) -> Vec<Recorded> {
+    pub(super) fn take_event(&mut self, event: WorkerEvent, pipeline: &Pipeline) -> Vec<Change> {
         let Some(WriteOutcome {
             name,
             batch,
@@ -490,7 +482,12 @@ impl Claims {
     }
 }
 
-fn has(entry: &Entry, shard: &Option<&shards::Shard>) -> bool {
+/// Returns the value of an entry; null where it is to be removed.
+fn text(what: &Ownable, owner: Option<&OwnerRecord>) -> Value {
+    json!(owner.map(|owner| what.line(Some(owner))))
+}
+
+fn has(entry: &Ownable, shard: &Option<&shards::Shard>) -> bool {
     shard.is_some_and(|shard| shard.records.contains_key(entry))
 }
 
@@ -582,11 +579,12 @@ mod tests {
     #[tokio::test]
     async fn a_record_of_a_newer_version_is_neither_read_nor_written() {
         let mut claims = claims();
-        let entry = Entry::Tenants(host("a.example.org"));
-        let place = entry.path().next().expect("a name");
+        let entry = Ownable::Hostname(host("a.example.org"));
+        let place = entry::path(&entry).next().expect("a name");
         let map = |version: &str, format: &str, owner: &str| {
+            let line = json!({"hostname": "a.example.org", "namespace": owner, "since": 42});
             let document = json!({"metadata": {"name": &place, "resourceVersion": version,
-                "annotations": {format::ANNOTATION: format}}, "data": {"a.example.org": format!("42 {owner}")}});
+                "annotations": {format::ANNOTATION: format}}, "data": {"a.example.org": line.to_string()}});
             ClaimEvent::Applied(serde_json::from_value(document).expect("a ConfigMap"))
         };
         assert_eq!(claims.take_in(map("5", "1", "alice")).len(), 1);

@@ -7,6 +7,7 @@ mod pod;
 mod pod_certificates;
 mod pod_review;
 mod revoked;
+mod session_tickets;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -31,6 +32,7 @@ pub use ca_rotation::{CaRotation, REPLACE};
 pub use gatewright_control::envoy_identity::identity_of;
 pub use pod_certificates::{PodCertificates, Signing};
 pub use revoked::Revocations;
+pub use session_tickets::TICKETS;
 
 /// The Secret of the authority. Only the controller reads it.
 pub const AUTHORITY: &str = "gatewright-xds-ca";

@@ -23,7 +23,7 @@ use kube::Client;
 use tracing::info;
 
 use super::ahead::Ahead;
-use super::claims::{Claims, Entry, WorkerEvent as ClaimWorkerEvent};
+use super::claims::{Claims, WorkerEvent as ClaimWorkerEvent};
 use super::issuance::{self, Issuance};
 use super::lease::Term;
 use super::replicas::{self, Record, Replica, ReplicaEvent, Replicas};
@@ -48,7 +48,7 @@ use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::channel::Channel;
 use gatewright_core::definitions::{DefinedFields, Definitions};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
-use gatewright_core::model::EnvoyFleet;
+use gatewright_core::model::{EnvoyFleet, TicketKeys};
 use gatewright_core::pipeline::Outcome;
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, Explanation, Fact, Question};
@@ -114,6 +114,8 @@ pub struct KubernetesRuntime {
     /// Fields of the experimental channel, as the last answer of the API server has them; `None`
     /// before the first.
     fields: Option<DefinedFields>,
+    /// True until it is known whether there are keys of session tickets.
+    awaits_ticket_keys: bool,
     /// The definitions that the translation knows.
     definitions: Option<Definitions>,
     heard: LastHeard,
@@ -156,6 +158,7 @@ impl KubernetesRuntime {
             live,
             view: WatchSync::new(&KINDS),
             fields: Some(DefinedFields::default()),
+            awaits_ticket_keys: false,
             definitions: None,
             heard: LastHeard::default(),
             objects: Objects::default(),
@@ -208,6 +211,22 @@ impl KubernetesRuntime {
             fields: None,
             ..self
         }
+    }
+
+    /// Announces [`Self::take_ticket_keys`]: nothing is served before, since an Envoy that runs on
+    /// would lose the filter chains of hosts with session tickets.
+    pub fn awaiting_ticket_keys(self) -> Self {
+        Self {
+            awaits_ticket_keys: true,
+            ..self
+        }
+    }
+
+    /// Takes in the keys of session tickets, or that there are none yet.
+    pub fn take_ticket_keys(&mut self, keys: Option<TicketKeys>, term: Term) {
+        self.awaits_ticket_keys = false;
+        self.apply(vec![Change::Fact(Fact::TicketKeys(keys))], term);
+        self.begin(term);
     }
 
     /// Returns the control plane.
@@ -490,7 +509,8 @@ impl KubernetesRuntime {
 
     /// Starts to serve if the view is complete.
     fn begin(&mut self, term: Term) {
-        if self.serving || !self.view.has_synced() || !self.knows_claims() {
+        let is_known = self.view.has_synced() && self.knows_claims() && !self.awaits_ticket_keys;
+        if self.serving || !is_known {
             return;
         }
         self.serving = true;
@@ -527,8 +547,7 @@ impl KubernetesRuntime {
         let mut decided = None;
         let may_write = self.leads(term);
         let record = &mut |outcome: &Outcome| {
-            decided =
-                may_write.then(|| (Decided::of(&outcome.tenancy), outcome.delta.records.clone()));
+            decided = may_write.then(|| (Decided::of(&outcome.tenancy), outcome.records()));
             Ok::<_, Infallible>(())
         };
         let effects = match self.live.apply(
@@ -550,12 +569,11 @@ impl KubernetesRuntime {
         } = effects;
         // Most changes in a cluster have no effect, so their events are logged at debug level.
         events.log(Severity::Debug);
-        if let Some((decided, owned)) = decided {
+        if let Some((decided, records)) = decided {
             self.tenants
                 .take_in(&decided, self.live.pipeline().tenancy());
             if let Some(claims) = &mut self.ownership.claims {
-                claims.ask(decided.records.into_iter().map(Entry::Tenants));
-                claims.ask(owned.into_keys().map(Entry::Addresses));
+                claims.ask(records.into_keys());
             }
             self.want(decided.claims);
         }

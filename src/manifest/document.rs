@@ -180,7 +180,12 @@ fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed
     let named = name(&value);
     without_nulls(&mut value);
     match Object::parse(value) {
-        Ok(object) => parsed.objects.push((line, object)),
+        Ok(object) => {
+            if let Object::Secret(secret) = &object {
+                secret.judge();
+            }
+            parsed.objects.push((line, object));
+        }
         Err(error) => {
             let reason = error.to_string();
             let line = line + line_of(text, &reason);

@@ -10,11 +10,24 @@ use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
 /// The files of a directory, as last read. Pure.
 #[derive(Default)]
 pub struct Folder {
-    files: BTreeMap<Arc<Path>, BTreeMap<ObjectKey, (usize, Object)>>,
+    files: BTreeMap<Arc<Path>, Vec<Entry>>,
     /// The files that have an object, sorted; the one in the first is used.
     holders: BTreeMap<ObjectKey, Vec<Arc<Path>>>,
     /// The problems, by file.
     problems: BTreeMap<PathBuf, Vec<Problem>>,
+}
+
+/// An object of a file, which has them in the order of their keys.
+#[derive(Clone)]
+struct Entry {
+    key: ObjectKey,
+    line: usize,
+    object: Object,
+}
+
+fn find<'a>(entries: &'a [Entry], key: &ObjectKey) -> Option<&'a Entry> {
+    let place = entries.binary_search_by(|entry| entry.key.cmp(key)).ok()?;
+    entries.get(place)
 }
 
 /// The result of a change of a file.
@@ -63,7 +76,7 @@ impl Folder {
             .collect();
         self.files
             .get(path)
-            .is_some_and(|objects| objects.keys().any(|key| !there.contains(key)))
+            .is_some_and(|entries| entries.iter().any(|entry| !there.contains(&entry.key)))
     }
 
     /// Adds the content of a file to that which it had before.
@@ -97,16 +110,21 @@ impl Folder {
         if (keeps_missing || !problems.is_empty())
             && let Some(old) = self.files.get(path)
         {
-            for (key, entry) in old {
-                objects.entry(key.clone()).or_insert_with(|| entry.clone());
+            for Entry { key, line, object } in old {
+                objects
+                    .entry(key.clone())
+                    .or_insert_with(|| (*line, object.clone()));
             }
         }
-        self.replace(path, objects, problems)
+        let entries = objects
+            .into_iter()
+            .map(|(key, (line, object))| Entry { key, line, object });
+        self.replace(path, entries.collect(), problems)
     }
 
     /// Removes a file.
     pub fn remove(&mut self, path: &Path) -> Outcome {
-        self.replace(path, BTreeMap::new(), Vec::new())
+        self.replace(path, Vec::new(), Vec::new())
     }
 
     /// Returns the files at or under a path.
@@ -129,13 +147,13 @@ impl Folder {
     pub fn has(&self, path: &Path) -> bool {
         self.files
             .get(path)
-            .is_some_and(|objects| !objects.is_empty())
+            .is_some_and(|entries| !entries.is_empty())
     }
 
     /// Returns the place of an object: the file, and the line from 1.
     pub fn place(&self, key: &ObjectKey) -> Option<(&Path, usize)> {
         let file = self.holders.get(key)?.first()?;
-        let (line, _) = self.files.get(file)?.get(key)?;
+        let Entry { line, .. } = find(self.files.get(file)?, key)?;
         Some((file, *line))
     }
 
@@ -149,58 +167,49 @@ impl Folder {
         self.problems.values().flatten().cloned().collect()
     }
 
-    fn replace(
-        &mut self,
-        path: &Path,
-        objects: BTreeMap<ObjectKey, (usize, Object)>,
-        mut problems: Vec<Problem>,
-    ) -> Outcome {
+    fn replace(&mut self, path: &Path, entries: Vec<Entry>, mut problems: Vec<Problem>) -> Outcome {
         let old = self.files.remove(path).unwrap_or_default();
-        let keys: BTreeSet<ObjectKey> = old.keys().chain(objects.keys()).cloned().collect();
-        let before: BTreeMap<ObjectKey, Option<Object>> = keys
-            .iter()
-            .map(|key| (key.clone(), self.winner(key, path, &old).cloned()))
-            .collect();
         let file: Arc<Path> = path.into();
-        for key in &keys {
+        let mut changes = Vec::new();
+        for key in keys(&old, &entries) {
+            let own = find(&entries, key);
             let holders = self.holders.entry(key.clone()).or_default();
-            match (holders.binary_search(&file), objects.contains_key(key)) {
-                (Err(place), true) => {
+            let before = holders.first().cloned();
+            match (holders.binary_search(&file), own) {
+                (Err(place), Some(_)) => {
                     holders.reserve_exact(1);
                     holders.insert(place, file.clone());
                 }
-                (Ok(place), false) => {
+                (Ok(place), None) => {
                     holders.remove(place);
                 }
-                (Ok(_), true) | (Err(_), false) => {}
+                (Ok(_), Some(_)) | (Err(_), None) => {}
             }
-            if holders.is_empty() {
+            let first = holders.first().cloned();
+            if first.is_none() {
                 self.holders.remove(key);
             }
-        }
-        let mut changes = Vec::new();
-        for (key, before) in before {
-            let after = self.winner(&key, path, &objects);
+            let before = before.and_then(|holder| self.held(key, &holder, path, &old));
+            let after = first
+                .as_ref()
+                .and_then(|holder| self.held(key, holder, path, &entries));
             match after {
-                Some(after) if before.as_ref() != Some(after) => {
+                Some(after) if before != Some(after) => {
                     changes.push(ObjectChange::Put(after.clone()))
                 }
                 None if before.is_some() => changes.push(ObjectChange::Delete(key.clone())),
                 _ => {}
             }
-            let first = self.holders.get(&key).and_then(|holders| holders.first());
-            if let (Some((line, _)), Some(first)) =
-                (objects.get(&key), first.filter(|first| **first != file))
-            {
+            if let (Some(own), Some(first)) = (own, first.filter(|first| *first != file)) {
                 let reason = format!(
                     "is already defined in {}; that one is used",
                     first.display()
                 );
-                problems.push(Problem::defined_twice(path, *line, &key, reason));
+                problems.push(Problem::defined_twice(path, own.line, key, reason));
             }
         }
-        if !objects.is_empty() {
-            self.files.insert(file, objects);
+        if !entries.is_empty() {
+            self.files.insert(file, entries);
         }
         let known = self.problems.remove(path).unwrap_or_default();
         let new = problems
@@ -218,21 +227,26 @@ impl Folder {
         }
     }
 
-    /// Returns the object that is used for a key, if `path` has the objects `own`.
-    fn winner<'a>(
+    /// Returns the object that a file has under a key, if `path` has these entries.
+    fn held<'a>(
         &'a self,
         key: &ObjectKey,
+        file: &Path,
         path: &Path,
-        own: &'a BTreeMap<ObjectKey, (usize, Object)>,
+        entries: &'a [Entry],
     ) -> Option<&'a Object> {
-        let first = self.holders.get(key)?.first()?;
-        let objects = if **first == *path {
-            own
+        let entries = if file == path {
+            entries
         } else {
-            self.files.get(first)?
+            self.files.get(file)?
         };
-        objects.get(key).map(|(_, object)| object)
+        find(entries, key).map(|entry| &entry.object)
     }
+}
+
+/// The keys of two lists of entries, each once, in their order.
+fn keys<'a>(old: &'a [Entry], new: &'a [Entry]) -> BTreeSet<&'a ObjectKey> {
+    old.iter().chain(new).map(|entry| &entry.key).collect()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use super::last_good::{Identity, Kept, LastGood, Text};
 use super::scan::{problem, read_text, scan};
 use super::ways::passes_links;
 use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
+use gatewright_control::in_order;
 
 /// The delay before a file that does not parse is read again and reported, since it may be half
 /// written.
@@ -350,15 +351,25 @@ impl Reader {
                     self.miss(file, now);
                 }
             }
-            for file in files {
-                all.append(self.read(file, now, patient));
-            }
+            let (root, safety) = (self.root.clone(), self.safety);
+            in_order(
+                &files,
+                |file| read_text(&root, file, safety),
+                |file, read| all.append(self.take(file.clone(), read, now, patient)),
+            );
         }
         all
     }
 
-    fn read(&mut self, file: PathBuf, now: Now, patient: bool) -> Outcome {
-        let Some((parsed, good)) = read_text(&self.root, &file, self.safety) else {
+    /// Takes the content of a file.
+    fn take(
+        &mut self,
+        file: PathBuf,
+        read: Option<(Parsed, Option<String>)>,
+        now: Now,
+        patient: bool,
+    ) -> Outcome {
+        let Some((parsed, good)) = read else {
             self.miss(file, now);
             return Outcome::default();
         };

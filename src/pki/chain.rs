@@ -3,7 +3,7 @@
 
 use rustls_pki_types::CertificateDer;
 
-use crate::pem::{PemError, certificates, encode};
+use crate::pem::{PemError, certificates, encoded_length};
 
 /// The most certificates of a chain. Public CAs issue chains of 2 to 5.
 const MOST_CERTIFICATES: usize = 10;
@@ -44,7 +44,7 @@ pub fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ChainError> {
     }
     let bytes = ders
         .iter()
-        .map(|der| encode("CERTIFICATE", der).len())
+        .map(|der| encoded_length("CERTIFICATE", der))
         .sum();
     if bytes > MOST_BYTES {
         return Err(ChainError::Bytes(bytes));

@@ -238,6 +238,13 @@ pub fn encode(label: &str, der: &[u8]) -> String {
     text
 }
 
+/// The length of what [`encode`] returns.
+pub(crate) fn encoded_length(label: &str, der: &[u8]) -> usize {
+    let data = 4 * der.len().div_ceil(3);
+    let boundaries = BEGIN.len() + END.len() + 2 * (label.len() + HYPHENS.len() + 1);
+    boundaries + data + data.div_ceil(64)
+}
+
 /// Reads all parts of a text, in their order.
 pub(crate) fn parts(text: &[u8]) -> Result<Vec<Part>, PemError> {
     match text {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use ring::signature::KeyPair;
 use x509_parser::num_bigint::BigUint;
+use x509_parser::prelude::X509Certificate;
 use zeroize::Zeroizing;
 
 use crate::curve::{Curve, padded};
@@ -92,8 +93,12 @@ impl PrivateKey {
 
     /// True if this is the key of that certificate, in DER.
     pub fn belongs_to(&self, certificate: &[u8]) -> bool {
-        x509::read(certificate)
-            .is_ok_and(|read| PublicKey::of(read.public_key()).is_ok_and(|key| key == self.public))
+        x509::read(certificate).is_ok_and(|read| self.is_of(&read))
+    }
+
+    /// True if this is the key of that certificate.
+    pub fn is_of(&self, certificate: &X509Certificate<'_>) -> bool {
+        PublicKey::of(certificate.public_key()).is_ok_and(|key| key == self.public)
     }
 
     /// The key in PKCS #8, version 1, with its public part: the encoding that BoringSSL reads for

@@ -1,30 +1,18 @@
-//! Releases entries of the records of ownership on an operator's request.
+//! Releases entries of the record of ownership on an operator's request.
 
 use anyhow::Result;
 
 use super::runtime::StandaloneRuntime;
-use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Fact, Ownable};
+use gatewright_core::ownership::Ownable;
+use gatewright_core::translate::{Change, Fact};
 
 impl StandaloneRuntime {
-    /// Removes an entry from the records. Returns the reason for which that is not possible, or an
+    /// Removes an entry from the record. Returns the reason for which that is not possible, or an
     /// empty text.
     pub(super) fn release(&mut self, what: &Ownable) -> Result<String> {
-        let recorded = self.live.engine().recorded_as(what);
-        let tenancy = self.live.pipeline().tenancy();
-        let among_tenants = what
-            .hostname()
-            .filter(|hostname| tenancy.records().contains_key(*hostname));
-        if recorded.is_empty() && among_tenants.is_none() {
+        let recorded = self.live.pipeline().recorded_as(what);
+        if recorded.is_empty() {
             return Ok(format!("{what} has no owner"));
-        }
-        if let Some((hostname, claim_log)) = among_tenants.zip(self.claim_log.as_mut()) {
-            claim_log.append(&[(hostname.clone(), None)].into());
-            self.known
-                .push(tenancy::Change::Fact(tenancy::Fact::Recorded(
-                    hostname.clone(),
-                    None,
-                )));
         }
         self.apply(
             recorded

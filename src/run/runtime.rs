@@ -13,7 +13,7 @@ use tracing::{info, warn};
 use super::unserved_log::UnservedLog;
 use crate::manifest::{self, Outcome, Stale};
 use crate::replace::replace;
-use crate::standalone::{Addresses, ClaimLog, FirstSeen, PortProbe, Tenants};
+use crate::standalone::{ClaimLog, FirstSeen, Ownership, PortProbe, TicketFile};
 use gatewright_control::certificates::{CertificateManager, CertificateUpdate, WantedTracker};
 use gatewright_control::event::{Events, Severity, warn_of_file};
 use gatewright_control::history::Author;
@@ -23,8 +23,7 @@ use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::inputs::Kind;
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline;
-use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Explanation};
+use gatewright_core::translate::{Change, Explanation, Fact};
 
 /// The state of the main loop.
 pub(super) struct StandaloneRuntime {
@@ -35,14 +34,10 @@ pub(super) struct StandaloneRuntime {
     pub(super) wanted_tracker: WantedTracker,
     /// The names of Services that are looked up.
     pub(super) names: WantedNames,
-    /// The record of first claims of hostnames, where these count.
-    pub(super) claim_log: Option<ClaimLog<Tenants>>,
-    /// The changes for tenancy, at first those of that record.
-    pub(super) known: Vec<tenancy::Change>,
-    /// The record of the owners on addresses that namespaces share.
-    pub(super) owners: ClaimLog<Addresses>,
-    /// The content of that record at the start, until it is applied.
-    pub(super) initial_owners: Vec<Change>,
+    /// The record of ownership.
+    pub(super) claim_log: ClaimLog<Ownership>,
+    /// Its content at the start, until it is applied.
+    pub(super) recorded: Vec<Change>,
     /// The age of the objects of manifests.
     pub(super) first_seen: FirstSeen,
     /// The probe of new ports; `None` where others start Envoy.
@@ -55,6 +50,8 @@ pub(super) struct StandaloneRuntime {
     pub(super) start: Instant,
     /// The objects that no Gateway serves, as far as the log has them.
     pub(super) unserved: UnservedLog,
+    /// The keys of session tickets.
+    pub(super) tickets: TicketFile,
 }
 
 impl StandaloneRuntime {
@@ -70,6 +67,11 @@ impl StandaloneRuntime {
         self.first_seen
             .take(&mut outcome.changes, SystemTime::now());
         self.enqueue(outcome);
+    }
+
+    /// The keys of session tickets, as a fact.
+    pub(super) fn ticket_keys(&self) -> Change {
+        Change::Fact(Fact::TicketKeys(Some(self.tickets.keys())))
     }
 
     fn enqueue(&mut self, outcome: Outcome) {
@@ -108,8 +110,6 @@ impl StandaloneRuntime {
         secrets: Vec<ObjectName>,
     ) -> Result<Events> {
         let claim_log = &mut self.claim_log;
-        let owners = &mut self.owners;
-        let known = std::mem::take(&mut self.known);
         let port_probe = &mut self.port_probe;
         let unserved = &mut self.unserved;
         let mut record = |outcome: &pipeline::Outcome| {
@@ -117,14 +117,11 @@ impl StandaloneRuntime {
             if let Some(port_probe) = port_probe {
                 port_probe.probe(&outcome.delta);
             }
-            owners.append(&outcome.delta.records);
+            claim_log.append(&outcome.records());
             unserved.examine_later(&outcome.concerned);
-            if let Some(claim_log) = claim_log {
-                claim_log.append(&outcome.tenancy.records);
-            }
             Ok::<_, Infallible>(())
         };
-        let changes = std::mem::take(&mut self.initial_owners)
+        let changes = std::mem::take(&mut self.recorded)
             .into_iter()
             .chain(changes)
             .collect();
@@ -137,7 +134,7 @@ impl StandaloneRuntime {
             names,
         } = self.live.apply(
             changes,
-            known,
+            Vec::new(),
             &mut record,
             SystemTime::now(),
             self.start.elapsed(),
@@ -170,6 +167,9 @@ impl StandaloneRuntime {
             self.log_acknowledgements();
         }
         let now = SystemTime::now();
+        if self.tickets.rotate(now)? {
+            self.apply(vec![self.ticket_keys()])?;
+        }
         if self
             .live
             .pipeline()
@@ -201,9 +201,8 @@ impl StandaloneRuntime {
 
     /// Retries failed writes.
     pub(super) fn write_again(&mut self) {
-        self.owners.write();
+        self.claim_log.write();
         self.first_seen.write();
-        self.claim_log.iter_mut().for_each(ClaimLog::write);
         if self.roots_wait {
             self.write_roots();
         }

@@ -1,19 +1,16 @@
-//! The records of first claims: files in the private directory, with one line for each change.
+//! A record that outlasts the program: a file in the private directory, with one line for each
+//! change.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::private_dir::write_private;
 use gatewright_control::event::{FILE, warn_of_file};
-use gatewright_core::model::Hostname;
-use gatewright_core::tenancy::Record;
-use gatewright_core::translate::{Ownable, OwnerRecord};
+use gatewright_core::ownership::{Ownable, OwnerRecord};
 
 /// The size of outdated lines, in bytes, up to which the file is not rewritten, however few records
 /// it has.
@@ -51,57 +48,10 @@ pub trait Entry {
     fn parse(line: &str) -> Result<(Self::Key, Option<Self::Owner>), String>;
 }
 
-/// The owners of hostnames among the tenants of a TenantGateway.
-pub struct Tenants;
+/// The record of ownership.
+pub struct Ownership;
 
-/// The owners on addresses that namespaces share.
-pub struct Addresses;
-
-/// One line: the owner of a hostname, or its removal.
-#[derive(Serialize, Deserialize)]
-struct Line {
-    hostname: String,
-    namespace: Option<Arc<str>>,
-    since: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    released: Option<u64>,
-}
-
-impl Entry for Tenants {
-    type Key = Hostname;
-    type Owner = Record;
-
-    fn line(hostname: &Hostname, record: Option<&Record>) -> String {
-        let since = record.map_or(0, |record| record.since);
-        let released = record.and_then(|record| record.released);
-        let namespace = record.map(|record| record.namespace.clone());
-        let line = Line {
-            hostname: hostname.as_str().to_owned(),
-            namespace,
-            since,
-            released,
-        };
-        serde_json::to_string(&line).expect("strings and a number")
-    }
-
-    fn parse(line: &str) -> Result<(Hostname, Option<Record>), String> {
-        let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        let hostname = Hostname::parse(&line.hostname).map_err(|error| error.to_string())?;
-        let Line {
-            since, released, ..
-        } = line;
-        Ok((
-            hostname,
-            line.namespace.map(|namespace| Record {
-                namespace,
-                since,
-                released,
-            }),
-        ))
-    }
-}
-
-impl Entry for Addresses {
+impl Entry for Ownership {
     type Key = Ownable;
     type Owner = OwnerRecord;
 
@@ -291,16 +241,19 @@ impl<E: Entry> ClaimLog<E> {
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::model::Hostname;
+
     use super::*;
 
-    fn host(text: &str) -> Hostname {
-        Hostname::parse(text).expect("a hostname")
+    fn host(text: &str) -> Ownable {
+        Ownable::Tenant(Hostname::parse(text).expect("a hostname"))
     }
 
-    fn record(namespace: &str, since: u64) -> Record {
-        Record {
+    fn record(namespace: &str, since: u64) -> OwnerRecord {
+        OwnerRecord {
             namespace: namespace.into(),
             since,
+            protocol: None,
             released: Some(since + 7).filter(|_| since > 1),
         }
     }
@@ -309,7 +262,7 @@ mod tests {
     fn written_records_survive_a_restart_and_a_truncated_line_does_not() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
-        let (mut claim_log, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let (mut claim_log, records) = ClaimLog::<Ownership>::open(&path).expect("opens");
         assert!(records.is_empty());
         let changes = [
             (host("a.org"), Some(record("x", 1))),
@@ -320,12 +273,13 @@ mod tests {
         let text = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, text + "{\"hostname\": \"c.o").expect("a cut line");
         for _ in 0..2 {
-            let (_, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+            let (_, records) = ClaimLog::<Ownership>::open(&path).expect("opens");
             assert_eq!(records, [(host("b.org"), record("y", 2))].into());
         }
         fs::write(&path, "nonsense\n").expect("writes");
         assert!(
-            ClaimLog::<Tenants>::open(&path).is_err_and(|error| error.to_string().contains(":1: "))
+            ClaimLog::<Ownership>::open(&path)
+                .is_err_and(|error| error.to_string().contains(":1: "))
         );
     }
 
@@ -333,7 +287,7 @@ mod tests {
     fn the_file_stays_short_however_often_records_change() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
-        let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let (mut claim_log, _) = ClaimLog::<Ownership>::open(&path).expect("opens");
         let kept = [(host("kept.org"), record("x", 1))];
         claim_log.append(
             &kept
@@ -360,7 +314,7 @@ mod tests {
             longest > OUTDATED / 2,
             "it is not rewritten for each change: {longest} bytes"
         );
-        let (_, records) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let (_, records) = ClaimLog::<Ownership>::open(&path).expect("opens");
         assert_eq!(records, kept.into());
     }
 
@@ -369,7 +323,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("claims");
         let away = dir.path().join("away");
-        let (mut claim_log, _) = ClaimLog::<Tenants>::open(&path).expect("opens");
+        let (mut claim_log, _) = ClaimLog::<Ownership>::open(&path).expect("opens");
         claim_log.append(&[(host("a.org"), Some(record("x", 1)))].into());
         fs::rename(&path, &away).expect("it is there");
         for (name, since) in [("b.org", 2), ("c.org", 3)] {
@@ -379,7 +333,7 @@ mod tests {
         let text = fs::read_to_string(&away).expect("it is there") + "{\"hostname\": \"b.o";
         fs::write(&path, text).expect("writes");
         claim_log.write();
-        let (_, records) = ClaimLog::<Tenants>::open(&path).expect("every line is whole");
+        let (_, records) = ClaimLog::<Ownership>::open(&path).expect("every line is whole");
         let expected = [("a.org", "x", 1), ("b.org", "y", 2), ("c.org", "y", 3)];
         assert_eq!(
             records,

@@ -12,9 +12,10 @@ mod port_probe;
 mod private_dir;
 mod supervisor;
 mod suspects_file;
+mod ticket_file;
 
 pub use check::{Answer, CheckError, check, example};
-pub use claim_log::{Addresses, ClaimLog, ClaimLogError, Entry, Tenants};
+pub use claim_log::{ClaimLog, ClaimLogError, Entry, Ownership};
 pub use demo::Demo;
 pub use echo::Echo;
 pub use first_seen::FirstSeen;
@@ -23,3 +24,4 @@ pub use port_probe::PortProbe;
 pub use private_dir::{PrivateDir, PrivateDirError};
 pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, access_log, find};
 pub use suspects_file::SuspectsFile;
+pub use ticket_file::TicketFile;

@@ -38,6 +38,7 @@ pub use program::{NoEnvoy, find};
 
 use super::private_dir::write_private;
 use crate::connection_pressure;
+use crate::huge_pages;
 
 /// The lifetime after which an exit of Envoy does not count as a failed start, so that the back-off
 /// is reset.
@@ -365,13 +366,13 @@ impl Supervisor {
         let (pid, child) = match self.lifetime {
             Lifetime::Independent => (self.detached(arguments, log).await?, None),
             Lifetime::WithProgram => {
-                let child = self
-                    .bound()
+                let mut command = self.bound();
+                command
                     .args(arguments)
                     .stdin(Stdio::null())
                     .stdout(Stdio::null())
-                    .stderr(log)
-                    .spawn()?;
+                    .stderr(log);
+                let child = huge_pages::spare(|| command.spawn())?;
                 (child.id().unwrap_or_default(), Some(child))
             }
         };
@@ -394,7 +395,7 @@ impl Supervisor {
             .stdout(Stdio::piped())
             .stderr(log)
             .process_group(0);
-        let mut shell = shell.spawn()?;
+        let mut shell = huge_pages::spare(|| shell.spawn())?;
         let mut stdin = shell.stdin.take().expect("piped");
         let stdout = shell.stdout.take().expect("piped");
         let line = BufReader::new(stdout)

@@ -233,6 +233,10 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "the times and names are the reader's; tests of the history in standalone and in a cluster ask for it",
     ),
     (
+        "openssl s_client -connect shop.example.org",
+        "the host is the reader's; session_tickets.rs of the tests with Envoy runs the same client",
+    ),
+    (
         "gatewright claims release",
         "the host is the reader's; tests of claims release one",
     ),

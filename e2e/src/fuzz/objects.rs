@@ -14,12 +14,11 @@ use gatewright::offline;
 use gatewright_control::publish;
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
-use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::model::ObjectName;
+use gatewright_core::ownership::{Ownable, OwnerRecord};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
-use gatewright_core::tenancy::{self, DerivedKind, Record};
-use gatewright_core::translate::{
-    Change, DedicatedEnvoys, Delta, Fact, Fleet, Ownable, OwnerRecord, Settings,
-};
+use gatewright_core::tenancy::{self, DerivedKind};
+use gatewright_core::translate::{Change, DedicatedEnvoys, Delta, Fact, Fleet, Settings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -354,7 +353,6 @@ struct Last {
     /// Secrets as they were when they last had a certificate that can be served.
     good: BTreeMap<ObjectKey, Object>,
     owners: BTreeMap<Ownable, OwnerRecord>,
-    claims: BTreeMap<Hostname, Record>,
     /// Whether hostnames have places in ListenerSets, which no input says.
     places: bool,
 }
@@ -376,8 +374,7 @@ impl Last {
     }
 
     fn decided(&mut self, outcome: Outcome) {
-        put(&mut self.owners, outcome.delta.records);
-        put(&mut self.claims, outcome.tenancy.records);
+        put(&mut self.owners, outcome.records());
         self.places |= outcome
             .tenancy
             .objects
@@ -444,7 +441,6 @@ pub(super) fn run(data: &[u8]) {
         objects,
         good,
         owners,
-        claims,
         ..
     } = last;
     let mut anew = Pipeline::new(settings, tenancy, Written::Here);
@@ -452,18 +448,8 @@ pub(super) fn run(data: &[u8]) {
     let owners = owners
         .into_iter()
         .map(|(what, owner)| Change::Fact(Fact::Recorded(what, Some(owner))));
-    let claims = claims
-        .into_iter()
-        .map(|(host, record)| tenancy::Fact::Recorded(host, Some(record)).into());
-    anew.apply_with(
-        objects
-            .into_values()
-            .map(Change::put)
-            .chain(owners)
-            .collect(),
-        claims.collect(),
-        now(),
-    );
+    let objects = objects.into_values().map(Change::put);
+    anew.apply(objects.chain(owners).collect(), now());
     settle(&mut anew, &mut Last::default());
     let (was, is): (BTreeMap<_, _>, BTreeMap<_, _>) = (
         pipeline.engine().statuses().collect(),

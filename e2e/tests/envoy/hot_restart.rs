@@ -87,6 +87,19 @@ impl Site {
         })
     }
 
+    /// Adds a listener for one host, with an option of TLS, beside the wildcard of the Gateway.
+    pub(super) fn add_listener_with(&self, option: &str) -> Result<()> {
+        let base = self.manifests.path().join("base.yaml");
+        let port = self.https.port();
+        let listener = format!(
+            "  listeners:\n  - name: one\n    hostname: web.example.org\n    protocol: HTTPS\n    port: {port}\n    \
+             tls: {{options: {{gatewright.io/issuer: internal-ca, {option}: Enabled}}}}\n"
+        );
+        let written = fs::read_to_string(&base)?;
+        fs::write(&base, written.replacen("  listeners:\n", &listener, 1))?;
+        Ok(())
+    }
+
     /// Starts the program on it.
     pub(super) fn start(&self, args: &[&str]) -> Result<Gatewright> {
         self.start_with(&envoy()?, args)

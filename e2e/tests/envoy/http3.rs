@@ -280,22 +280,11 @@ async fn a_browser_opens_a_page_by_http3() -> Result<()> {
     Ok(())
 }
 
-/// A host with HTTP/3 beside the wildcard of the Gateway.
-fn with_http3(base: &str, port: u16) -> String {
-    let listener = format!(
-        "  - name: h3\n    hostname: web.example.org\n    protocol: HTTPS\n    port: {port}\n    \
-         tls: {{options: {{gatewright.io/issuer: internal-ca, gatewright.io/http3: Enabled}}}}\n"
-    );
-    base.replacen("  listeners:\n", &format!("  listeners:\n{listener}"), 1)
-}
-
 #[tokio::test]
 #[ignore = "needs Envoy and aioquic"]
 async fn http3_is_served_through_a_hot_restart() -> Result<()> {
     let site = hot_restart::Site::new().await?;
-    let base = site.manifests.path().join("base.yaml");
-    let written = std::fs::read_to_string(&base)?;
-    std::fs::write(&base, with_http3(&written, site.https.port()))?;
+    site.add_listener_with("gatewright.io/http3")?;
     let (mut old, pid, load) = site.serving().await?;
     let connected = Quic::connect(site.https, "web.example.org").await?;
     let mut before = connected.context("refused before")?;

@@ -42,6 +42,7 @@ mod redirects;
 mod request_bodies;
 mod required_claims;
 mod response_overrides;
+mod session_tickets;
 mod standalone;
 mod statistics;
 mod tenancy;

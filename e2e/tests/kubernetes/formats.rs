@@ -94,7 +94,7 @@ async fn entries_of_a_newer_version_are_left_as_they_are() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_controller_waits_for_records_of_a_newer_version() -> Result<()> {
-    const NAME: &str = "gatewright-claims-00";
+    const NAME: &str = "gatewright-owners-00";
     let cluster = Cluster::start().await?;
     let labels = json!({"gatewright.io/keeps": "hostname-claims"});
     let record = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"of": "another kind"},

@@ -46,6 +46,7 @@ mod restarts;
 mod revoke;
 mod rights;
 mod serving;
+mod session_tickets;
 mod stolen_token;
 mod stories;
 mod tenancy;

@@ -1,4 +1,4 @@
-//! The records of ownership as JSON, for people.
+//! The record of ownership as JSON, for people.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -13,20 +13,16 @@ fn time(seconds: u64) -> Option<Timestamp> {
 
 impl ControlPlane {
     /// Returns the owners of hostnames and ports on addresses that namespaces share, and among
-    /// tenants of TenantGateways, from the records.
+    /// tenants of TenantGateways, from the record.
     pub fn owners(&self) -> Value {
-        // `since` of a tenant's record is an order and not a time.
-        let tenants = self.pipeline.tenancy().records().iter().map(|(hostname, record)| {
-            json!({
-                "what": format!("hostname {hostname} among tenants"), "namespace": &*record.namespace,
-                "protocol": null, "since": null, "released": record.released.and_then(time),
+        self.pipeline
+            .records()
+            .map(|(what, owner)| {
+                json!({
+                    "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                    "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+                })
             })
-        });
-        Value::Array(self.engine().record().map(|(what, owner)| {
-            json!({
-                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
-                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
-            })
-        }).chain(tenants).collect())
+            .collect()
     }
 }

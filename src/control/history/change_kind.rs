@@ -65,7 +65,7 @@ impl ChangeKind {
             Change::Object(object) => Self::of_object(object.key().kind),
             Change::Fact(Fact::Challenge(..) | Fact::TlsChallenges(_)) => Self::Certificate,
             Change::Fact(Fact::IssuanceProblem(..) | Fact::ExpectedIssuer(..)) => Self::Certificate,
-            Change::Fact(Fact::TrustBundles(_)) => Self::Certificate,
+            Change::Fact(Fact::TrustBundles(_) | Fact::TicketKeys(_)) => Self::Certificate,
             Change::Fact(Fact::Resolved(..)) => Self::Endpoints,
             Change::Fact(Fact::ServiceProblem(..) | Fact::EnvoysProblem(..)) => Self::Gateway,
             Change::Fact(

@@ -21,7 +21,7 @@ mod traces;
 
 pub use certificate::{chain, served};
 pub use policy::{bodies, guarded, rate_limits, settings, tls};
-pub use record::{of_claim, of_owner};
+pub use record::{of_owner, of_tenant};
 pub use route::{OfServices, hostname, of_auth};
 pub use traces::traces;
 

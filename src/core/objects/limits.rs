@@ -34,6 +34,10 @@ pub struct Limits {
     /// and a change of one is a change of all
     #[garde(range(min = 1, max = 256))]
     pub http3_hosts: u32,
+    /// Maximum number of hosts with session tickets at a port, of all namespaces: each is a filter
+    /// chain, and a change of one is a change of all
+    #[garde(range(min = 1, max = 256))]
+    pub session_ticket_hosts: u32,
 }
 
 /// Declares the quotas of a namespace, each with its default, and the same ones where each may be
@@ -88,8 +92,8 @@ quotas! {
     /// Maximum number of filter chains of a namespace in the Listeners that it shares with others:
     /// wildcard hostnames with TLS, and hostnames of TLSRoutes with several backends
     filter_chains: 64,
-    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those in the
-    /// record of claims of TenantGateways, in KiB as the API server has them
+    /// Maximum size of the hostnames of a namespace in the record of ownership, and of those among
+    /// tenants of TenantGateways, in KiB as the API server has them
     record_kib: 4096,
     /// Maximum number of routes of a namespace
     routes: 2000,
@@ -103,6 +107,8 @@ quotas! {
     udp_ports: 8,
     /// Maximum number of hosts with HTTP/3 of a namespace
     http3_hosts: 8,
+    /// Maximum number of hosts with session tickets of a namespace
+    session_ticket_hosts: 8,
     /// Maximum number of Gateways of fleet Isolated of a namespace
     isolated_gateways: 4,
     /// Maximum number of default Gateways of a namespace
@@ -230,6 +236,7 @@ impl Default for Limits {
             object: ObjectLimits::default(),
             udp_ports: 16,
             http3_hosts: 32,
+            session_ticket_hosts: 32,
         }
     }
 }
@@ -268,6 +275,7 @@ impl Limits {
         },
         udp_ports: u32::MAX,
         http3_hosts: u32::MAX,
+        session_ticket_hosts: u32::MAX,
     };
 
     /// The quotas of a namespace with these labels.

@@ -10,21 +10,21 @@ use std::collections::BTreeMap;
 
 /// The members of all groups.
 #[derive(Debug)]
-pub struct Quota<G, K> {
+pub struct Quota<G, K, R = i64> {
     most: u64,
     /// Groups that may have more or less.
     exceptions: BTreeMap<G, u64>,
-    groups: BTreeMap<G, Ledger<K>>,
-    members: BTreeMap<K, Member<G>>,
+    groups: BTreeMap<G, Group<K, R>>,
+    members: BTreeMap<K, Member<G, R>>,
 }
 
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member<G> {
+pub struct Member<G, R = i64> {
     /// Its group.
     pub group: G,
-    /// Its creation time: the smaller is first.
-    pub created: i64,
+    /// Its creation time, or what ranks it otherwise: the smaller is first.
+    pub created: R,
     /// Its weight.
     pub weight: u64,
 }
@@ -41,13 +41,13 @@ impl<G> Member<G> {
 }
 
 #[derive(Debug)]
-struct Ledger<K> {
+struct Group<K, R> {
     used: u64,
-    within: BTreeMap<(i64, K), u64>,
-    beyond: BTreeMap<(i64, K), u64>,
+    within: BTreeMap<(R, K), u64>,
+    beyond: BTreeMap<(R, K), u64>,
 }
 
-impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
+impl<G: Ord + Clone, K: Ord + Clone, R: Ord + Copy> Quota<G, K, R> {
     /// Quotas without members; every group may have `most`.
     pub fn new(most: u64) -> Self {
         Self {
@@ -66,36 +66,36 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
             self.exceptions.insert(group.clone(), most);
         }
         let mut moved = Vec::new();
-        if let Some(ledger) = self.groups.get_mut(group) {
-            ledger.fit(most, &mut moved);
+        if let Some(members) = self.groups.get_mut(group) {
+            members.fit(most, &mut moved);
         }
         moved
     }
 
     /// Adds, changes or removes a member. Returns all other members whose verdict changed.
-    pub fn set(&mut self, key: &K, member: Option<Member<G>>) -> Vec<K> {
+    pub fn set(&mut self, key: &K, member: Option<Member<G, R>>) -> Vec<K> {
         if self.members.get(key) == member.as_ref() {
             return Vec::new();
         }
         let mut moved = Vec::new();
         if let Some(old) = self.members.remove(key) {
             let most = self.most(&old.group);
-            if let Some(ledger) = self.groups.get_mut(&old.group) {
-                ledger.remove(&(old.created, key.clone()));
-                ledger.fit(most, &mut moved);
-                if ledger.within.is_empty() && ledger.beyond.is_empty() {
+            if let Some(members) = self.groups.get_mut(&old.group) {
+                members.remove(&(old.created, key.clone()));
+                members.fit(most, &mut moved);
+                if members.within.is_empty() && members.beyond.is_empty() {
                     self.groups.remove(&old.group);
                 }
             }
         }
         if let Some(new) = member {
             let most = self.most(&new.group);
-            let ledger = self
+            let members = self
                 .groups
                 .entry(new.group.clone())
-                .or_insert_with(Ledger::new);
-            ledger.insert((new.created, key.clone()), new.weight);
-            ledger.fit(most, &mut moved);
+                .or_insert_with(Group::new);
+            members.insert((new.created, key.clone()), new.weight);
+            members.fit(most, &mut moved);
             self.members.insert(key.clone(), new);
         }
         moved.retain(|other| other != key);
@@ -118,7 +118,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
 
     /// How much the members of a group have that are within the quota.
     pub fn used(&self, group: &G) -> u64 {
-        self.groups.get(group).map_or(0, |ledger| ledger.used)
+        self.groups.get(group).map_or(0, |members| members.used)
     }
 
     /// The members of a group that are within the quota, with their weights.
@@ -126,9 +126,9 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     where
         G: Borrow<Q>,
     {
-        let ledger = self.groups.get(group).into_iter();
-        ledger.flat_map(|ledger| {
-            ledger
+        let members = self.groups.get(group).into_iter();
+        members.flat_map(|members| {
+            members
                 .within
                 .iter()
                 .map(|((_, key), weight)| (key, *weight))
@@ -137,17 +137,17 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
 
     /// The members of a group.
     pub fn of_group(&self, group: &G) -> impl Iterator<Item = &K> {
-        let ledger = self.groups.get(group).into_iter();
-        ledger.flat_map(|ledger| {
-            let within = ledger.within.keys();
-            within.chain(ledger.beyond.keys()).map(|(_, key)| key)
+        let members = self.groups.get(group).into_iter();
+        members.flat_map(|members| {
+            let within = members.within.keys();
+            within.chain(members.beyond.keys()).map(|(_, key)| key)
         })
     }
 
     /// The members of a group that are beyond the quota.
     pub fn beyond(&self, group: &G) -> impl Iterator<Item = &K> {
-        let ledger = self.groups.get(group).into_iter();
-        ledger.flat_map(|ledger| ledger.beyond.keys().map(|(_, key)| key))
+        let members = self.groups.get(group).into_iter();
+        members.flat_map(|members| members.beyond.keys().map(|(_, key)| key))
     }
 
     /// The groups with members.
@@ -156,7 +156,7 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
     }
 
     /// A member.
-    pub fn member(&self, key: &K) -> Option<&Member<G>> {
+    pub fn member(&self, key: &K) -> Option<&Member<G, R>> {
         self.members.get(key)
     }
 
@@ -165,12 +165,12 @@ impl<G: Ord + Clone, K: Ord + Clone> Quota<G, K> {
         let Some(member) = self.members.get(key) else {
             return true;
         };
-        let ledger = self.groups.get(&member.group);
-        ledger.is_none_or(|ledger| !ledger.beyond.contains_key(&(member.created, key.clone())))
+        let members = self.groups.get(&member.group);
+        members.is_none_or(|members| !members.beyond.contains_key(&(member.created, key.clone())))
     }
 }
 
-impl<K: Ord + Clone> Ledger<K> {
+impl<K: Ord + Clone, R: Ord> Group<K, R> {
     fn new() -> Self {
         Self {
             used: 0,
@@ -179,8 +179,8 @@ impl<K: Ord + Clone> Ledger<K> {
         }
     }
 
-    fn insert(&mut self, rank: (i64, K), weight: u64) {
-        // Behind a member that does not fit no other fits; `settle` checks the rest.
+    fn insert(&mut self, rank: (R, K), weight: u64) {
+        // Behind a member that does not fit no other fits; `fit` checks the rest.
         if self
             .beyond
             .first_key_value()
@@ -193,7 +193,7 @@ impl<K: Ord + Clone> Ledger<K> {
         }
     }
 
-    fn remove(&mut self, rank: &(i64, K)) {
+    fn remove(&mut self, rank: &(R, K)) {
         self.beyond.remove(rank);
         if let Some(weight) = self.within.remove(rank) {
             self.used = self.used.saturating_sub(weight);

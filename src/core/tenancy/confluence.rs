@@ -72,7 +72,6 @@ pub(super) fn gone(change: Change) -> Change {
         Change::Existing(key, _) => Change::Existing(key, None),
         Change::Secret(name, _) => Change::Secret(name, None),
         Change::Fact(Fact::Keyed(name, _)) => Change::Fact(Fact::Keyed(name, false)),
-        Change::Fact(Fact::Owned(name, _)) => Change::Fact(Fact::Owned(name, None)),
         Change::Class(..)
         | Change::Fact(Fact::Recorded(..))
         | Change::Fact(Fact::ListenerSets(_))
@@ -425,7 +424,6 @@ proptest! {
                 Change::Fact(Fact::Keyed(name, _)) => format!("k{name}"),
                 Change::Claimant(key, _) => format!("c{key:?}"),
                 Change::Existing(key, _) => format!("e{key:?}"),
-                Change::Fact(Fact::Owned(name, _)) => format!("o{name}"),
                 Change::Class(..) | Change::Fact(Fact::Recorded(..)) | Change::Fact(Fact::ListenerSets(_)) | Change::Fact(Fact::Time(_)) => unreachable!("none is made"),
             };
             last.insert(id, change.clone());

@@ -6,19 +6,8 @@ use std::sync::Arc;
 use super::{ClaimKey, Claimant, Desired, ProvidedSecret, TenantGateway};
 use gatewright_objects::inputs::ParentRef;
 use gatewright_objects::model::{Hostname, HostnameGrant, ObjectName, Reason};
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::wanted::WantedCertificate;
-
-/// The namespace that owns a hostname, for as long as it claims it, and for a while after.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// The namespace.
-    pub namespace: Arc<str>,
-    /// The start of ownership, as a sequence number: of two records the smaller one is older.
-    pub since: u64,
-    /// When the namespace released it, in seconds since the epoch: it is still reserved for the
-    /// namespace's owner.
-    pub released: Option<u64>,
-}
 
 /// A namespace as tenancy sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,13 +92,12 @@ pub enum Fact {
     /// True if ListenerSets can be written. Set by the watches, which know the kinds of a cluster;
     /// enables overflow.
     ListenerSets(bool),
-    /// The namespace that owns a hostname on shared addresses. Set by the pipeline from the
-    /// translation's record of ownership; decides which of several TenantGateways has the hostname.
-    Owned(Hostname, Option<Arc<str>>),
-    /// A record. With [`FirstCome`](super::ClaimPrecedence::FirstCome) it is read once, with all
-    /// other inputs, at the start, and changed by an operator alone. Set by the keeper of the
-    /// record; decides owners of hostnames.
-    Recorded(Hostname, Option<Record>),
+    /// A record. Of a hostname among tenants it is set by the keeper of the record, and decides its
+    /// owner; with [`ThisProcess`](gatewright_objects::ownership::Recording::ThisProcess) it is read once, with
+    /// all other inputs, at the start, and changed by an operator alone. Of a hostname on shared
+    /// addresses it is set by the pipeline from the translation's record, and decides which of
+    /// several TenantGateways has the hostname.
+    Recorded(Ownable, Option<OwnerRecord>),
     /// The time, in seconds since the epoch. Set by the pipeline with each call; ends reservations.
     Time(u64),
 }
@@ -133,9 +121,9 @@ pub struct Delta {
     pub verdicts: BTreeMap<(ClaimKey, ObjectName), Option<Verdict>>,
     /// `Ready` of TenantGateways.
     pub tenants: BTreeMap<ObjectName, Option<Readiness>>,
-    /// Records to write; with [`FirstCome`](super::ClaimPrecedence::FirstCome) this must precede
-    /// everything else.
-    pub records: BTreeMap<Hostname, Option<Record>>,
+    /// Records to write; with [`ThisProcess`](gatewright_objects::ownership::Recording::ThisProcess) this must
+    /// precede everything else.
+    pub records: BTreeMap<Ownable, Option<OwnerRecord>>,
 }
 
 /// A change of a namespace's label and annotation.

@@ -20,8 +20,7 @@ mod state;
 mod unmanaged;
 
 pub use delta::{
-    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Record,
-    Verdict,
+    Change, Delta, Derived, DerivedKind, Existing, Fact, Namespace, Patch, Readiness, Verdict,
 };
 pub use engine::{Counters, Tenancy};
 pub use explain::OwnershipExplanation;
@@ -33,5 +32,5 @@ pub use rule::names;
 pub use rule::names::{ATTACHED_BY, GATEWAY_LABEL};
 pub use rule::provided_secret::{ProvidedSecret, secret_of};
 pub use rule::render::HOST_LABEL;
-pub use settings::{ClaimPrecedence, Ports, Settings, SolverService};
+pub use settings::{Ports, Settings, SolverService};
 pub use stage::status::{CONTROLLER, ListenerState, Listening, ParentState, TenantStatus};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gatewright_objects::inputs::Source;
 use gatewright_objects::limits::Limits;
 use gatewright_objects::model::Hostname;
+use gatewright_objects::ownership::Recording;
 
 /// Settings of an installation.
 #[derive(Clone, Debug)]
@@ -21,8 +22,10 @@ pub struct Settings {
     /// The ACME directories that TenantGateways may name, beside those of `spec.issuerName`; `None`
     /// permits any.
     pub directories: Option<BTreeSet<String>>,
-    /// The precedence of claimants of one hostname.
-    pub claims: ClaimPrecedence,
+    /// The writer of the record of the first claimants of hostnames. They come first at Gateways of
+    /// ours; among others, elsewhere, and without a record `cozy-*` namespaces do, then the
+    /// smallest `namespace/name`.
+    pub recording: Option<Recording>,
     /// True if the record decides at Gateways of other data planes as well; else the smallest
     /// claimant has a hostname there, as the Cozystack gateway page specifies.
     pub recorded_elsewhere: bool,
@@ -58,7 +61,7 @@ impl Default for Settings {
             certificates: Source::CertManager,
             cert_manager: true,
             directories: None,
-            claims: ClaimPrecedence::Smallest,
+            recording: None,
             recorded_elsewhere: false,
             hold: 0,
             limits: Limits::NONE,
@@ -92,16 +95,4 @@ pub struct Ports {
     pub http: u16,
     /// The port of TLS.
     pub https: u16,
-}
-
-/// The precedence of claimants of one hostname.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimPrecedence {
-    /// `cozy-*` namespaces first, then the smallest `namespace/name`.
-    Smallest,
-    /// At Gateways of ours the recorded owner first; among others, and elsewhere, like `Smallest`.
-    FirstCome,
-    /// Like `FirstCome`, for several replicas with one record: a hostname has no owner before it is
-    /// recorded.
-    Recorded,
 }

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use access::{attached_policy, users};
 use answers::{answer, direct_response};
 use differences::differences;
-use facts::{definitions, governed, granted, subject, trust_bundles, withheld};
+use facts::{definitions, governed, granted, subject, ticket_keys, trust_bundles, withheld};
 use filters::{addresses, filters};
 use fleets::Seen;
 use named::{misled, named, refer};
@@ -39,8 +39,8 @@ use sets::{group, listener_set, parent_refs};
 
 use super::rule::certificate::issued_secret_name;
 use super::{
-    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Ownable,
-    OwnerRecord, Resource, ResourceKey, ServiceIntent, Settings,
+    Asked, ChallengeAnswer, Change, Delta, DesiredEnvoys, Engine, Fact, ObjectStatus, Resource,
+    ResourceKey, ServiceIntent, Settings,
 };
 use gatewright_objects::channel::Channel;
 use gatewright_objects::external_name::{ExternalNames, NamePolicy};
@@ -49,6 +49,7 @@ use gatewright_objects::limits::{Limits, NamespaceLimits, ObjectLimits};
 use gatewright_objects::model::{
     Certificate, FrontendId, Hostname, ObjectName, PrivateKey, TransportPort,
 };
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::wanted::WantedCertificate;
 
 const CONTROLLER: &str = "gatewright.io/gateway-controller";
@@ -183,6 +184,7 @@ fn settings(how: &str) -> Settings {
                 default_gateways: 1,
                 isolated_gateways: 1,
                 http3_hosts: 1,
+                session_ticket_hosts: 1,
                 ..Limits::default().namespace
             },
             object: ObjectLimits {
@@ -436,7 +438,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
         "the record is right as it is"
     );
     prop_assert_eq!(
-        engine.record().map(|(what, _)| what).collect::<Vec<_>>(),
+        engine.ledger().records().keys().collect::<Vec<_>>(),
         world.records.keys().collect::<Vec<_>>()
     );
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");

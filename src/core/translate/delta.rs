@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{DesiredEnvoys, Fact, ObjectStatus, Ownable, OwnerRecord, ServiceIntent};
+use super::{DesiredEnvoys, Fact, ObjectStatus, ServiceIntent};
 use gatewright_objects::external_name::ExternalName;
 use gatewright_objects::inputs::{Object, ObjectChange, ObjectKey};
 use gatewright_objects::model::{
     BackendId, ClientRoots, Cluster, ClusterId, Endpoints, Frontend, FrontendId, GenericSecret,
-    Hostname, ObjectName, Scope, Secret, SecretName, Table, TableId, WideHosts,
+    Hostname, ObjectName, Scope, Secret, SecretName, Table, TableId, TicketSecret, WideHosts,
 };
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::wanted::WantedCertificate;
 
 /// A change of one input.
@@ -80,7 +81,7 @@ pub struct Delta {
     /// [`Engine::is_refused`](super::Engine::is_refused).
     pub refusal_changes: BTreeSet<ObjectName>,
     /// Records to write or to remove; with
-    /// [`Recording::ThisProcess`](super::Recording::ThisProcess) this must precede publication.
+    /// [`Recording::ThisProcess`](gatewright_objects::ownership::Recording::ThisProcess) this must precede publication.
     pub records: BTreeMap<Ownable, Option<OwnerRecord>>,
 }
 
@@ -114,7 +115,7 @@ impl ResourceKey {
             ResourceKey::SniCluster(id, _)
             | ResourceKey::UdpCluster(id)
             | ResourceKey::Endpoints(ClusterId::Sni(id, _) | ClusterId::Udp(id))
-            | ResourceKey::Secret(SecretName::Fixed(id, _))
+            | ResourceKey::Secret(SecretName::Fixed(id, _) | SecretName::Tickets(id, _))
             | ResourceKey::Scope(id, _)
             | ResourceKey::WideHosts(id)
             | ResourceKey::Frontend(id) => Some(id),
@@ -145,6 +146,8 @@ pub enum Resource {
     Roots(ClientRoots),
     /// SDS
     Generic(GenericSecret),
+    /// SDS
+    Tickets(TicketSecret),
     /// SRDS
     Scope(Scope),
     /// SRDS

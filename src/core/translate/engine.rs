@@ -38,6 +38,7 @@ use super::state::quotas::Quotas;
 use super::state::register::Register;
 use super::state::resolutions::Resolutions;
 use super::state::secret_names::SecretNames;
+use super::state::session_tickets::SessionTickets;
 use super::state::statuses::Statuses;
 use super::state::wanted_index::WantedIndex;
 use gatewright_objects::store::Store;
@@ -85,6 +86,8 @@ struct Certificates {
     wanted: WantedIndex,
     /// Why some do not exist yet.
     issuance: Issuance,
+    /// The session tickets of hosts.
+    tickets: SessionTickets,
 }
 
 impl Engine {

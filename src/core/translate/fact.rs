@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Asked, ChallengeAnswer, Ownable, OwnerRecord, RouteGrants, RouteKey};
+use super::{Asked, ChallengeAnswer, RouteGrants, RouteKey};
 use gatewright_objects::definitions::Definitions;
 use gatewright_objects::external_name::NameResolution;
 use gatewright_objects::inputs::SetKey;
-use gatewright_objects::model::{ObjectName, ServicePort};
+use gatewright_objects::model::{ObjectName, ServicePort, TicketKeys};
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 
 /// A fact: an input that is no object. It holds until another one with the same key replaces
 /// it; facts may precede the objects that they are about, and outlast them.
@@ -33,8 +34,9 @@ pub enum Fact {
     /// Why the Envoys of a Gateway of fleet Isolated cannot be created or updated. Set by their
     /// writer; becomes a condition of the Gateway.
     EnvoysProblem(ObjectName, Option<String>),
-    /// The recorded owner of something on addresses that namespaces share. Set by the keeper of the
-    /// record, at the start and with each change, its own included; decides whose claims count.
+    /// The recorded owner of something. Set by the keeper of the record, at the start and with each
+    /// change, its own included; decides whose claims count. The pipeline passes those of hostnames
+    /// among tenants to tenancy.
     Recorded(Ownable, Option<OwnerRecord>),
     /// The grants of tenancy to a route. Set by the pipeline from tenancy's decisions; they are the
     /// hostnames with which the route is attached.
@@ -49,6 +51,9 @@ pub enum Fact {
     /// The addresses of the wanted name of a Service. Set by the resolver; they are the Service's
     /// endpoints.
     Resolved(ObjectName, NameResolution),
+    /// The keys of session tickets, once they are known. Set by the program at the start, and with
+    /// each rotation; hosts that ask for tickets have none before.
+    TicketKeys(Option<TicketKeys>),
     /// True if the API server serves ClusterTrustBundles. Set by their watch; decides the features
     /// of classes, and whether references to bundles are of a supported kind.
     TrustBundles(bool),
@@ -82,6 +87,8 @@ pub enum FactKey {
     Governed(ObjectName),
     /// See [`Fact::Resolved`].
     Resolved(ObjectName),
+    /// See [`Fact::TicketKeys`].
+    TicketKeys,
     /// See [`Fact::TrustBundles`].
     TrustBundles,
     /// See [`Fact::Definitions`].
@@ -103,6 +110,7 @@ impl Fact {
             Fact::Withheld(set, _) => FactKey::Withheld(set.clone()),
             Fact::Governed(gateway, _) => FactKey::Governed(gateway.clone()),
             Fact::Resolved(service, _) => FactKey::Resolved(service.clone()),
+            Fact::TicketKeys(_) => FactKey::TicketKeys,
             Fact::TrustBundles(_) => FactKey::TrustBundles,
             Fact::Definitions(_) => FactKey::Definitions,
         }
@@ -123,6 +131,7 @@ impl Fact {
             Fact::Recorded(_, Some(owner)) => owner.namespace.clone(),
             Fact::TlsChallenges(_)
             | Fact::Recorded(_, None)
+            | Fact::TicketKeys(_)
             | Fact::TrustBundles(_)
             | Fact::Definitions(_) => "".into(),
         }
@@ -146,6 +155,7 @@ impl fmt::Display for FactKey {
                 write!(f, "whether a TenantGateway has gateway {gateway}")
             }
             FactKey::Resolved(service) => write!(f, "addresses for service {service}"),
+            FactKey::TicketKeys => f.write_str("the keys of session tickets"),
             FactKey::TrustBundles => f.write_str("ClusterTrustBundles"),
             FactKey::Definitions => f.write_str("definitions of the Gateway API"),
         }

@@ -35,7 +35,6 @@ pub use rule::client_certificate::ClientCertificate;
 pub use rule::denied::EndpointPolicy;
 pub use rule::document::{parent_ref, status_document};
 pub use rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
-pub use rule::ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 pub use rule::policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use rule::protocol::{Family, Protocol};
 pub use rule::settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};

@@ -1,194 +1,61 @@
-//! An entry of the record of ownership: its subject, its owner, and its text in a ConfigMap. Pure.
-
-use std::sync::Arc;
+//! An entry of the record of ownership: where it is among the ConfigMaps, and its text. Pure.
 
 use sha2::{Digest, Sha256};
 
 use gatewright_core::model::Hostname;
-use gatewright_core::pipeline::Pipeline;
-use gatewright_core::tenancy::{self, Record};
-use gatewright_core::translate::{self, Ownable, OwnerRecord};
+use gatewright_core::ownership::{Ownable, OwnerRecord};
 
-/// The name prefixes of the ConfigMaps: for tenants of TenantGateways, and for addresses.
-const TENANTS: &str = "gatewright-claims-";
-const ADDRESSES: &str = "gatewright-owners-";
+/// The name prefix of the ConfigMaps.
+const PREFIX: &str = "gatewright-owners-";
 /// The prefix that replaces `*.` in the key of a ConfigMap, where `*` is not allowed; no hostname
 /// has a `_`.
 const WILDCARD: &str = "_.";
 /// How often a ConfigMap can be split: the last ones have a 64-bit hash in their names.
 const DEPTH: usize = 8;
 
-/// The subject of an entry of the record.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entry {
-    /// A hostname, among the tenants of TenantGateways.
-    Tenants(Hostname),
-    /// Something that a namespace owns on addresses that namespaces share.
-    Addresses(Ownable),
+/// Returns the names of the ConfigMaps that may have the entry of an item: the first one, and those
+/// that take over when the one before is split. Each has one more byte of the hash of the item.
+pub(super) fn path(what: &Ownable) -> impl Iterator<Item = String> + use<> {
+    let mut name = PREFIX.to_owned();
+    let digest = Sha256::digest(what.to_string().as_bytes());
+    (0..DEPTH).map(move |depth| {
+        name.push_str(&format!("{:02x}", digest[depth]));
+        name.clone()
+    })
 }
 
-/// The recorded owner.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owner {
-    Tenant(Record),
-    Namespace(OwnerRecord),
-}
-
-impl Owner {
-    /// Returns the namespace that owns the entry.
-    pub(super) fn namespace(&self) -> &str {
-        match self {
-            Owner::Tenant(record) => &record.namespace,
-            Owner::Namespace(record) => &record.namespace,
+/// Returns the key of the entry of an item.
+pub(super) fn key(what: &Ownable) -> String {
+    match what {
+        Ownable::Hostname(hostname) => hostname_key(hostname),
+        Ownable::Port(port) => format!("_port.{}", port.to_string().replace('/', ".")),
+        Ownable::Socket(ip, port) => {
+            format!(
+                "_socket.{}.{}",
+                ip.to_string().replace(':', "_"),
+                port.to_string().replace('/', ".")
+            )
+        }
+        // The text would be too long for a key, so the key is its digest; the value has the full
+        // text.
+        Ownable::Admitted(..) | Ownable::Secret(_) | Ownable::Tenant(_) => {
+            let digest = Sha256::digest(what.to_string().as_bytes());
+            format!(
+                "_at.{}",
+                digest[..16]
+                    .iter()
+                    .map(|byte| format!("{byte:02x}"))
+                    .collect::<String>()
+            )
         }
     }
 }
 
-/// A change of the record, for the stage that reads it.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "changes are few and short-lived")]
-pub enum Recorded {
-    /// A change for tenancy.
-    Tenancy(tenancy::Change),
-    /// A change for translation.
-    Translation(translate::Change),
-}
-
-impl Entry {
-    /// Returns the names of the ConfigMaps that may have the entry: the first one, and those that
-    /// take over when the one before is split. Each has one more byte of the hash of the subject.
-    pub(super) fn path(&self) -> impl Iterator<Item = String> {
-        let (mut name, subject) = match self {
-            Entry::Tenants(hostname) => (TENANTS.to_owned(), hostname.as_str().to_owned()),
-            Entry::Addresses(what) => (ADDRESSES.to_owned(), what.to_string()),
-        };
-        let digest = Sha256::digest(subject.as_bytes());
-        (0..DEPTH).map(move |depth| {
-            name.push_str(&format!("{:02x}", digest[depth]));
-            name.clone()
-        })
-    }
-
-    pub(super) fn key(&self) -> String {
-        match self {
-            Entry::Tenants(hostname) | Entry::Addresses(Ownable::Hostname(hostname)) => {
-                key(hostname)
-            }
-            Entry::Addresses(Ownable::Port(port)) => {
-                format!("_port.{}", port.to_string().replace('/', "."))
-            }
-            Entry::Addresses(Ownable::Socket(ip, port)) => {
-                format!(
-                    "_socket.{}.{}",
-                    ip.to_string().replace(':', "_"),
-                    port.to_string().replace('/', ".")
-                )
-            }
-            // The text would be too long for a key, so the key is its digest; the value has the
-            // full text.
-            Entry::Addresses(what @ (Ownable::Admitted(..) | Ownable::Secret(_))) => {
-                let digest = Sha256::digest(what.to_string().as_bytes());
-                format!(
-                    "_at.{}",
-                    digest[..16]
-                        .iter()
-                        .map(|byte| format!("{byte:02x}"))
-                        .collect::<String>()
-                )
-            }
-        }
-    }
-
-    pub(super) fn value(&self, owner: &Owner) -> String {
-        match (self, owner) {
-            (Entry::Addresses(what), Owner::Namespace(owner)) => what.line(Some(owner)),
-            (_, Owner::Namespace(owner)) => format!("{} {}", owner.since, owner.namespace),
-            (
-                _,
-                Owner::Tenant(Record {
-                    namespace,
-                    since,
-                    released: None,
-                }),
-            ) => format!("{since} {namespace}"),
-            (
-                _,
-                Owner::Tenant(Record {
-                    namespace,
-                    since,
-                    released: Some(released),
-                }),
-            ) => {
-                format!("{since} {namespace} {released}")
-            }
-        }
-    }
-
-    /// Parses an entry of a ConfigMap; `None` where it is not ours.
-    pub(super) fn parse(shard: &str, key: &str, value: &str) -> Option<(Self, Owner)> {
-        if shard.starts_with(ADDRESSES) {
-            let (what, owner) = Ownable::parse(value).ok()?;
-            let entry = Entry::Addresses(what);
-            let is_here = entry.key() == key && entry.path().any(|name| name == shard);
-            return is_here.then_some((entry, Owner::Namespace(owner?)));
-        }
-        let hostname = match key.strip_prefix(WILDCARD) {
-            Some(rest) => Hostname::parse(&format!("*.{rest}")),
-            None => Hostname::parse(key),
-        };
-        let mut words = value.split(' ');
-        let since = words.next()?.parse().ok()?;
-        let namespace = Arc::from(words.next()?);
-        let released = words.next().map(str::parse).transpose().ok()?;
-        let record = Record {
-            namespace,
-            since,
-            released,
-        };
-        let entry = Entry::Tenants(hostname.ok().filter(|hostname| !hostname.is_any())?);
-        let is_here = entry.path().any(|name| name == shard);
-        is_here.then_some((entry, Owner::Tenant(record)))
-    }
-
-    pub(super) fn recorded(&self, owner: Option<&Owner>) -> Recorded {
-        match self {
-            Entry::Tenants(hostname) => {
-                let record = match owner {
-                    Some(Owner::Tenant(record)) => Some(record.clone()),
-                    Some(Owner::Namespace(_)) | None => None,
-                };
-                Recorded::Tenancy(tenancy::Change::Fact(tenancy::Fact::Recorded(
-                    hostname.clone(),
-                    record,
-                )))
-            }
-            Entry::Addresses(what) => {
-                let owner = match owner {
-                    Some(Owner::Namespace(owner)) => Some(owner.clone()),
-                    Some(Owner::Tenant(_)) | None => None,
-                };
-                Recorded::Translation(translate::Change::Fact(translate::Fact::Recorded(
-                    what.clone(),
-                    owner,
-                )))
-            }
-        }
-    }
-
-    /// Returns the owner that the entry should have (`Some(None)`: the entry is to be removed);
-    /// `None` where the record is right.
-    pub(super) fn proposal(&self, pipeline: &Pipeline) -> Option<Option<Owner>> {
-        match self {
-            Entry::Tenants(hostname) => pipeline
-                .tenancy()
-                .proposal(hostname)
-                .map(|record| record.cloned().map(Owner::Tenant)),
-            Entry::Addresses(what) => pipeline
-                .engine()
-                .record_proposal(what)
-                .map(|owner| owner.cloned().map(Owner::Namespace)),
-        }
-    }
+/// Parses an entry of a ConfigMap; `None` where it is not ours.
+pub(super) fn parse(shard: &str, named: &str, value: &str) -> Option<(Ownable, OwnerRecord)> {
+    let (what, owner) = Ownable::parse(value).ok()?;
+    let is_here = key(&what) == named && path(&what).any(|name| name == shard);
+    is_here.then_some((what, owner?))
 }
 
 /// The entries whose inputs are completely known. Others are not written, since unclaimed entries
@@ -204,16 +71,18 @@ pub struct CompleteInputs {
 }
 
 impl CompleteInputs {
-    pub(super) fn covers(self, entry: &Entry) -> bool {
-        match entry {
-            Entry::Tenants(_) => self.tenants,
-            Entry::Addresses(Ownable::Admitted(..)) => self.routes,
-            Entry::Addresses(_) => self.addresses,
+    pub(super) fn covers(self, what: &Ownable) -> bool {
+        match what {
+            Ownable::Tenant(_) => self.tenants,
+            Ownable::Admitted(..) => self.routes,
+            Ownable::Hostname(_) | Ownable::Port(_) | Ownable::Socket(..) | Ownable::Secret(_) => {
+                self.addresses
+            }
         }
     }
 }
 
-fn key(hostname: &Hostname) -> String {
+fn hostname_key(hostname: &Hostname) -> String {
     match hostname.as_str().strip_prefix("*.") {
         Some(rest) => format!("{WILDCARD}{rest}"),
         None if hostname.is_any() => "_any".to_owned(),
@@ -223,8 +92,10 @@ fn key(hostname: &Hostname) -> String {
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{Transport, TransportPort};
-    use gatewright_core::translate::ListenersOf;
+    use std::sync::Arc;
+
+    use gatewright_core::model::{Family, Transport, TransportPort};
+    use gatewright_core::ownership::ListenersOf;
 
     use super::*;
 
@@ -232,26 +103,17 @@ mod tests {
         Hostname::parse(text).expect("a hostname")
     }
 
+    fn owner(protocol: Option<Family>, released: Option<u64>) -> OwnerRecord {
+        OwnerRecord {
+            namespace: "tenant-a".into(),
+            since: 42,
+            protocol,
+            released,
+        }
+    }
+
     #[test]
     fn an_entry_is_read_as_it_was_written_and_is_a_key_that_a_config_map_takes() {
-        let tenants = ["a.example.org", "*.example.org", "xn--bcher-kva.example"].map(|name| {
-            (
-                Entry::Tenants(host(name)),
-                Owner::Tenant(Record {
-                    namespace: "tenant-a".into(),
-                    since: 42,
-                    released: None,
-                }),
-            )
-        });
-        fn owner(protocol: Option<translate::Family>, released: Option<u64>) -> Owner {
-            Owner::Namespace(OwnerRecord {
-                namespace: "tenant-a".into(),
-                since: 42,
-                protocol,
-                released,
-            })
-        }
         let dns = TransportPort {
             number: 53,
             transport: Transport::Udp,
@@ -262,7 +124,15 @@ mod tests {
                 place: place.into(),
             })
         }
-        let addresses = [
+        let long = format!("{0}.{0}.{0}.example.org", "x".repeat(60));
+        let tenants = [
+            "a.example.org",
+            "*.example.org",
+            "xn--bcher-kva.example",
+            &long,
+        ];
+        let tenants = tenants.map(|name| (Ownable::Tenant(host(name)), owner(None, None)));
+        let others = [
             (Ownable::Hostname(host("a.example.org")), owner(None, None)),
             (
                 Ownable::Hostname(host("*.example.org")),
@@ -271,12 +141,9 @@ mod tests {
             (Ownable::Hostname(Hostname::any()), owner(None, None)),
             (
                 Ownable::Port(TransportPort::tcp(8443)),
-                owner(Some(translate::Family::Tls), None),
+                owner(Some(Family::Tls), None),
             ),
-            (
-                Ownable::Port(dns),
-                owner(Some(translate::Family::Udp), None),
-            ),
+            (Ownable::Port(dns), owner(Some(Family::Udp), None)),
             (
                 Ownable::Socket([127, 0, 0, 1].into(), dns),
                 owner(None, None),
@@ -298,22 +165,18 @@ mod tests {
                 Ownable::Admitted(at("shared"), Hostname::any()),
                 owner(None, None),
             ),
+            (Ownable::Tenant(host("a.example.org")), owner(None, Some(7))),
         ];
-        let addresses = addresses
-            .into_iter()
-            .map(|(what, owner)| (Entry::Addresses(what), owner));
-        for (entry, owner) in tenants.into_iter().chain(addresses) {
-            let shard = entry.path().last().expect("a name");
-            let key = entry.key();
+        for (what, owner) in tenants.into_iter().chain(others) {
+            let shard = path(&what).last().expect("a name");
+            let key = key(&what);
             assert!(
                 key.bytes()
                     .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.')),
                 "{key}"
             );
-            let value = entry.value(&owner);
-            if let Entry::Addresses(what) = &entry
-                && what.hostname().is_some()
-            {
+            let value = what.line(Some(&owner));
+            if what.hostname().is_some() {
                 let bytes = (2 * key.len() + value.len()) as u64;
                 let modelled = what.record_bytes("tenant-a");
                 assert!(
@@ -321,37 +184,30 @@ mod tests {
                     "{value}: {bytes} {modelled}"
                 );
             }
-            assert_eq!(
-                Entry::parse(&shard, &key, &value),
-                Some((entry, owner)),
-                "{value}"
-            );
+            assert_eq!(parse(&shard, &key, &value), Some((what, owner)), "{value}");
         }
-        for (key, value) in [
-            ("a.example.org", "tenant-a"),
-            ("a.example.org", "x tenant-a"),
-            ("", "1 a"),
-            ("_.", "1 a"),
-        ] {
-            assert_eq!(
-                Entry::parse("gatewright-claims-00", key, value),
-                None,
-                "{key} {value}"
-            );
-        }
-        let line = Ownable::Port(TransportPort::tcp(81)).line(None);
-        assert_eq!(
-            Entry::parse("gatewright-owners-00", "_port.80", &line),
-            None,
-            "another key's"
-        );
+    }
+
+    #[test]
+    fn an_entry_of_another_item_is_not_ours() {
+        let what = Ownable::Port(TransportPort::tcp(81));
+        let value = what.line(Some(&owner(None, None)));
+        let shard = path(&what).next().expect("a name");
+        assert!(parse(&shard, "_port.81", &value).is_some());
+        assert_eq!(parse(&shard, "_port.80", &value), None, "another key's");
+        let other = path(&Ownable::Port(TransportPort::tcp(80))).next();
+        let other = other.expect("a name");
+        assert_eq!(parse(&other, "_port.81", &value), None, "another place's");
+        assert_eq!(parse(&shard, "_port.81", "42 tenant-a"), None, "no record");
+        let removed = what.line(None);
+        assert_eq!(parse(&shard, "_port.81", &removed), None, "no owner");
     }
 
     #[test]
     fn a_path_has_one_more_byte_of_the_hash_with_each_name() {
-        let path: Vec<String> = Entry::Tenants(host("a.example.org")).path().collect();
+        let path: Vec<String> = path(&Ownable::Tenant(host("a.example.org"))).collect();
         assert_eq!(path.len(), DEPTH);
-        assert_eq!(path[0].len(), TENANTS.len() + 2, "{}", path[0]);
+        assert_eq!(path[0].len(), PREFIX.len() + 2, "{}", path[0]);
         for pair in path.windows(2) {
             assert!(
                 pair[1].starts_with(&pair[0]) && pair[1].len() == pair[0].len() + 2,

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::entry::Entry;
+use gatewright_core::ownership::Ownable;
 
 /// The pause before a refused entry is tried again.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -19,7 +19,7 @@ const STRIKES: u32 = 24;
 const LARGEST: usize = 256;
 
 /// An entry that is to be written, with the namespace that it is for.
-pub(super) type Waiting = (String, Entry);
+pub(super) type Waiting = (String, Ownable);
 
 /// The refusals of a ConfigMap since its last successful write.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Refusals {
     /// The most entries of the next write, if it is limited.
     most: Option<usize>,
     strikes: u32,
-    entries: BTreeMap<Entry, Refused>,
+    entries: BTreeMap<Ownable, Refused>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ impl Refusals {
     }
 
     /// Returns why an entry was refused, if it was.
-    pub(super) fn why(&self, entry: &Entry) -> Option<&str> {
+    pub(super) fn why(&self, entry: &Ownable) -> Option<&str> {
         self.entries.get(entry).map(|refused| refused.text.as_str())
     }
 
@@ -79,7 +79,7 @@ impl Refusals {
     }
 
     /// Forgets the entries that are not to be written any more.
-    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Entry) -> bool) {
+    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Ownable) -> bool) {
         self.entries.retain(|entry, _| is_wanted(entry));
     }
 
@@ -138,7 +138,7 @@ mod tests {
             Hostname::parse(&format!("h{n:03}.{namespace}.example")).expect("a hostname")
         }
         (0..count)
-            .map(|n| (namespace.to_owned(), Entry::Tenants(name(n, namespace))))
+            .map(|n| (namespace.to_owned(), Ownable::Hostname(name(n, namespace))))
             .collect()
     }
 

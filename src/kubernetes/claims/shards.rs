@@ -8,7 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::entry::{Entry, Owner};
+use super::entry;
+use gatewright_core::ownership::{Ownable, OwnerRecord};
 
 /// The size of the data, in bytes, from which on a ConfigMap is split. A ConfigMap has 1 MiB at
 /// most, and its keys are a second time in `managedFields`.
@@ -20,7 +21,7 @@ pub(super) struct Shard {
     /// Its resource version; empty where it was deleted.
     pub(super) version: String,
     /// Its entries; also of one that was deleted, until it is written again.
-    pub(super) records: BTreeMap<Entry, Owner>,
+    pub(super) records: BTreeMap<Ownable, OwnerRecord>,
     /// Whether new entries belong to the ConfigMaps below it.
     pub(super) is_split: bool,
 }
@@ -40,7 +41,7 @@ impl Shard {
     pub(super) fn is_full(&self) -> bool {
         self.records
             .iter()
-            .map(|(entry, owner)| entry.key().len() + entry.value(owner).len())
+            .map(|(what, owner)| entry::key(what).len() + what.line(Some(owner)).len())
             .sum::<usize>()
             >= SPLIT_AT
     }
@@ -72,64 +73,59 @@ impl Shards {
     }
 
     /// Returns the ConfigMap that has an entry, or the one into which a new entry is written.
-    pub(super) fn place(&self, entry: &Entry) -> String {
-        let found = entry
-            .path()
+    pub(super) fn place(&self, what: &Ownable) -> String {
+        let found = entry::path(what)
             .find(|name| {
                 self.0
                     .get(name)
-                    .is_some_and(|shard| shard.records.contains_key(entry))
+                    .is_some_and(|shard| shard.records.contains_key(what))
             })
             .or_else(|| {
-                entry
-                    .path()
-                    .find(|name| self.0.get(name).is_none_or(|shard| !shard.is_split))
+                entry::path(what).find(|name| self.0.get(name).is_none_or(|shard| !shard.is_split))
             });
         found
-            .or_else(|| entry.path().last())
+            .or_else(|| entry::path(what).last())
             .expect("a path has several names")
     }
 
     /// Returns whether the ConfigMap exists into which an entry was to be written first of all.
-    pub(super) fn has_begun(&self, entry: &Entry) -> bool {
-        let first = entry.path().next();
+    pub(super) fn has_begun(&self, what: &Ownable) -> bool {
+        let first = entry::path(what).next();
         first.is_some_and(|name| self.0.get(&name).is_some_and(Shard::exists))
     }
 
     /// Returns the recorded owner of an entry.
-    pub(super) fn owner(&self, entry: &Entry) -> Option<&Owner> {
-        entry
-            .path()
-            .find_map(|name| self.0.get(&name)?.records.get(entry))
+    pub(super) fn owner(&self, what: &Ownable) -> Option<&OwnerRecord> {
+        entry::path(what).find_map(|name| self.0.get(&name)?.records.get(what))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use gatewright_core::model::Hostname;
-    use gatewright_core::tenancy::Record;
 
     use super::*;
 
-    fn entry(name: &str) -> Entry {
-        Entry::Tenants(Hostname::parse(name).expect("a hostname"))
+    fn named(name: &str) -> Ownable {
+        Ownable::Hostname(Hostname::parse(name).expect("a hostname"))
     }
 
-    fn owner() -> Owner {
-        Owner::Tenant(Record {
+    fn owner() -> OwnerRecord {
+        OwnerRecord {
             namespace: "alice".into(),
             since: 1,
+            protocol: None,
             released: None,
-        })
+        }
     }
 
     #[test]
     fn an_entry_stays_where_it_is_and_new_ones_go_below_a_split_config_map() {
         let mut shards = Shards::default();
-        let old = entry("old.example");
-        let new = entry("new.example");
-        let first = old.path().next().expect("a name");
-        let below = old.path().nth(1).expect("a name");
+        let old = named("old.example");
+        let new = named("new.example");
+        let first = entry::path(&old).next().expect("a name");
+        let below = entry::path(&old).nth(1).expect("a name");
         assert_eq!(shards.place(&old), first, "nothing is there yet");
         let shard = shards.entry(&first);
         shard.version = "1".to_owned();
@@ -143,7 +139,7 @@ mod tests {
         assert_eq!(shards.place(&old), first, "an entry that was there before");
         assert_eq!(
             shards.place(&new),
-            new.path().next().expect("a name"),
+            entry::path(&new).next().expect("a name"),
             "another ConfigMap is not split"
         );
         assert_eq!(shards.owner(&old), Some(&owner()));
@@ -158,14 +154,14 @@ mod tests {
                 break;
             }
             shard.records.insert(
-                entry(&format!("h{n}.{long}.{long}.{long}.example")),
+                named(&format!("h{n}.{long}.{long}.{long}.example")),
                 owner(),
             );
         }
         let size: usize = shard
             .records
             .iter()
-            .map(|(entry, owner)| entry.key().len() + entry.value(owner).len())
+            .map(|(what, owner)| entry::key(what).len() + what.line(Some(owner)).len())
             .sum();
         assert!((SPLIT_AT..SPLIT_AT + 1000).contains(&size), "{size}");
     }

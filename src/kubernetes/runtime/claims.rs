@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use tracing::warn;
 
 use super::KubernetesRuntime;
-use crate::claims::{self, Claims, Entry, Recorded};
+use crate::claims::{self, Claims};
 use crate::lease::Term;
 use crate::tenants;
 use crate::watch::sync::WatchSync;
 use gatewright_control::event::RECORD;
 use gatewright_core::inputs::Kind;
-use gatewright_core::translate::Ownable;
+use gatewright_core::ownership::Ownable;
+use gatewright_core::translate::Change;
 
 /// The state of the ownership of hostnames and ports.
 #[derive(Default)]
@@ -55,18 +56,10 @@ impl KubernetesRuntime {
     }
 
     /// Takes in changes of the record.
-    pub(super) fn take_records(&mut self, recorded: Vec<Recorded>, term: Term) {
-        if recorded.is_empty() {
-            return;
+    pub(super) fn take_records(&mut self, recorded: Vec<Change>, term: Term) {
+        if !recorded.is_empty() {
+            self.apply(recorded, term);
         }
-        let mut changes = Vec::new();
-        for change in recorded {
-            match change {
-                Recorded::Tenancy(change) => self.queued.known.push(change),
-                Recorded::Translation(change) => changes.push(change),
-            }
-        }
-        self.apply(changes, term);
     }
 
     /// Removes something from the record of ownership.
@@ -77,23 +70,12 @@ impl KubernetesRuntime {
         if !self.leads(term) {
             return Err("this replica does not hold the Lease: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned());
         }
-        let tenancy = self.live.pipeline().tenancy();
-        let among_tenants = what
-            .hostname()
-            .filter(|hostname| tenancy.records().contains_key(*hostname));
-        let among_tenants = among_tenants.cloned().map(Entry::Tenants);
-        let recorded = self
-            .live
-            .engine()
-            .recorded_as(&what)
-            .into_iter()
-            .map(Entry::Addresses);
-        let recorded: Vec<Entry> = recorded.chain(among_tenants).collect();
+        let recorded = self.live.pipeline().recorded_as(&what);
         if recorded.is_empty() {
             return Err(format!("{what} has no owner"));
         }
         if let Some(claims) = &mut self.ownership.claims {
-            recorded.into_iter().for_each(|entry| claims.release(entry));
+            recorded.into_iter().for_each(|what| claims.release(what));
         }
         Ok(())
     }
@@ -106,15 +88,12 @@ impl KubernetesRuntime {
         let Some(mut undecided) = self.ownership.undecided.take() else {
             return true;
         };
-        let engine = self.live.engine();
+        let ledger = self.live.engine().ledger();
         let claims = self.ownership.claims.as_ref();
         let before = undecided.names.len();
         undecided.names.retain(|what| {
-            let is_proposed = engine
-                .record_proposal(what)
-                .is_some_and(|owner| owner.is_some());
-            is_proposed
-                && !claims.is_some_and(|claims| claims.is_refused(&Entry::Addresses(what.clone())))
+            let is_proposed = ledger.proposal(what).is_some_and(|owner| owner.is_some());
+            is_proposed && !claims.is_some_and(|claims| claims.is_refused(what))
         });
         if undecided.names.len() < before {
             undecided.progress = now;
@@ -140,13 +119,11 @@ impl KubernetesRuntime {
     /// Notes which claims at the start have no recorded owner yet, where no record has begun.
     pub(super) fn note_undecided(&mut self) {
         let claims = self.ownership.claims.as_ref();
-        let proposed = self.live.engine().record_proposals();
+        let proposed = self.live.engine().ledger().proposals();
         let names = proposed
             .filter(|(_, owner)| owner.is_some())
             .map(|(what, _)| what.clone())
-            .filter(|what| {
-                !claims.is_some_and(|claims| claims.has_begun(&Entry::Addresses(what.clone())))
-            })
+            .filter(|what| !claims.is_some_and(|claims| claims.has_begun(what)))
             .collect();
         self.ownership.undecided = Some(Undecided {
             names,
@@ -209,6 +186,10 @@ impl KubernetesRuntime {
             .into_iter()
             .chain(silent)
             .chain(claims)
+            .chain(self.awaits_ticket_keys.then(|| {
+                let secret = crate::keys::TICKETS;
+                format!("the keys of session tickets are not known yet: secret {secret}")
+            }))
             .collect()
     }
 

@@ -18,6 +18,7 @@ use crate::watch::sync::Trouble;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
 use gatewright_core::model::ObjectName;
+use gatewright_core::ownership::Recording;
 use gatewright_core::translate::{Fleet, Settings};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -185,9 +186,8 @@ async fn leftovers_of_an_earlier_run_are_found_also_if_the_lease_precedes_the_vi
 
 /// Settings by which first claims count at the Gateways of any class.
 fn recorded() -> tenancy::Settings {
-    let claims = tenancy::ClaimPrecedence::Recorded;
     tenancy::Settings {
-        claims,
+        recording: Some(Recording::OtherProcess),
         recorded_elsewhere: true,
         ..tenancy::Settings::default()
     }
@@ -228,8 +228,10 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
 async fn no_claim_is_forgotten_while_routes_are_not_known() {
     let mut site = Site::new(recorded());
     tenant(&mut site);
+    let line = json!({"hostname": "x.a.org", "tenants": true, "namespace": "tenant-a", "since": 1});
     let held: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_value(json!({
-        "metadata": {"name": "gatewright-claims-c0", "resourceVersion": "1"}, "data": {"x.a.org": "1 tenant-a"}}))
+        "metadata": {"name": "gatewright-owners-dc", "resourceVersion": "1"},
+        "data": {"_at.dca3cc41a33e0419135c42e436b9a881": line.to_string()}}))
     .expect("a ConfigMap");
     site.runtime
         .take_claims(ClaimEvent::Applied(Box::new(held)), site.term);
@@ -254,7 +256,7 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     );
     // Once the list shows that no route claims it, the name is free.
     site.complete(Kind::HTTPRoute);
-    site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-claims-c0")
+    site.until_asked("PATCH /api/v1/namespaces/ours/configmaps/gatewright-owners-dc")
         .await;
     site.runtime.stop().await;
 }

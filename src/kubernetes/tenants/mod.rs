@@ -39,7 +39,7 @@ use crate::write::conflict_backoff::WriteConflictBackoff;
 use crate::write::request::failed;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::model::{Hostname, ObjectName};
+use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
 use job::Job;
 use report::Trouble;
@@ -100,8 +100,6 @@ pub struct Decided {
     tenants: Vec<ObjectName>,
     /// The routes and other objects that claim hostnames.
     pub claims: BTreeSet<ObjectKey>,
-    /// The hostnames whose record must change.
-    pub records: Vec<Hostname>,
 }
 
 impl Decided {
@@ -116,7 +114,6 @@ impl Decided {
                 .keys()
                 .map(|(claim, _)| claim.object())
                 .collect(),
-            records: delta.records.keys().cloned().collect(),
         }
     }
 }

@@ -48,13 +48,12 @@ const MEASURED: [(&str, u64); 18] = [
 
 /// Files of the private directory that grow by design until they are written anew, or replaced by
 /// an empty one, and the most bytes that each may have, with its predecessor.
-const BOUNDED: [(&str, u64); 8] = [
+const BOUNDED: [(&str, u64); 7] = [
     ("journal", 18 * MIB),
     ("history.jsonl", 18 * MIB),
     ("last-good", 18 * MIB),
     ("first-seen", 2 * MIB),
     ("ownership", 2 * MIB),
-    ("hostname-claims", 2 * MIB),
     ("access.log", 130 * MIB),
     ("envoy.log", 130 * MIB),
 ];

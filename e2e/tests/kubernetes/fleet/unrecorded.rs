@@ -10,7 +10,7 @@ use e2e::cluster::{Cluster, NAMESPACE, is_true};
 use e2e::probe::Probe;
 use e2e::world::free_port;
 use gatewright_core::model::Hostname;
-use gatewright_core::translate::Ownable;
+use gatewright_core::ownership::Ownable;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};

@@ -52,24 +52,27 @@ async fn until_told(cluster: &Cluster, space: &str, name: &str, reason: &str) ->
         .await
 }
 
-/// Returns all records of owners.
+/// Returns the records of hostnames among tenants, with their owners.
 async fn records(cluster: &Cluster) -> Result<Vec<(String, String)>> {
     let maps: Api<ConfigMap> = Api::namespaced(cluster.server.client(), NAMESPACE);
     let all = maps
         .list(&ListParams::default().labels("gatewright.io/keeps=hostname-claims"))
         .await?
         .items;
-    // A second word is the time of its reservation, if it is reserved.
-    let owner = |value: &str| match value.split(' ').collect::<Vec<_>>()[..] {
-        [_, owner] => owner.to_owned(),
-        [_, owner, _] => format!("{owner} (reserved)"),
-        _ => value.to_owned(),
-    };
-    let entries = all
-        .iter()
-        .flat_map(|map| map.data.iter().flatten())
-        .map(|(host, value)| (host.clone(), owner(value)));
-    let mut entries: Vec<_> = entries.collect();
+    let lines = all.iter().flat_map(|map| map.data.iter().flatten());
+    let mut entries = Vec::new();
+    for (_, line) in lines {
+        let line: Value = serde_json::from_str(line).with_context(|| line.clone())?;
+        if line["tenants"] != true {
+            continue;
+        }
+        let [host, mut owner] = ["hostname", "namespace"]
+            .map(|field| line[field].as_str().unwrap_or_default().to_owned());
+        if line["released"].is_u64() {
+            owner += " (reserved)";
+        }
+        entries.push((host, owner));
+    }
     entries.sort();
     Ok(entries)
 }

@@ -9,8 +9,8 @@ const OWNER: u64 = 76;
 const LISTENERS: u64 = 40;
 /// A key that is a digest.
 const DIGEST: u64 = 36;
-/// The numbers of a claim of a TenantGateway.
-const CLAIM: u64 = 28;
+/// The field of a hostname among tenants.
+const TENANTS: u64 = 15;
 
 /// The entry of a hostname that a namespace owns on addresses that several share; of one to which
 /// it is admitted with the names of the listeners.
@@ -22,9 +22,9 @@ pub fn of_owner(name: &Hostname, namespace: &str, listeners: Option<[&str; 2]>) 
     2 * key + OWNER + names + length(name) + namespace.len() as u64
 }
 
-/// The entry of a hostname that a namespace claims of a TenantGateway.
-pub fn of_claim(name: &Hostname, namespace: &str) -> u64 {
-    2 * length(name) + CLAIM + namespace.len() as u64
+/// The entry of a hostname that a namespace has among the tenants of TenantGateways.
+pub fn of_tenant(name: &Hostname, namespace: &str) -> u64 {
+    2 * DIGEST + OWNER + TENANTS + length(name) + namespace.len() as u64
 }
 
 /// The length of a hostname, of which the catch-all has a name.

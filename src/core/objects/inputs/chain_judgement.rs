@@ -2,8 +2,8 @@
 //! once.
 
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use crate::model::Certificate;
 use pki::{Finding, Problem};
@@ -21,20 +21,17 @@ pub struct ChainJudgement {
 
 impl ChainJudgement {
     fn of(certificate: &Certificate) -> Self {
-        let chain = pki::certificates(certificate.chain().as_bytes()).unwrap_or_default();
-        let read = chain.iter().filter_map(|der| pki::read(der).ok());
+        let issuers = pki::certificates(certificate.issuers.as_bytes()).unwrap_or_default();
+        let read = issuers.iter().filter_map(|der| pki::read(der).ok());
         let valid = read
             .map(|read| pki::validity(&read))
-            .fold(UNIX_EPOCH..certificate.not_after, |all, of| {
+            .fold(certificate.not_before..certificate.not_after, |all, of| {
                 all.start.max(of.from)..all.end.min(of.until)
             });
         let mut findings = certificate.findings(valid.start);
         findings.retain(is_lasting);
-        let after = certificate.findings(valid.end + Duration::from_secs(1));
-        let issuers_end = after
-            .iter()
-            .any(|finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_)))
-            .then_some(valid.end);
+        let issuers_end =
+            (!issuers.is_empty() && is_ended(certificate, valid.end)).then_some(valid.end);
         Self {
             findings,
             valid,
@@ -59,6 +56,14 @@ impl ChainJudgement {
     }
 }
 
+/// True if clients refuse the chain after this time because a certificate above the leaf has ended.
+fn is_ended(certificate: &Certificate, end: SystemTime) -> bool {
+    let after = certificate.findings(end + Duration::from_secs(1));
+    after
+        .iter()
+        .any(|finding| finding.position > 0 && matches!(finding.problem, Problem::Ended(_)))
+}
+
 /// True if a finding does not depend on the time. A Secret has no certificate that cannot be
 /// decoded.
 fn is_lasting(finding: &Finding) -> bool {
@@ -71,12 +76,12 @@ fn is_lasting(finding: &Finding) -> bool {
 /// The judgement of the certificate beside it, once it was asked for. It does not count in
 /// comparisons.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Judged(OnceLock<Box<ChainJudgement>>);
+pub(super) struct Judged(OnceLock<Arc<ChainJudgement>>);
 
 impl Judged {
     pub(super) fn of(&self, certificate: &Certificate) -> &ChainJudgement {
         self.0
-            .get_or_init(|| Box::new(ChainJudgement::of(certificate)))
+            .get_or_init(|| Arc::new(ChainJudgement::of(certificate)))
     }
 }
 
@@ -90,6 +95,8 @@ impl Eq for Judged {}
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use rcgen::{
         BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     };

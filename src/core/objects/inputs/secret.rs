@@ -209,6 +209,12 @@ impl Secret {
         }
     }
 
+    /// Judges the chain in it now, on the thread that reads the object.
+    pub fn judge(&self) {
+        // The judgement is kept beside the certificate.
+        let _ = self.judgement();
+    }
+
     /// The judgement of the chain in it; `None` for one of an issuer of ours, which is judged
     /// before it is stored.
     pub fn judgement(&self) -> Option<&ChainJudgement> {
@@ -280,7 +286,7 @@ pub fn parse_certificate(chain: &[u8], key: &[u8]) -> Result<Certificate, Secret
     if let Some(finding) = pki::unloadable(&leaf) {
         return Err(SecretError::Refused(finding));
     }
-    if !private.belongs_to(leaf_der) {
+    if !private.is_of(&leaf) {
         return Err(SecretError::Mismatch);
     }
     let mut names: Vec<Hostname> = leaf

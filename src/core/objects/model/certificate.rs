@@ -109,6 +109,9 @@ pub enum SecretName {
     /// The key of the cookies of an AccessPolicy, requested by routes:
     /// `sds/oidc-cookies@<namespace>/<policy>`.
     CookieKey(ObjectName),
+    /// The keys of session tickets of a host on a frontend, requested by the host's chain:
+    /// `sds/tickets@<frontend>/<hostname>`. No frontend has an `@`.
+    Tickets(FrontendId, Hostname),
 }
 
 impl SecretName {
@@ -127,6 +130,7 @@ impl fmt::Display for SecretName {
             SecretName::Roots(name) => write!(f, "sds/roots@{name}"),
             SecretName::ClientSecret(policy) => write!(f, "sds/oidc-client@{policy}"),
             SecretName::CookieKey(policy) => write!(f, "sds/oidc-cookies@{policy}"),
+            SecretName::Tickets(frontend, host) => write!(f, "sds/tickets@{frontend}/{host}"),
         }
     }
 }

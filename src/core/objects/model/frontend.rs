@@ -108,6 +108,13 @@ pub enum CertificateSource {
     BySni,
     /// Always the same one, by a regular SDS subscription.
     Fixed(SecretName),
+    /// The same, for a host whose TLS sessions are resumed by tickets.
+    Resumed {
+        /// The certificate.
+        certificate: SecretName,
+        /// The keys of the tickets.
+        tickets: SecretName,
+    },
 }
 
 /// The handling of a chain's connections.

@@ -18,6 +18,7 @@ mod compression;
 mod condition;
 mod export_header;
 mod external_auth;
+mod family;
 mod fleet;
 mod frontend;
 mod frontend_id;
@@ -34,6 +35,7 @@ mod response_override;
 mod retry_budget;
 mod route;
 mod session;
+mod ticket_keys;
 mod tls;
 mod tokens;
 mod traces;
@@ -62,6 +64,7 @@ pub use compression::{Compression, CompressionAlgorithm};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use export_header::ExportHeader;
 pub use external_auth::{AuthProtocol, ExternalAuth};
+pub use family::Family;
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{
     CertificateSource, Chain, ChainName, Frontend, FrontendKind, Handler, TLS_CHALLENGES,
@@ -86,6 +89,7 @@ pub use route::{
     WeightedTarget, WideHosts,
 };
 pub use session::{Session, SessionCookie};
+pub use ticket_keys::{TICKET_KEY_BYTES, TicketKeys, TicketSecret};
 pub use tls::{TlsParams, TlsVersion};
 pub use tokens::{
     ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, RequiredClaim, SCOPE, TokenAuth,

@@ -22,13 +22,8 @@ impl Tenancy {
                 }
             }
             Change::Fact(Fact::Keyed(name, ours)) => self.take_key(name, ours, dirty),
-            Change::Fact(Fact::Recorded(hostname, record)) => {
-                self.records.take(hostname, record, dirty)
-            }
+            Change::Fact(Fact::Recorded(what, owner)) => self.records.take(what, owner, dirty),
             Change::Fact(Fact::Time(now)) => self.records.set_time(now, dirty),
-            Change::Fact(Fact::Owned(hostname, owner)) => {
-                self.records.set_owner(hostname, owner, dirty)
-            }
             Change::Fact(Fact::ListenerSets(can)) => {
                 self.settings.listener_sets = can;
                 // Hosts that wait for room may get a place now.

@@ -9,12 +9,12 @@ use super::super::rule::names;
 use super::super::stage::observe::tenant_of;
 use super::super::stage::status::Statuses;
 use super::super::{
-    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, Record, TenantStatus,
-    Verdict,
+    ClaimKey, Desired, OwnershipExplanation, ParentState, Patch, Readiness, TenantStatus, Verdict,
 };
 use super::{Counters, Tenancy};
 use gatewright_objects::inputs::ParentRef;
 use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::ownership::Ledger;
 use gatewright_objects::wanted::WantedCertificate;
 
 impl Tenancy {
@@ -226,30 +226,9 @@ impl Tenancy {
             .collect()
     }
 
-    /// Records to write or to remove, for the keeper of the record.
-    pub fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
-        self.records.proposals()
-    }
-
-    /// The proposed change of a hostname's record; `None` if the record is right.
-    pub fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
-        self.records.proposal(hostname)
-    }
-
-    /// What each namespace takes of the record by the cost model, in bytes.
-    pub fn record_uses(&self) -> BTreeMap<&Arc<str>, u64> {
-        self.records.quota_uses().collect()
-    }
-
-    /// All records.
-    pub fn records(&self) -> &BTreeMap<Hostname, Record> {
-        self.records.all()
-    }
-
-    /// The end of the next reservation, in seconds since the epoch: then there may be work without
-    /// any other change than the time.
-    pub fn next_expiry(&self) -> Option<u64> {
-        self.records.next_expiry()
+    /// The record of hostnames among tenants, and its proposals.
+    pub fn ledger(&self) -> &Ledger {
+        self.records.ledger()
     }
 
     /// The namespace whose Gateway a namespace may attach to.

@@ -85,8 +85,7 @@ impl Settling<'_> {
             }),
             holder_asks: self
                 .records
-                .all()
-                .get(&name.0)
+                .holder(name)
                 .is_some_and(|held| asks(&held.namespace)),
         });
         // A namespace that claims it at a TenantGateway which cannot be carried out keeps it until

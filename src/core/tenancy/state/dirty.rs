@@ -6,9 +6,10 @@ use super::work_list::{Todo, WorkList};
 use crate::delta::{Delta, Derived, Existing, Patch};
 use crate::rule::claim::ClaimId;
 use crate::rule::host::{HostId, Shard};
-use crate::{ClaimKey, Desired, Readiness, Record, Verdict};
+use crate::{ClaimKey, Desired, Readiness, Verdict};
 use gatewright_objects::domain_order::ByDomain;
-use gatewright_objects::model::{Hostname, ObjectName};
+use gatewright_objects::model::ObjectName;
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::wanted::WantedCertificate;
 
 /// The work list, and the results of the stages so far. Any stage marks the items that it affects
@@ -77,9 +78,15 @@ impl Dirty {
         self.delta.namespaces.insert(namespace, patch);
     }
 
-    /// Adds the record of a hostname to the results, or its removal.
-    pub(crate) fn record(&mut self, hostname: Hostname, record: Option<Record>) {
-        self.delta.records.insert(hostname, record);
+    /// Adds the record of an item to the results, or its removal.
+    pub(crate) fn record(&mut self, what: Ownable, owner: Option<OwnerRecord>) {
+        self.delta.records.insert(what, owner);
+    }
+
+    /// Marks the hostnames of items of the record.
+    pub(crate) fn touch_items<'a>(&mut self, items: impl IntoIterator<Item = &'a Ownable>) {
+        let names = items.into_iter().filter_map(Ownable::hostname);
+        self.names.extend(names.cloned().map(ByDomain));
     }
 
     /// Returns all results.

@@ -9,14 +9,11 @@ use std::sync::Arc;
 
 use super::dirty::Dirty;
 use super::hosts::Priority;
-use crate::delta::Record;
 use crate::rule::claim::Rank;
-use crate::settings::{ClaimPrecedence, Settings};
-use gatewright_objects::cost;
+use crate::settings::Settings;
 use gatewright_objects::domain_order::ByDomain;
 use gatewright_objects::model::{Hostname, HostnameError, ObjectName};
-use gatewright_objects::record_quota::{RecordClaim, RecordQuota};
-use gatewright_objects::reservations::Reservations;
+use gatewright_objects::ownership::{Ledger, Ownable, OwnerRecord, Recording};
 
 /// The namespace that has a hostname by its claim.
 pub(crate) struct Winner {
@@ -27,92 +24,68 @@ pub(crate) struct Winner {
     pub(crate) holder_asks: bool,
 }
 
-/// Records, and proposed changes of them.
+/// The ledger of hostnames among tenants, with the owners of hostnames on shared addresses, which
+/// the translation decides.
 pub(crate) struct Records {
-    claims: ClaimPrecedence,
+    /// The writer of the record; `None` if records do not count.
+    recording: Option<Recording>,
     /// True if records count at Gateways of other data planes.
     elsewhere: bool,
-    records: BTreeMap<Hostname, Record>,
-    /// The records of released names that stay reserved.
-    reserved: Reservations<Hostname>,
+    ledger: Ledger,
     /// The time, in seconds since the epoch.
     clock: u64,
-    /// The namespace that owns a hostname on shared addresses.
-    owned: BTreeMap<Hostname, Arc<str>>,
-    /// Proposals, if another process keeps the record.
-    proposed: BTreeMap<Hostname, Option<Record>>,
-    /// The hostnames that each namespace claims where records count: it may have as many as fit
-    /// its quota.
-    quota: RecordQuota<Hostname>,
-    /// The number of calls, for the order of records.
+    /// The start of records of this call: the time in milliseconds, or more than in any earlier
+    /// call.
     now: u64,
 }
 
 impl Records {
     /// An empty record.
     pub(crate) fn new(settings: &Settings) -> Self {
+        let recording = settings.recording.unwrap_or(Recording::ThisProcess);
+        let bytes = settings.limits.namespace.record_bytes();
         Self {
-            claims: settings.claims,
+            recording: settings.recording,
             elsewhere: settings.recorded_elsewhere,
-            records: BTreeMap::new(),
-            reserved: Reservations::new(settings.hold),
+            ledger: Ledger::new(recording, settings.hold, bytes),
             clock: 0,
-            owned: BTreeMap::new(),
-            proposed: BTreeMap::new(),
-            quota: RecordQuota::new(settings.limits.namespace.record_bytes()),
             now: 0,
         }
     }
 
     /// Begins another call: later claims count as later.
     pub(crate) fn begin(&mut self) {
-        self.now += 1;
+        self.now = self.now.saturating_add(1);
     }
 
-    /// Records to write or to remove, for the keeper of the record.
-    pub(crate) fn proposals(&self) -> impl Iterator<Item = (&Hostname, Option<&Record>)> {
-        self.proposed
-            .iter()
-            .map(|(hostname, record)| (hostname, record.as_ref()))
+    /// The record, and its proposals.
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
-    /// The proposed change of a hostname's record; `None` if the record is right.
-    pub(crate) fn proposal(&self, hostname: &Hostname) -> Option<Option<&Record>> {
-        self.proposed.get(hostname).map(Option::as_ref)
-    }
-
-    /// All records.
-    pub(crate) fn all(&self) -> &BTreeMap<Hostname, Record> {
-        &self.records
-    }
-
-    /// The end of the next reservation, in seconds since the epoch: then there may be work without
-    /// any other change than the time.
-    pub(crate) fn next_expiry(&self) -> Option<u64> {
-        self.reserved.next_expiry()
+    /// The recorded owner of a hostname among tenants.
+    pub(crate) fn holder(&self, name: &ByDomain) -> Option<&OwnerRecord> {
+        self.ledger.owner(&Ownable::Tenant(name.0.clone()))
     }
 
     /// True if a name has a proposed owner.
     pub(crate) fn is_undecided(&self, hostname: &Hostname) -> bool {
-        let proposed = self.proposed.get(hostname).and_then(Option::as_ref);
+        let proposed = self.ledger.proposal(&Ownable::Tenant(hostname.clone()));
+        let proposed = proposed.flatten();
         proposed.is_some_and(|record| record.released.is_none())
     }
 
     /// True if a name is reserved for its former owner.
     pub(crate) fn is_given_up(&self, hostname: &Hostname) -> bool {
-        let record = self
-            .proposed
-            .get(hostname)
-            .map_or_else(|| self.records.get(hostname), Option::as_ref);
+        let record = self.ledger.decided(&Ownable::Tenant(hostname.clone()));
         record.is_some_and(|record| record.released.is_some())
     }
 
     /// Sets the time.
     pub(crate) fn set_time(&mut self, now: u64, dirty: &mut Dirty) {
         self.clock = now;
-        dirty
-            .names
-            .extend(self.reserved.expired(now).cloned().map(ByDomain));
+        self.now = self.now.max(now.saturating_mul(1000));
+        dirty.touch_items(self.ledger.expired(now));
     }
 
     /// Sets how many bytes a namespace with these labels may have.
@@ -124,7 +97,7 @@ impl Records {
         dirty: &mut Dirty,
     ) {
         let limits = settings.limits.of_namespace(namespace, labels);
-        self.quota.allow(namespace, limits.record_bytes());
+        self.ledger.allow(namespace, limits.record_bytes());
         self.touch_turned(dirty);
     }
 
@@ -136,128 +109,63 @@ impl Records {
         there: bool,
         dirty: &mut Dirty,
     ) {
-        self.set_claim(hostname, namespace, there);
+        let what = Ownable::Tenant(hostname.clone());
+        // Of what is not recorded yet, the name decides.
+        self.ledger.count(&what, namespace, there.then_some(0));
         self.touch_turned(dirty);
     }
 
-    fn set_claim(&mut self, hostname: &Hostname, namespace: &Arc<str>, there: bool) {
-        let own = self.records.get(hostname);
-        let own = own.filter(|record| record.namespace == *namespace);
-        let claim = there.then(|| RecordClaim {
-            bytes: cost::of_claim(hostname, namespace),
-            since: own.map(|record| record.since),
-            created: 0,
-        });
-        self.quota.set(hostname, namespace, claim);
-    }
-
     fn touch_turned(&mut self, dirty: &mut Dirty) {
-        let turned = self.quota.take_turned();
-        dirty.names.extend(turned.into_iter().map(ByDomain));
+        dirty.touch_items(&self.ledger.take_turned());
     }
 
     /// True if a namespace may have a name by its quota.
     pub(crate) fn is_within_quota(&self, name: &ByDomain, namespace: &Arc<str>) -> bool {
-        self.quota.has(&name.0, namespace)
+        let what = Ownable::Tenant(name.0.clone());
+        self.ledger.is_within_quota(&what, namespace)
     }
 
     /// Why a namespace may not have a name that it claims, if that is its quota.
     pub(crate) fn beyond_quota(&self, name: &Hostname, namespace: &Arc<str>) -> Option<String> {
-        (!self.quota.has(name, namespace)).then(|| self.quota.exceeded(namespace))
-    }
-
-    /// What each namespace takes of its quota, in bytes.
-    pub(crate) fn quota_uses(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
-        let namespaces = self.quota.namespaces();
-        namespaces.map(|namespace| (namespace, self.quota.used(namespace)))
-    }
-
-    fn set(&mut self, hostname: &Hostname, record: Option<Record>) -> Option<Record> {
-        if let Some(Record {
-            namespace,
-            released: Some(released),
-            ..
-        }) = &record
-        {
-            self.reserved.add(hostname, namespace, *released);
-        }
-        let after = record.as_ref().and_then(|record| record.released);
-        let before = match record {
-            Some(record) => self.records.insert(hostname.clone(), record),
-            None => self.records.remove(hostname),
-        };
-        if let Some(Record {
-            namespace,
-            released: Some(released),
-            ..
-        }) = &before
-            && after != Some(*released)
-        {
-            self.reserved.remove(hostname, namespace, *released);
-        }
-        let now = self.records.get(hostname).cloned();
-        for Record { namespace, .. } in before.iter().chain(&now) {
-            if self.quota.is_claimed(hostname, namespace) {
-                self.set_claim(hostname, namespace, true);
-            }
-        }
-        before
+        let what = Ownable::Tenant(name.clone());
+        self.ledger.beyond_quota(&what, namespace)
     }
 
     /// Applies a change of the record.
-    pub(crate) fn take(&mut self, hostname: Hostname, record: Option<Record>, dirty: &mut Dirty) {
-        let before = match record {
-            Some(record) => {
-                self.now = self.now.max(record.since + 1);
-                self.set(&hostname, Some(record))
-            }
-            None => self.set(&hostname, None),
-        };
+    pub(crate) fn take(&mut self, what: Ownable, owner: Option<OwnerRecord>, dirty: &mut Dirty) {
+        let is_ours = matches!(what, Ownable::Tenant(_));
+        if owner.is_none() && is_ours && self.recording == Some(Recording::ThisProcess) {
+            // A record that is removed by request must be removed from the written record too.
+            dirty.record(what.clone(), None);
+        }
+        let before = self.ledger.take(&what, owner);
+        self.now = self.ledger.next_start(self.now);
         self.touch_turned(dirty);
-        if self.claims != ClaimPrecedence::Smallest
-            && before.as_ref() != self.records.get(&hostname)
-        {
-            dirty.names.insert(ByDomain(hostname));
+        if before.as_ref() != self.ledger.owner(&what) {
+            dirty.touch_items([&what]);
         }
     }
 
-    /// Sets the namespace that owns a hostname on shared addresses.
-    pub(crate) fn set_owner(
-        &mut self,
-        hostname: Hostname,
-        owner: Option<Arc<str>>,
-        dirty: &mut Dirty,
-    ) {
-        let before = match &owner {
-            Some(owner) => self.owned.insert(hostname.clone(), owner.clone()),
-            None => self.owned.remove(&hostname),
-        };
-        if before != owner {
-            dirty.names.insert(ByDomain(hostname));
-        }
-    }
-
-    /// True if a TenantGateway's namespace owns a hostname, or the most specific owned wildcard
-    /// over it.
+    /// True if a TenantGateway's namespace owns a hostname on shared addresses, or the most
+    /// specific owned wildcard over it.
     pub(crate) fn owns(&self, tenant: &ObjectName, hostname: &Hostname) -> bool {
         let mut names = std::iter::once(hostname.clone()).chain(hostname.covering());
         names
-            .find_map(|name| self.owned.get(&name))
-            .is_some_and(|owner| *owner == tenant.namespace)
+            .find_map(|name| self.ledger.owner(&Ownable::Hostname(name)))
+            .is_some_and(|owner| owner.namespace == tenant.namespace)
     }
 
     /// True if records count at a TenantGateway, whose Gateway is ours (`own`) or of another data
     /// plane.
     pub(crate) fn count_at(&self, own: bool) -> bool {
-        self.claims != ClaimPrecedence::Smallest && (own || self.elsewhere)
+        self.recording.is_some() && (own || self.elsewhere)
     }
 
     /// The priority of a claimant: the recorded owner first, where records count (`counts`); then
     /// by rank. A name without an earlier owner counts as claimed now.
     pub(crate) fn priority_of(&self, name: &ByDomain, rank: &Rank, counts: bool) -> Priority {
         let record = self
-            .records
-            .get(&name.0)
+            .holder(name)
             .filter(|record| counts && record.namespace == *rank.namespace());
         Priority {
             since: record.map_or(self.now, |record| record.since),
@@ -271,18 +179,11 @@ impl Records {
         &self,
         name: &ByDomain,
         asks: impl Fn(&Arc<str>) -> bool,
-    ) -> Option<Record> {
-        let held = self
-            .records
-            .get(&name.0)
-            .filter(|_| self.claims != ClaimPrecedence::Smallest)?;
-        let released = self
-            .reserved
-            .since(&held.namespace, held.released, self.clock)?;
-        (!asks(&held.namespace)).then(|| Record {
-            released: Some(released),
-            ..held.clone()
-        })
+    ) -> Option<OwnerRecord> {
+        self.recording?;
+        let what = Ownable::Tenant(name.0.clone());
+        let reserved = self.ledger.reservation(&what, self.clock)?;
+        (!asks(&reserved.namespace)).then_some(reserved)
     }
 
     /// Records the first claimant, or proposes it; `reserved` is the record of a name without a
@@ -292,93 +193,47 @@ impl Records {
         &mut self,
         name: &ByDomain,
         winner: Option<Winner>,
-        reserved: Option<Record>,
+        reserved: Option<OwnerRecord>,
         is_frozen: impl FnOnce(&Arc<str>) -> bool,
         dirty: &mut Dirty,
     ) -> Option<Arc<str>> {
-        let held = self.records.get(&name.0);
-        let holder = held.map(|record| record.namespace.clone());
-        let is_recorded = winner.as_ref().is_none_or(|winner| winner.is_recorded);
+        let Some(recording) = self.recording else {
+            return winner.map(|winner| winner.namespace);
+        };
+        let held = self.holder(name).cloned();
+        let holder = held.as_ref().map(|held| held.namespace.clone());
+        let is_kept =
+            recording == Recording::OtherProcess && holder.as_ref().is_some_and(is_frozen);
         let record = match &winner {
-            Some(Winner {
-                namespace,
-                is_recorded: true,
-                ..
-            }) => {
-                let since = held
-                    .filter(|held| held.namespace == *namespace)
-                    .map_or(self.now, |held| held.since);
-                Some(Record {
-                    namespace: namespace.clone(),
-                    since,
-                    released: None,
-                })
-            }
+            _ if is_kept => held,
+            Some(winner) if winner.is_recorded => Some(OwnerRecord::new(winner.namespace.clone())),
             // The record of a namespace that claims it too counts again once its Gateway is ours.
-            Some(Winner {
-                is_recorded: false,
-                holder_asks,
-                ..
-            }) => held.filter(|_| *holder_asks).cloned(),
+            Some(winner) => held.filter(|_| winner.holder_asks),
             None => reserved,
         };
-        let winner = winner.map(|winner| winner.namespace);
-        let is_new = held != record.as_ref();
-        match self.claims {
-            ClaimPrecedence::Smallest => winner,
-            ClaimPrecedence::FirstCome => {
-                if is_new {
-                    self.set(&name.0, record.clone());
-                    self.touch_turned(dirty);
-                    dirty.record(name.0.clone(), record);
-                }
-                winner
-            }
-            ClaimPrecedence::Recorded => {
-                let kept = holder.as_ref().is_some_and(is_frozen);
-                let wanted = (is_new && !kept).then_some(record);
-                self.propose(name, wanted, dirty);
-                if holder == winner || !is_recorded {
-                    winner
-                } else {
-                    None
-                }
-            }
+        let what = Ownable::Tenant(name.0.clone());
+        if let Some(change) = self.ledger.record(&what, record, self.now) {
+            self.touch_turned(dirty);
+            dirty.record(what, change);
         }
-    }
-
-    fn propose(&mut self, name: &ByDomain, wanted: Option<Option<Record>>, dirty: &mut Dirty) {
-        match (self.proposed.get(&name.0), wanted) {
-            (Some(there), Some(record)) if same(there, &record) => {}
-            (_, Some(record)) => {
-                dirty.record(name.0.clone(), record.clone());
-                self.proposed.insert(name.0.clone(), record);
-            }
-            (_, None) => {
-                self.proposed.remove(&name.0);
-            }
+        let is_recorded = winner.as_ref().is_none_or(|winner| winner.is_recorded);
+        let winner = winner.map(|winner| winner.namespace);
+        match recording {
+            // Nobody has it before that is recorded.
+            Recording::OtherProcess if is_recorded && holder != winner => None,
+            Recording::OtherProcess | Recording::ThisProcess => winner,
         }
     }
 
     /// Marks names whose record may have to change although they have and had no bids.
     pub(crate) fn touch(&self, hostnames: &[Result<Hostname, HostnameError>], dirty: &mut Dirty) {
-        if self.claims == ClaimPrecedence::Recorded {
-            let recorded = hostnames
-                .iter()
-                .flatten()
-                .filter(|hostname| self.records.contains_key(*hostname));
+        if self.recording == Some(Recording::OtherProcess) {
+            let names = hostnames.iter().flatten().cloned().map(ByDomain);
             dirty
                 .names
-                .extend(recorded.map(|hostname| ByDomain(hostname.clone())));
+                .extend(names.filter(|name| self.holder(name).is_some()));
         }
     }
-}
-
-fn same(one: &Option<Record>, other: &Option<Record>) -> bool {
-    fn seen(record: &Record) -> (Arc<str>, bool) {
-        (record.namespace.clone(), record.released.is_some())
-    }
-    one.as_ref().map(seen) == other.as_ref().map(seen)
 }
 
 #[cfg(test)]
@@ -386,14 +241,15 @@ mod tests {
     use super::*;
     use crate::confluence::{gone, http, key, name, namespace, tenant};
     use crate::*;
+    use gatewright_objects::cost;
     use gatewright_objects::limits::Limits;
     use gatewright_objects::model::Reason;
     use serde_json::json;
 
     /// Settings by which records count at the default class, of another data plane.
-    fn recorded(claims: ClaimPrecedence, hold: u64) -> Settings {
+    fn recorded(recording: Recording, hold: u64) -> Settings {
         Settings {
-            claims,
+            recording: Some(recording),
             hold,
             recorded_elsewhere: true,
             ..Settings::default()
@@ -402,7 +258,7 @@ mod tests {
 
     /// Two namespaces at one Gateway, in a cluster.
     fn engine() -> Tenancy {
-        engine_with(recorded(ClaimPrecedence::Recorded, 0))
+        engine_with(recorded(Recording::OtherProcess, 0))
     }
 
     fn engine_with(settings: Settings) -> Tenancy {
@@ -426,9 +282,14 @@ mod tests {
         Hostname::parse("x.a.org").expect("a hostname")
     }
 
+    fn item(hostname: Hostname) -> Ownable {
+        Ownable::Tenant(hostname)
+    }
+
     /// Records the proposals, as the keeper of the record does.
     fn keep(engine: &mut Tenancy) -> usize {
         let proposed: Vec<_> = engine
+            .ledger()
             .proposals()
             .map(|(name, record)| (name.clone(), record.cloned()))
             .collect();
@@ -503,13 +364,13 @@ mod tests {
         engine.apply(vec![gone(http("tenant-b", "web", &[]))]);
         assert_eq!(keep(&mut engine), 1, "the change is recorded");
         assert_eq!(keep(&mut engine), 0, "it is recorded once");
-        assert!(engine.records().is_empty());
+        assert!(engine.ledger().records().is_empty());
     }
 
     #[test]
     fn a_namespace_has_as_many_names_as_its_quota_of_the_record() {
         // Hostnames of equal length, as many as fit into a KiB.
-        let each = cost::of_claim(&host(), "tenant-c");
+        let each = cost::of_tenant(&host(), "tenant-c");
         let most = usize::try_from(1024 / each).expect("a few");
         let names: Vec<String> = ('a'..='w').map(|name| format!("{name}.a.org")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).take(most).collect();
@@ -517,7 +378,7 @@ mod tests {
         limits.namespace.record_kib = 1;
         let mut engine = self::engine_with(Settings {
             limits,
-            ..recorded(ClaimPrecedence::Recorded, 0)
+            ..recorded(Recording::OtherProcess, 0)
         });
         let (some, rest) = names.split_at(most / 2);
         engine.apply(vec![
@@ -536,7 +397,7 @@ mod tests {
         assert_eq!(reason, Reason::LimitReached);
         assert!(text.contains("limits.namespace.recordKib"), "{text}");
         let used = each * most as u64;
-        assert_eq!(engine.record_uses().values().copied().max(), Some(used));
+        assert_eq!(engine.ledger().used_by(&"tenant-c".into()), used);
         engine.apply(vec![http("tenant-b", "web", &["x.a.org"])]);
         assert_eq!(
             keep(&mut engine),
@@ -553,10 +414,9 @@ mod tests {
     #[test]
     fn another_replica_goes_by_the_record_whatever_it_sees_first() {
         let mut engine = engine();
-        let record = Record {
-            namespace: "tenant-c".into(),
+        let record = OwnerRecord {
             since: 7,
-            released: None,
+            ..OwnerRecord::new("tenant-c".into())
         };
         fn routes() -> [Change; 2] {
             [
@@ -567,7 +427,10 @@ mod tests {
         engine.apply(
             routes()
                 .into_iter()
-                .chain([Change::Fact(Fact::Recorded(host(), Some(record.clone())))])
+                .chain([Change::Fact(Fact::Recorded(
+                    item(host()),
+                    Some(record.clone()),
+                ))])
                 .collect(),
         );
         assert_eq!(keep(&mut engine), 0, "nothing is recorded anew");
@@ -579,7 +442,10 @@ mod tests {
         // The record comes last.
         let mut other = self::engine();
         other.apply(routes().to_vec());
-        other.apply(vec![Change::Fact(Fact::Recorded(host(), Some(record)))]);
+        other.apply(vec![Change::Fact(Fact::Recorded(
+            item(host()),
+            Some(record),
+        ))]);
         assert_eq!(keep(&mut other), 0, "nothing is recorded anew");
         assert_eq!(
             owner(&other).as_deref(),
@@ -590,10 +456,9 @@ mod tests {
 
     #[test]
     fn a_broken_edit_frees_no_name_after_a_restart() {
-        let record = Record {
-            namespace: "tenant-c".into(),
+        let record = OwnerRecord {
             since: 7,
-            released: None,
+            ..OwnerRecord::new("tenant-c".into())
         };
         let broken = tenant("tenant-a", json!({"apex": ""}));
         let mut engine = engine();
@@ -602,7 +467,7 @@ mod tests {
             broken,
             http("tenant-c", "web", &["x.a.org"]),
             http("tenant-b", "web", &["x.a.org"]),
-            Change::Fact(Fact::Recorded(host(), Some(record))),
+            Change::Fact(Fact::Recorded(item(host()), Some(record))),
         ]);
         assert_eq!(keep(&mut engine), 0);
         engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
@@ -645,9 +510,9 @@ mod tests {
     /// one owner for each name.
     #[test]
     fn records_count_at_gateways_of_ours_alone() {
-        for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
+        for recording in [Recording::ThisProcess, Recording::OtherProcess] {
             let mut engine = Tenancy::new(Settings {
-                claims,
+                recording: Some(recording),
                 ..Settings::default()
             });
             let spaces = ["tenant-a", "tenant-b", "tenant-c", "cozy-x"];
@@ -661,66 +526,62 @@ mod tests {
                 Change::Class("cilium".into(), ours)
             }
             engine.apply(vec![tenant("tenant-a", json!({"apex": "a.org"}))]);
-            fn settled(
-                engine: &mut Tenancy,
-                changes: Vec<Change>,
-                claims: &ClaimPrecedence,
-            ) -> String {
+            fn settled(engine: &mut Tenancy, changes: Vec<Change>, recording: Recording) -> String {
                 engine.apply(changes);
-                while *claims == ClaimPrecedence::Recorded && keep(engine) > 0 {}
+                while recording == Recording::OtherProcess && keep(engine) > 0 {}
                 owner(engine).unwrap_or_default()
             }
             fn claim(namespace: &str) -> Change {
                 http(namespace, "web", &["x.a.org"])
             }
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-c")], &claims),
+                settled(&mut engine, vec![claim("tenant-c")], recording),
                 "tenant-c",
-                "{claims:?}"
+                "{recording:?}"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-b")], &claims),
+                settled(&mut engine, vec![claim("tenant-b")], recording),
                 "tenant-b",
-                "{claims:?}: the smaller name"
+                "{recording:?}: the smaller name"
             );
             assert!(
-                engine.records().is_empty(),
-                "{claims:?}: nothing is recorded for another data plane"
+                engine.ledger().records().is_empty(),
+                "{recording:?}: nothing is recorded for another data plane"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)], &claims),
+                settled(&mut engine, vec![class(true)], recording),
                 "tenant-b",
-                "{claims:?}: they appear together at ours"
+                "{recording:?}: they appear together at ours"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("cozy-x")], &claims),
+                settled(&mut engine, vec![claim("cozy-x")], recording),
                 "tenant-b",
-                "{claims:?}: it has the name by record"
+                "{recording:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![claim("tenant-a")], &claims),
+                settled(&mut engine, vec![claim("tenant-a")], recording),
                 "tenant-b",
-                "{claims:?}: it has the name by record"
+                "{recording:?}: it has the name by record"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(false)], &claims),
+                settled(&mut engine, vec![class(false)], recording),
                 "cozy-x",
-                "{claims:?}: the page's order"
+                "{recording:?}: the page's order"
             );
             assert_eq!(
-                settled(&mut engine, vec![class(true)], &claims),
+                settled(&mut engine, vec![class(true)], recording),
                 "tenant-b",
-                "{claims:?}: its record was kept"
+                "{recording:?}: its record was kept"
             );
-            settled(&mut engine, vec![class(false)], &claims);
+            settled(&mut engine, vec![class(false)], recording);
             assert_eq!(
-                settled(&mut engine, vec![gone(claim("tenant-b"))], &claims),
+                settled(&mut engine, vec![gone(claim("tenant-b"))], recording),
                 "cozy-x",
-                "{claims:?}"
+                "{recording:?}"
             );
             assert!(
-                engine.records().is_empty(),
-                "{claims:?}: a namespace that claims nothing has no record"
+                engine.ledger().records().is_empty(),
+                "{recording:?}: a namespace that claims nothing has no record"
             );
         }
     }
@@ -728,7 +589,7 @@ mod tests {
     #[test]
     fn of_claims_that_appear_together_the_page_s_order_decides_once() {
         let mut engine = Tenancy::new(Settings {
-            claims: ClaimPrecedence::FirstCome,
+            recording: Some(Recording::ThisProcess),
             ..Settings::default()
         });
         let spaces = ["tenant-a", "tenant-b", "cozy-x"];
@@ -757,8 +618,8 @@ mod tests {
     }
 
     /// Two namespaces of one owner, and two of others, with names that stay reserved for a while.
-    fn with_hold(claims: ClaimPrecedence) -> Tenancy {
-        let mut engine = Tenancy::new(recorded(claims, 100));
+    fn with_hold(recording: Recording) -> Tenancy {
+        let mut engine = Tenancy::new(recorded(recording, 100));
         let spaces = [
             ("tenant-a", "a.org"),
             ("tenant-b", "x.a.org"),
@@ -788,14 +649,14 @@ mod tests {
 
     #[test]
     fn a_released_hostname_stays_reserved_for_its_owner() {
-        for claims in [ClaimPrecedence::FirstCome, ClaimPrecedence::Recorded] {
-            let mut engine = with_hold(claims);
+        for recording in [Recording::ThisProcess, Recording::OtherProcess] {
+            let mut engine = with_hold(recording);
             engine.apply(vec![at(1000), claim_granted("tenant-c")]);
             keep(&mut engine);
             assert_eq!(
                 owner_of(&engine, &granted()).as_deref(),
                 Some("tenant-c"),
-                "{claims:?}"
+                "{recording:?}"
             );
             engine.apply(vec![
                 at(1010),
@@ -806,41 +667,44 @@ mod tests {
             assert_eq!(
                 owner_of(&engine, &granted()),
                 None,
-                "{claims:?}: somebody else's"
+                "{recording:?}: somebody else's"
             );
-            assert_eq!(engine.records()[&granted()].released, Some(1010));
+            assert_eq!(
+                engine.ledger().records()[&item(granted())].released,
+                Some(1010)
+            );
             assert!(
                 verdict(&engine, "tenant-a").contains("tenancy.hostnameHoldHours"),
                 "{}",
                 verdict(&engine, "tenant-a")
             );
-            assert_eq!(engine.next_expiry(), Some(1110));
+            assert_eq!(engine.ledger().next_expiry(), Some(1110));
             engine.apply(vec![at(1020), claim_granted("tenant-d")]);
             while keep(&mut engine) > 0 {}
             assert_eq!(
                 owner_of(&engine, &granted()).as_deref(),
                 Some("tenant-d"),
-                "{claims:?}: of the same owner"
+                "{recording:?}: of the same owner"
             );
-            assert_eq!(engine.next_expiry(), None);
+            assert_eq!(engine.ledger().next_expiry(), None);
             engine.apply(vec![at(1030), gone(claim_granted("tenant-d"))]);
             while keep(&mut engine) > 0 {}
             engine.apply(vec![at(1129)]);
             while keep(&mut engine) > 0 {}
-            assert_eq!(owner_of(&engine, &granted()), None, "{claims:?}");
+            assert_eq!(owner_of(&engine, &granted()), None, "{recording:?}");
             engine.apply(vec![at(1130)]);
             while keep(&mut engine) > 0 {}
             assert_eq!(
                 owner_of(&engine, &granted()).as_deref(),
                 Some("tenant-a"),
-                "{claims:?}: it was long enough"
+                "{recording:?}: it was long enough"
             );
         }
     }
 
     #[test]
     fn a_returning_namespace_gets_its_reserved_hostname_and_an_operator_may_release_it() {
-        let mut engine = with_hold(ClaimPrecedence::FirstCome);
+        let mut engine = with_hold(Recording::ThisProcess);
         engine.apply(vec![at(1000), claim_granted("tenant-c")]);
         engine.apply(vec![
             at(1010),
@@ -854,20 +718,20 @@ mod tests {
             Some("tenant-c"),
             "the owner has its name"
         );
-        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
+        assert_eq!(engine.ledger().next_expiry(), None, "nothing is reserved");
         engine.apply(vec![at(1030), gone(claim_granted("tenant-c"))]);
         assert_eq!(owner_of(&engine, &granted()), None, "nobody owns the name");
         assert_eq!(
-            engine.next_expiry(),
+            engine.ledger().next_expiry(),
             Some(1130),
             "it is reserved for the hold time"
         );
-        engine.apply(vec![Change::Fact(Fact::Recorded(granted(), None))]);
+        engine.apply(vec![Change::Fact(Fact::Recorded(item(granted()), None))]);
         assert_eq!(
             owner_of(&engine, &granted()).as_deref(),
             Some("tenant-a"),
             "the next one owns the released name"
         );
-        assert_eq!(engine.next_expiry(), None, "nothing is reserved");
+        assert_eq!(engine.ledger().next_expiry(), None, "nothing is reserved");
     }
 }

@@ -49,6 +49,9 @@ pub(super) fn listener() -> impl Strategy<Value = Value> {
                 if protocol == "HTTPS" && version == "1.3" && is_exact {
                     listener["tls"]["options"]["gatewright.io/http3"] = json!("Enabled");
                 }
+                if protocol == "HTTPS" && version == "1.2" && is_exact {
+                    listener["tls"]["options"]["gatewright.io/session-tickets"] = json!("Enabled");
+                }
                 listener
             },
         )
@@ -274,7 +277,7 @@ pub(super) fn event() -> impl Strategy<Value = Change> {
             Change::put(object)
         }
     });
-    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => definitions(), 1 => governed()]
+    prop_oneof![12 => objects, 2 => challenge(), 1 => granted(), 1 => withheld(), 1 => trust_bundles(), 1 => ticket_keys(), 1 => definitions(), 1 => governed()]
 }
 
 pub(super) fn challenge() -> impl Strategy<Value = Change> {

@@ -9,7 +9,9 @@ use super::{HOSTS, NAMESPACES, pick};
 use crate::{Change, Fact, ParentKey, RouteKey};
 use gatewright_objects::definitions::{DefinedFields, Definitions};
 use gatewright_objects::inputs::{Kind, RouteKind, SetKey, SetKind};
-use gatewright_objects::model::{Hostname, HostnameGrant, ObjectName, Reason};
+use gatewright_objects::model::{
+    Hostname, HostnameGrant, ObjectName, Reason, TICKET_KEY_BYTES, TicketKeys,
+};
 
 /// The subject of a fact: a later fact with the same subject replaces it.
 pub(super) fn subject(fact: &Change) -> String {
@@ -24,6 +26,7 @@ pub(super) fn subject(fact: &Change) -> String {
         Change::Fact(Fact::Withheld(set, _)) => format!("withheld of {}", set.object()),
         Change::Fact(Fact::Governed(gateway, _)) => format!("governed {gateway}"),
         Change::Fact(Fact::TrustBundles(_)) => "trust bundles".to_owned(),
+        Change::Fact(Fact::TicketKeys(_)) => "ticket keys".to_owned(),
         Change::Fact(Fact::Definitions(_)) => "definitions".to_owned(),
         Change::Fact(Fact::Recorded(..) | Fact::Resolved(..)) | Change::Object(_) => {
             unreachable!("no event of these tests")
@@ -55,6 +58,17 @@ pub(super) fn withheld() -> impl Strategy<Value = Change> {
 /// The fact whether the API server serves ClusterTrustBundles.
 pub(super) fn trust_bundles() -> impl Strategy<Value = Change> {
     any::<bool>().prop_map(|can_be| Change::Fact(Fact::TrustBundles(can_be)))
+}
+
+/// The keys of session tickets: two generations, or none.
+pub(super) fn ticket_keys() -> impl Strategy<Value = Change> {
+    let keys = [
+        None,
+        Some([1; TICKET_KEY_BYTES]),
+        Some([2; TICKET_KEY_BYTES]),
+    ];
+    select(keys.to_vec())
+        .prop_map(|key| Change::Fact(Fact::TicketKeys(key.map(|key| TicketKeys::new(key, &[])))))
 }
 
 /// The definitions of a cluster.

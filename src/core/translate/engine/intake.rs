@@ -3,6 +3,7 @@
 use super::super::delta::Change;
 use super::super::fact::Fact;
 use super::super::key::{ParentKey, RouteKey};
+use super::super::rule::host_option::HostOption;
 use super::super::rule::xbackends;
 use super::super::stage::certificate_condition::touch_awaiting;
 use super::super::stage::fleet::{touch_class, touch_fleet, touch_parameters};
@@ -90,6 +91,12 @@ impl Engine {
                     &self.service_endpoints,
                     dirty,
                 );
+            }
+            Change::Fact(Fact::TicketKeys(keys)) => {
+                if self.certificates.tickets.set_keys(keys, dirty) {
+                    self.touch_tickets(dirty);
+                }
+                return;
             }
             Change::Fact(Fact::TrustBundles(can_be)) => {
                 if self.store.set_trust_bundles(can_be) {
@@ -322,6 +329,17 @@ impl Engine {
             .next()
             .is_some();
         is_targeted != self.policies.knows(service)
+    }
+
+    /// Marks the statuses of listeners that ask for session tickets.
+    fn touch_tickets(&self, dirty: &mut Dirty) {
+        for key in self.parents.keys() {
+            let parent = self.parents.get(key);
+            let mut listeners = parent.into_iter().flat_map(|parent| &parent.listeners);
+            if listeners.any(|listener| listener.tickets == HostOption::On) {
+                dirty.statuses.insert(key.object());
+            }
+        }
     }
 
     /// Marks the users of ClusterTrustBundles, and classes, which list them among their features.

@@ -10,17 +10,18 @@ use super::super::explain::{Explainer, Explanation, Host, Question};
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::rule::certificate::Served;
 use super::super::rule::gateway_exposure::Fleet;
-use super::super::rule::ownership::{Ownable, OwnerRecord};
 use super::super::stage::admission::Admission;
 use super::super::stage::assembly::Assembly;
 use super::super::stage::blame::{Blame, Blaming};
 use super::super::stage::brought_certificates::BroughtCertificate;
 use super::super::stage::plain_http;
+use super::super::stage::report::Report;
 use super::super::stage::routes::Routing;
 use super::super::state::challenge_answers::ServedAt;
 use super::super::state::endpoints::AllowedEndpoints;
 use super::super::state::ends::CertificateEnds;
 use super::super::state::isolated_envoys::DesiredEnvoys;
+use super::super::state::parent::{Parent, ParentListener};
 use super::super::state::quotas::QuotaUse;
 use super::super::state::service_intent::ServiceIntent;
 use super::super::state::wanted_index::ListenerOutcomes;
@@ -32,6 +33,7 @@ use gatewright_objects::model::{
     Certificate, ClusterId, ConditionType, EnvoyFleet, Fleets, Frontend, FrontendId, Hostname,
     ObjectName, Reason, SecretName, Status,
 };
+use gatewright_objects::ownership::Ledger;
 use gatewright_objects::status::ObjectStatus;
 use gatewright_objects::store::{Store, target_ports};
 use gatewright_objects::wanted::WantedCertificate;
@@ -187,11 +189,26 @@ impl Engine {
     /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its
     /// name and the message of its status. Services that lead to Envoys do not count.
     pub fn refused_http3(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
+        self.without(|report, parent, own| report.refused_http3(parent, own))
+    }
+
+    /// Accepted listeners to which objects refuse the session tickets that they ask for, each with
+    /// its object, its name and the message of its status.
+    pub fn refused_tickets(&self) -> impl Iterator<Item = (ObjectKey, &str, String)> {
+        self.without(|report, _, own| report.refused_tickets(own))
+    }
+
+    /// Accepted listeners that are served without something that they ask for, each with its
+    /// object, its name and the message.
+    fn without(
+        &self,
+        why: impl Fn(Report<'_>, &Parent, &ParentListener) -> Option<String>,
+    ) -> impl Iterator<Item = (ObjectKey, &str, String)> {
         let parents = self.parents.keys().filter_map(|key| self.parents.get(key));
         let listeners =
             parents.flat_map(|parent| parent.listeners.iter().map(move |own| (parent, own)));
-        listeners.filter_map(|(parent, own)| {
-            let text = self.report().refused_http3(parent, own)?;
+        listeners.filter_map(move |(parent, own)| {
+            let text = why(self.report(), parent, own)?;
             let conditions = self.report().listener_status(parent, own).conditions;
             let is_accepted = conditions.iter().any(|condition| {
                 condition.kind == ConditionType::Accepted && condition.status == Status::True
@@ -254,7 +271,7 @@ impl Engine {
             | ResourceKey::UdpCluster(_)
             | ResourceKey::Secret(SecretName::Client(_) | SecretName::Roots(_))
             | ResourceKey::Endpoints(ClusterId::Sni(..) | ClusterId::Udp(_))
-            | ResourceKey::Secret(SecretName::Fixed(..))
+            | ResourceKey::Secret(SecretName::Fixed(..) | SecretName::Tickets(..))
             | ResourceKey::Scope(..)
             | ResourceKey::WideHosts(_)
             | ResourceKey::Table(_)
@@ -442,46 +459,9 @@ impl Engine {
 
 /// The record of ownership.
 impl Engine {
-    /// Records to write or to remove, for the keeper of the record.
-    pub fn record_proposals(&self) -> impl Iterator<Item = (&Ownable, Option<&OwnerRecord>)> {
-        self.register
-            .proposed()
-            .iter()
-            .map(|(what, owner)| (what, owner.as_ref()))
-    }
-
-    /// The proposed change of a record; `None` if the record is right.
-    pub fn record_proposal(&self, what: &Ownable) -> Option<Option<&OwnerRecord>> {
-        self.register.proposed().get(what).map(Option::as_ref)
-    }
-
-    /// The recorded owner of something.
-    pub fn owner(&self, what: &Ownable) -> Option<&OwnerRecord> {
-        self.register.owner(what)
-    }
-
-    /// The records under a name that people use: a hostname among listeners and among routes, at
-    /// any place.
-    pub fn recorded_as(&self, what: &Ownable) -> Vec<Ownable> {
-        let Ownable::Hostname(name) = what else {
-            return self
-                .register
-                .owner(what)
-                .map(|_| what.clone())
-                .into_iter()
-                .collect();
-        };
-        self.register
-            .records()
-            .keys()
-            .filter(|other| other.hostname() == Some(name))
-            .cloned()
-            .collect()
-    }
-
-    /// All records.
-    pub fn record(&self) -> impl Iterator<Item = (&Ownable, &OwnerRecord)> {
-        self.register.records().iter()
+    /// The record, and its proposals.
+    pub fn ledger(&self) -> &Ledger {
+        &self.register
     }
 }
 

@@ -144,6 +144,7 @@ impl Engine {
             },
             names: &mut self.certificates.names,
             challenges: &mut self.certificates.challenges,
+            tickets: &mut self.certificates.tickets,
             frontends: &mut self.frontends,
             emissions: &mut self.emissions,
         }
@@ -234,6 +235,7 @@ impl Engine {
             frontends: &self.frontends,
             service_endpoints: &self.service_endpoints,
             issuance: &self.certificates.issuance,
+            tickets: &self.certificates.tickets,
             gateway_services: &self.gateway_services,
             statuses: &self.statuses,
         }

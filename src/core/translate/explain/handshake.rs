@@ -3,7 +3,7 @@
 use super::super::rule::certificate::{self, Served};
 use super::super::rule::certificate_warning;
 use super::super::rule::client_validation::Clients;
-use super::super::rule::tls_options::Http3;
+use super::super::rule::host_option::HostOption;
 use super::super::state::http3::udp_port;
 use super::super::state::parent::{Parent, ParentListener};
 use super::{Explainer, Explanation, with_causes, with_notes};
@@ -61,12 +61,19 @@ impl Explainer<'_> {
             with_notes(text, resolved.into_iter().chain(told).chain(rsa).collect()),
         );
         explain_clients(parent, own, explanation);
-        if explanation.ok() && own.http3 != Http3::Off {
+        if explanation.ok() && own.http3 != HostOption::Off {
             let text = match self.report.without_http3(parent, own) {
                 Some(why) => with_notes("only TLS over TCP".to_owned(), vec![why]),
                 None => format!("served on port {} as well", udp_port(own)),
             };
             explanation.hold("HTTP/3", text);
+        }
+        if explanation.ok() && own.tickets != HostOption::Off {
+            let text = match self.report.without_tickets(own) {
+                Some(why) => with_notes("none".to_owned(), vec![why]),
+                None => "clients that return resume their sessions".to_owned(),
+            };
+            explanation.hold("session tickets", text);
         }
     }
 }

@@ -58,6 +58,23 @@ impl ChainClass {
         by_sni && self.listener.is_none() && self.purpose == Purpose::Scopes
     }
 
+    /// The class that a host with session tickets has without them.
+    pub(crate) fn without_tickets(&self) -> Option<Self> {
+        let tls = self.tls.as_ref()?;
+        let CertificateSource::Resumed { .. } = tls.certificate else {
+            return None;
+        };
+        let tls = Termination {
+            certificate: CertificateSource::BySni,
+            params: TlsParams::default(),
+            ..tls.clone()
+        };
+        Some(Self {
+            tls: Some(tls),
+            ..self.clone()
+        })
+    }
+
     /// The chain of this class, on a frontend whose other listeners are `elsewhere`.
     pub(crate) fn chain(&self, frontend: &FrontendId, elsewhere: OtherListeners) -> Chain {
         let Self {
@@ -133,6 +150,14 @@ impl fmt::Display for ChainClass {
                 (CertificateSource::Fixed(name), Some(own))
                     if name.to_string().ends_with(&format!("/{own}")) => {}
                 (CertificateSource::Fixed(name), _) => write!(f, ":{name}")?,
+                // The keys of its tickets are those of the hostname as well.
+                (
+                    CertificateSource::Resumed {
+                        certificate,
+                        tickets: _,
+                    },
+                    _,
+                ) => write!(f, ":tickets:{certificate}")?,
             }
             write_params(f, params)?;
             match clients {
@@ -226,8 +251,13 @@ mod tests {
 
     fn termination() -> impl Strategy<Value = Termination> {
         let fixed = prop_oneof![hostnames(), Just(host("x.a.org"))];
+        let resumed = select(vec![host("x.a.org"), host("y.a.org")]);
         let certificate = prop_oneof![
             Just(CertificateSource::BySni),
+            resumed.prop_map(|hostname| CertificateSource::Resumed {
+                certificate: fixed_name(&frontend(), &hostname),
+                tickets: SecretName::Tickets(frontend(), hostname),
+            }),
             fixed.prop_map(|hostname| CertificateSource::Fixed(fixed_name(&frontend(), &hostname))),
         ];
         let clients = proptest::option::of(clients());

@@ -17,6 +17,7 @@ pub(crate) mod experimental;
 pub(crate) mod features;
 pub(crate) mod gateway_exposure;
 pub(crate) mod gateway_parameters;
+pub(crate) mod host_option;
 pub(crate) mod internal_ports;
 pub(crate) mod limits;
 pub(crate) mod listener_filters;

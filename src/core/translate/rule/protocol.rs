@@ -1,9 +1,9 @@
 //! The protocols of listeners, and which of them can share a port.
 
-use serde::{Deserialize, Serialize};
-
 use gatewright_objects::inputs::{RouteKind, RouteKinds};
 use gatewright_objects::model::Transport;
+
+pub use gatewright_objects::model::Family;
 
 /// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,44 +55,6 @@ impl Protocol {
     /// whole port.
     pub fn has_hostnames(self) -> bool {
         self.route_kinds().iter().all(RouteKind::has_hostnames)
-    }
-}
-
-/// Protocols that can share a port. HTTPS and TLS are distinguished by hostname (Gateway API,
-/// `Listener` distinctness).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum Family {
-    /// Plain HTTP.
-    Http,
-    /// TLS, terminated or passed through.
-    Tls,
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Family {
-    /// True if listeners share a port by hostname. If not, one listener of one namespace has the
-    /// whole port.
-    pub(crate) fn has_hostnames(self) -> bool {
-        match self {
-            Family::Http | Family::Tls => true,
-            Family::Tcp | Family::Udp => false,
-        }
-    }
-}
-
-impl Family {
-    /// The protocol as written in listeners.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Family::Http => "HTTP",
-            Family::Tls => "TLS",
-            Family::Tcp => "TCP",
-            Family::Udp => "UDP",
-        }
     }
 }
 

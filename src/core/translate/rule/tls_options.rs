@@ -11,11 +11,13 @@ const DOMAIN: &str = "gatewright.io/";
 pub const ISSUER: &str = "gatewright.io/issuer";
 /// HTTP/3 beside TLS over TCP.
 pub(crate) const HTTP3: &str = "gatewright.io/http3";
+/// Resumption of TLS sessions by tickets.
+pub(crate) const TICKETS: &str = "gatewright.io/session-tickets";
 /// The issuer of self-signed certificates for clients without SNI.
 pub const SELF_SIGNED: &str = "self-signed";
 
 /// Options under our domain: name, values, meaning.
-pub const OPTIONS: [(&str, &str, &str); 8] = [
+pub const OPTIONS: [(&str, &str, &str); 9] = [
     (
         "http3",
         "Enabled or Disabled",
@@ -25,6 +27,11 @@ pub const OPTIONS: [(&str, &str, &str); 8] = [
         "issuer",
         "name of an issuer",
         "Who issues the certificate of a listener without `certificateRefs`.",
+    ),
+    (
+        "session-tickets",
+        "Enabled or Disabled",
+        "Whether clients that return resume their TLS sessions.",
     ),
     (
         "tls-alpn",
@@ -57,18 +64,6 @@ pub const OPTIONS: [(&str, &str, &str); 8] = [
         "Signature algorithms, in order of preference.",
     ),
 ];
-
-/// HTTP/3 of a listener.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Http3 {
-    /// It is not asked for.
-    #[default]
-    Off,
-    /// It is served where its port of UDP is.
-    On,
-    /// It is asked for and not served, for this reason; TLS over TCP is.
-    Refused(String),
-}
 
 /// TLS settings of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -117,6 +112,8 @@ pub(crate) struct TlsOptions {
     pub(crate) issuer: Option<String>,
     /// True if HTTP/3 is asked for.
     pub(crate) http3: bool,
+    /// True if session tickets are asked for.
+    pub(crate) tickets: bool,
 }
 
 /// Reads the options. Keys of other domains are ignored, as the specification requires; an unknown
@@ -137,6 +134,7 @@ pub(crate) fn parse(options: &BTreeMap<String, String>) -> Result<TlsOptions, St
             }
             "tls-alpn" => parsed.alpn = Some(list(key, value, &["h2", "http/1.1"])?),
             "http3" => parsed.http3 = switch(key, value)?,
+            "session-tickets" => parsed.tickets = switch(key, value)?,
             "issuer" => parsed.issuer = Some(issuer(key, value)?),
             _ => {
                 let known: Vec<&str> = OPTIONS.iter().map(|(name, ..)| *name).collect();

@@ -293,7 +293,7 @@ impl<'a> Admission<'a> {
             let is_pending = self.register.recording() == Recording::OtherProcess
                 && self.register.owner(&what).is_none()
                 && self.register.is_about_to_own(&what, namespace);
-            let beyond = self.register.beyond_quota(&what, namespace);
+            let beyond = self.register.exceeds_quota(&what, namespace);
             if let Some(text) = beyond {
                 exceeded.get_or_insert((name, text));
             } else if is_pending {

@@ -96,6 +96,13 @@ impl Assembly<'_> {
                     .chains()
                     .map(|(name, class)| (name.clone(), frontend.chain(id, class)));
                 let mut chains: BTreeMap<ChainName, Chain> = chains.collect();
+                // Connections of a host with session tickets may be older than these.
+                let classes = frontend.matcher().chains();
+                let before = classes.filter_map(|(_, class)| class.without_tickets());
+                chains.extend(before.map(|class| {
+                    let chain = frontend.chain(id, &class);
+                    (ChainName::from(class.to_string()), chain)
+                }));
                 chains.extend(self.challenges.tls_chain(&chains));
                 FrontendKind::Tls {
                     chains,

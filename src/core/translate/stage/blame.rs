@@ -85,6 +85,9 @@ impl<'a> Blaming<'a> {
                     .listeners
                     .extend(winners.map(|(listener, _)| listener.clone()));
             }
+            ResourceKey::Secret(SecretName::Tickets(id, hostname)) => {
+                self.blame_host(id, hostname, &mut blame);
+            }
             ResourceKey::Secret(SecretName::Fixed(id, name)) => {
                 let own = self
                     .served_by(id)

@@ -7,6 +7,7 @@ use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
 use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::routes::{Port, Routing};
+use super::termination::{resumed, termination};
 use crate::delta::{Resource, ResourceKey};
 use crate::key::ListenerId;
 use crate::rule::chain_class::{ChainClass, Purpose};
@@ -23,9 +24,10 @@ use crate::state::parent::ParentListener;
 use crate::state::parents::Parents;
 use crate::state::scope_keys::Seniority;
 use crate::state::secret_names::{SecretNames, SniContent, fixed_name};
+use crate::state::session_tickets::SessionTickets;
 use gatewright_objects::model::{
-    AppProtocol, CertificateSource, Cluster, ClusterId, FrontendId, Hostname, Requests, Route,
-    Scope, SecretName, Target, Termination, Thumbprint, TlsParams, VirtualHost, WeightedTarget,
+    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, Requests, Route, Scope, SecretName,
+    Target, Thumbprint, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -33,6 +35,7 @@ pub(crate) struct Units<'a> {
     pub(crate) routing: Routing<'a>,
     pub(crate) names: &'a mut SecretNames,
     pub(crate) challenges: &'a mut ChallengeAnswers,
+    pub(crate) tickets: &'a mut SessionTickets,
     pub(crate) frontends: &'a mut Frontends,
     pub(crate) emissions: &'a mut Emissions,
 }
@@ -63,12 +66,9 @@ impl<'a> Units<'a> {
             .zip(listener.as_ref());
         // This comes first, since chains depend on which of all frontends has the secret of the
         // name.
-        self.place_secret(
-            id,
-            hostname,
-            own.map(|(owner, listener)| (&owner.listener, listener)),
-            dirty,
-        );
+        let own = own.map(|(owner, listener)| (&owner.listener, listener));
+        let is_resumed = self.place_tickets(id, hostname, own, dirty);
+        self.place_secret(id, hostname, own, is_resumed, dirty);
         let own = own.map(|(_, listener)| listener);
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.place_sans(hostname, own, dirty);
@@ -169,12 +169,14 @@ impl<'a> Units<'a> {
         }
     }
 
-    /// Places the certificate of a listener under the name that its chain requests.
+    /// Places the certificate of a listener under the name that its chain requests; with session
+    /// tickets under both names, so that the chain without them is there at once.
     fn place_secret(
         &mut self,
         id: &FrontendId,
         hostname: &Hostname,
         own: Option<(&ListenerId, &ParentListener)>,
+        is_resumed: bool,
         dirty: &mut Dirty,
     ) {
         let register = self.routing.admission.register;
@@ -195,7 +197,9 @@ impl<'a> Units<'a> {
                 dirty,
             );
         }
-        let own = self.names.own_secret(id, hostname, content, register);
+        let own = self
+            .names
+            .own_secret(id, hostname, (content, is_resumed), register);
         self.emissions
             .emit(ResourceKey::Secret(fixed_name(id, hostname)), own, dirty);
     }
@@ -336,15 +340,16 @@ impl<'a> Units<'a> {
                     ..Unit::default()
                 };
             }
-            let tls = Some(termination(
-                self.name(id, &owner.hostname),
-                &owner.hostname,
-                listener,
-            ));
+            let tls = if owner.is_own && self.tickets.is_served(id, hostname) {
+                resumed(id, hostname, listener)
+            } else {
+                let name = self.name(id, &owner.hostname);
+                termination(name, &owner.hostname, listener)
+            };
             let chain_class = ChainClass {
                 purpose: Purpose::Scopes,
                 listener: wide.then(|| owner.hostname.clone()),
-                tls,
+                tls: Some(tls),
             };
             let scope = Scope {
                 frontend: id.clone(),
@@ -578,30 +583,6 @@ pub(crate) fn wide_chain(
         purpose,
         listener: Some(hostname.clone()),
         tls,
-    }
-}
-
-/// The TLS termination of a listener.
-fn termination(name: SecretName, hostname: &Hostname, listener: &ParentListener) -> Termination {
-    let by_sni = hostname.is_exact() && matches!(name, SecretName::Sni(_));
-    let (certificate, params) = if by_sni {
-        (CertificateSource::BySni, TlsParams::default())
-    } else {
-        (
-            CertificateSource::Fixed(name),
-            TlsParams::clone(&listener.tls.params),
-        )
-    };
-    let clients = match &listener.clients {
-        Clients::Anybody => None,
-        Clients::Checked(validation) => Some(validation.clone()),
-        Clients::Nobody => unreachable!("such a listener has no chain that ends TLS"),
-    };
-    Termination {
-        certificate,
-        alpn: listener.tls.alpn.clone(),
-        params,
-        clients,
     }
 }
 

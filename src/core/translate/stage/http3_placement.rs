@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::compile::Units;
 use crate::delta::ResourceKey;
+use crate::rule::host_option::HostOption;
 use crate::rule::protocol::Protocol;
-use crate::rule::tls_options::Http3;
 use crate::state::dirty::Dirty;
 use crate::state::parent::ParentListener;
 use crate::state::secret_names::{fixed_name, secret};
@@ -50,6 +50,6 @@ impl Units<'_> {
 fn certificate(listener: &ParentListener) -> Option<Arc<Certificate>> {
     let certificate = listener.served.certificate();
     certificate
-        .filter(|_| listener.http3 == Http3::On && listener.protocol == Some(Protocol::Https))
+        .filter(|_| listener.http3 == HostOption::On && listener.protocol == Some(Protocol::Https))
         .cloned()
 }

@@ -43,5 +43,7 @@ pub(crate) mod solver;
 pub(crate) mod tables;
 pub(crate) mod telemetry;
 pub(crate) mod telemetry_status;
+pub(crate) mod termination;
+pub(crate) mod ticket_placement;
 pub(crate) mod tls_secrets;
 pub(crate) mod verdict;

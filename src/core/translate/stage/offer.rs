@@ -14,13 +14,13 @@ use crate::rule::certificate_warning;
 use crate::rule::client_certificate;
 use crate::rule::client_validation::{ClientPolicy, Clients};
 use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
+use crate::rule::host_option::{self, HostOption};
 use crate::rule::internal_ports;
 use crate::rule::listener_filters::Guard;
 use crate::rule::ownership::ListenersOf;
 use crate::rule::protocol::Protocol;
 use crate::rule::surroundings::Surroundings;
-use crate::rule::tls_options::{self, HTTP3, Http3, TlsSettings};
-use crate::state::http3;
+use crate::rule::tls_options::{self, HTTP3, TICKETS, TlsSettings};
 use crate::state::named_service::named_service;
 use crate::state::parent::{GatewayPlacement, Parent, ParentListener};
 use gatewright_objects::channel::Channel;
@@ -191,13 +191,17 @@ fn parent(
     }
     for listener in listeners
         .iter_mut()
-        .filter(|listener| listener.http3 == Http3::On && listener.clients != Clients::Anybody)
+        .filter(|listener| listener.clients != Clients::Anybody)
     {
-        listener.http3 = Http3::Refused(format!(
-            "the Gateway checks client certificates on port {}, and QUIC would not: remove {HTTP3} from listener {}, or \
-             use a port without them",
-            listener.port, listener.name
-        ));
+        let ParentListener { port, name, .. } = &*listener;
+        let [quic, resumption] = [("QUIC", HTTP3), ("a resumed session", TICKETS)].map(|(who, option)| {
+            format!(
+                "the Gateway checks client certificates on port {port}, and {who} would not: remove {option} from listener \
+                 {name}, or use a port without them"
+            )
+        });
+        listener.http3.refuse(quic);
+        listener.tickets.refuse(resumption);
     }
     let namespace = &meta.name.namespace;
     for listener in listeners.iter_mut().filter(|listener| !listener.misnamed) {
@@ -290,7 +294,11 @@ fn listener(
         Hostname::any()
     };
     if options.http3 {
-        accepted = accepted.and(http3::check(protocol, &hostname));
+        accepted = accepted.and(host_option::check((HTTP3, "HTTP/3"), protocol, &hostname));
+    }
+    if options.tickets {
+        let option = (TICKETS, "session tickets");
+        accepted = accepted.and(host_option::check(option, protocol, &hostname));
     }
     let (kinds, mut resolved) = kinds_taken(listener, protocol);
     let mut served = Served::None;
@@ -319,7 +327,8 @@ fn listener(
             protocol == Some(Protocol::Https),
         ),
         clients: Clients::Anybody,
-        http3: if options.http3 { Http3::On } else { Http3::Off },
+        http3: HostOption::asked(options.http3),
+        tickets: HostOption::asked(options.tickets),
         guard,
         kinds,
         allowed: listener.allowed.clone(),

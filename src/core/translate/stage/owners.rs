@@ -55,7 +55,7 @@ impl Owners<'_> {
             // A record that is removed by request must be removed from the written record too.
             dirty.record(what.clone(), None);
         }
-        if self.register.take(what.clone(), owner) {
+        if self.register.take(&what, owner) {
             self.touch_owned(&what, dirty);
         }
         dirty.owned.insert(what);
@@ -219,6 +219,7 @@ impl Owners<'_> {
                 }
             }
             Ownable::Socket(ip, port) => self.frontends.touch_socket(*ip, *port, dirty),
+            Ownable::Tenant(_) => {}
         }
     }
 

@@ -4,6 +4,7 @@ mod conflicts;
 mod http3;
 mod programmed;
 mod routes;
+mod session_tickets;
 
 pub use programmed::{BEING_ISSUED, NOT_ISSUED};
 
@@ -37,6 +38,7 @@ use crate::state::parents::Parents;
 use crate::state::quotas::Quotas;
 use crate::state::register::Register;
 use crate::state::resolutions::Resolutions;
+use crate::state::session_tickets::SessionTickets;
 use crate::state::statuses::Statuses;
 use crate::state::wanted_index::ListenerOutcomes;
 use gatewright_objects::channel::Channel;
@@ -68,6 +70,7 @@ pub(crate) struct Report<'a> {
     pub(crate) frontends: &'a Frontends,
     pub(crate) service_endpoints: &'a ServiceEndpoints,
     pub(crate) issuance: &'a Issuance,
+    pub(crate) tickets: &'a SessionTickets,
     pub(crate) gateway_services: &'a GatewayServices,
     /// Reported statuses, with the number of accepted ListenerSets.
     pub(crate) statuses: &'a Statuses,
@@ -455,10 +458,13 @@ impl Report<'_> {
             accepted.message =
                 "serves no names that the platform granted to other namespaces".to_owned();
         }
-        if accepted.status == Status::True
-            && let Some(text) = self.without_http3(parent, listener)
-        {
-            accepted.message = text;
+        let without = [
+            self.without_http3(parent, listener),
+            self.without_tickets(listener),
+        ];
+        let without: Vec<String> = without.into_iter().flatten().collect();
+        if accepted.status == Status::True && !without.is_empty() {
+            accepted.message = without.join("; ");
         }
         conditions.extend(with_programmed(accepted, programmed));
         let mut resolved = listener.resolved.clone();

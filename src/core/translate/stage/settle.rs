@@ -162,7 +162,7 @@ impl Admission<'_> {
         let undecided = || {
             is_shared
                 && self.register.family(at).is_none()
-                && self.register.proposed().contains_key(&port)
+                && self.register.proposal(&port).is_some()
         };
         let mut lacking = self.needed(id, hostname, loser);
         lacking.retain(|what| !has(what, namespace, self.register));
@@ -191,7 +191,7 @@ impl Admission<'_> {
         let needed = self.needed(id, hostname, listener);
         needed
             .iter()
-            .find_map(|what| self.register.beyond_quota(what, namespace))
+            .find_map(|what| self.register.exceeds_quota(what, namespace))
     }
 
     /// True if a hostname below a wildcard or catch-all listener of the shared fleet belongs to
@@ -350,18 +350,16 @@ fn has(
 mod tests {
     use std::collections::BTreeSet;
     use std::net::IpAddr;
-    use std::sync::Arc;
     use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::rule::ownership::{ListenersOf, OwnerRecord, shared_frontend};
-    use crate::rule::protocol::Family;
+    use crate::rule::ownership::shared_frontend;
     use crate::state::published::Published;
     use crate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
     use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
-    use gatewright_objects::model::{ObjectName, Transport};
+    use gatewright_objects::model::ObjectName;
 
     const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
@@ -404,7 +402,7 @@ mod tests {
 
         /// Records the proposals, as the keeper of the record does.
         fn keep(&mut self) -> usize {
-            let proposals = self.engine.record_proposals();
+            let proposals = self.engine.ledger().proposals();
             let all: Vec<Change> = proposals
                 .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned())))
                 .collect();
@@ -820,7 +818,9 @@ mod tests {
         assert_eq!(two.served(8443, "x.org"), None);
         let record: Vec<Change> = one
             .engine
-            .record()
+            .ledger()
+            .records()
+            .iter()
             .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), Some(owner.clone()))))
             .collect();
         two.apply(record);
@@ -842,62 +842,5 @@ mod tests {
             Some("a"),
             "the heir is served"
         );
-    }
-
-    #[test]
-    fn lines_of_the_record_are_read_as_they_were_written() {
-        let owner = OwnerRecord {
-            namespace: "a".into(),
-            since: 7,
-            protocol: Some(Family::Tls),
-            released: Some(9),
-        };
-        for what in [
-            Ownable::Hostname(name("x.org")),
-            Ownable::Hostname(Hostname::any()),
-            Ownable::Port(TransportPort::tcp(80)),
-            Ownable::Port(TransportPort {
-                number: 53,
-                transport: Transport::Udp,
-            }),
-            Ownable::Socket([127, 0, 0, 1].into(), TransportPort::tcp(80)),
-            Ownable::Socket(
-                [127, 0, 0, 1].into(),
-                TransportPort {
-                    number: 53,
-                    transport: Transport::Udp,
-                },
-            ),
-            Ownable::Secret(name("x.org")),
-            Ownable::Admitted(
-                Arc::new(ListenersOf {
-                    namespace: "a".into(),
-                    place: "b/edge".into(),
-                }),
-                name("x.org"),
-            ),
-            Ownable::Admitted(
-                Arc::new(ListenersOf {
-                    namespace: "a".into(),
-                    place: "own".into(),
-                }),
-                Hostname::any(),
-            ),
-        ] {
-            assert_eq!(
-                Ownable::parse(&what.line(Some(&owner))),
-                Ok((what.clone(), Some(owner.clone())))
-            );
-            assert_eq!(Ownable::parse(&what.line(None)), Ok((what, None)));
-        }
-        for line in [
-            "",
-            "{}",
-            r#"{"namespace": "a"}"#,
-            r#"{"hostname": "X", "namespace": "a"}"#,
-            r#"{"port": 1, "x": 2}"#,
-        ] {
-            assert!(Ownable::parse(line).is_err(), "{line}");
-        }
     }
 }

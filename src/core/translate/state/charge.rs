@@ -14,8 +14,8 @@ use super::parents::Parents;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
 use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::host_option::HostOption;
 use crate::rule::protocol::Protocol;
-use crate::rule::tls_options::Http3;
 use gatewright_objects::cost::{self, Bytes, Cost};
 use gatewright_objects::inputs::{BackendRef, Filters, LocalRef, Route, RouteKind};
 use gatewright_objects::model::{
@@ -394,15 +394,18 @@ pub(crate) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
         .count() as u64;
     let http3 = listeners
         .clone()
-        .filter(|listener| listener.http3 == Http3::On);
-    let chains = wide + http3.clone().count() as u64;
+        .filter(|listener| listener.http3 == HostOption::On);
+    let resumed = listeners
+        .clone()
+        .filter(|listener| listener.tickets == HostOption::On);
+    let chains = wide + http3.clone().chain(resumed.clone()).count() as u64;
     let each = listeners
         .clone()
         .map(|listener| cost::LISTENER + listener.guard.bytes + certificate(listener))
         .sum();
-    let of_http3: Bytes = http3.clone().map(certificate).sum();
+    let of_hosts: Bytes = http3.clone().chain(resumed).map(certificate).sum();
     let own = Cost {
-        bytes: cost::OBJECT + each + of_http3 + (cost::FILTER_CHAIN + traced) * chains,
+        bytes: cost::OBJECT + each + of_hosts + (cost::FILTER_CHAIN + traced) * chains,
         filter_chains: chains,
         ..Cost::default()
     };

@@ -8,9 +8,10 @@ use super::parent::{Parent, ParentListener};
 use crate::key::{ListenerId, ParentKey};
 use crate::rule::client_validation::Clients;
 use crate::rule::gateway_exposure::GatewayPrecedence;
+use crate::rule::host_option::HostOption;
 use crate::rule::ownership::ListenersOf;
 use crate::rule::protocol::{Family, Protocol};
-use crate::rule::tls_options::{Http3, TlsSettings};
+use crate::rule::tls_options::TlsSettings;
 use gatewright_objects::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
 use gatewright_objects::multimap::MultiMap;
 
@@ -223,6 +224,7 @@ pub(crate) struct Content {
     clients: Clients,
     filters: Option<Arc<ListenerFilters>>,
     http3: bool,
+    tickets: bool,
 }
 
 impl Content {
@@ -235,6 +237,7 @@ impl Content {
             clients,
             filters,
             http3: _,
+            tickets: _,
         } = self;
         certificate.is_some() == other.certificate.is_some()
             && *tls == other.tls
@@ -279,7 +282,8 @@ pub(crate) fn claims_of(parent: &Parent) -> BTreeMap<Place, (Claim, Content)> {
                 tls: listener.tls.clone(),
                 clients: listener.clients.clone(),
                 filters: listener.guard.filters.clone(),
-                http3: listener.http3 == Http3::On,
+                http3: listener.http3 == HostOption::On,
+                tickets: listener.tickets == HostOption::On,
             };
             Some(((id, rank), (claim, content)))
         })

@@ -197,6 +197,7 @@ fn virtual_hosts(resource: &Resource) -> &[VirtualHost] {
         | Resource::Endpoints(_)
         | Resource::Secret(_)
         | Resource::Generic(_)
+        | Resource::Tickets(_)
         | Resource::Roots(_) => &[],
     }
 }

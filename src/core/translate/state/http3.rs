@@ -10,29 +10,8 @@ use super::claims::claiming;
 use super::dirty::Dirty;
 use super::parent::{Parent, ParentListener};
 use crate::key::ListenerId;
-use crate::rule::protocol::Protocol;
-use crate::rule::tls_options::{HTTP3, Http3};
-use gatewright_objects::model::{
-    FrontendId, Hostname, Reason, Transport, TransportPort, http3_chain,
-};
-
-/// Checks that a listener with the option has one hostname, and serves HTTP.
-pub(crate) fn check(
-    protocol: Option<Protocol>,
-    hostname: &Hostname,
-) -> Result<(), (Reason, String)> {
-    let text = match protocol {
-        Some(Protocol::Https) if hostname.is_exact() => return Ok(()),
-        Some(Protocol::Https) => {
-            "needs a hostname without a wildcard: give each host with HTTP/3 a listener of its own"
-        }
-        _ => "is an option of HTTPS listeners: remove it, or use protocol HTTPS",
-    };
-    Err((
-        Reason::UnsupportedValue,
-        format!("tls.options: {HTTP3} {text}"),
-    ))
-}
+use crate::rule::host_option::HostOption;
+use gatewright_objects::model::{FrontendId, Hostname, Transport, TransportPort, http3_chain};
 
 /// The port of UDP of a listener.
 pub(crate) fn udp_port(listener: &ParentListener) -> TransportPort {
@@ -45,7 +24,7 @@ pub(crate) fn udp_port(listener: &ParentListener) -> TransportPort {
 /// The hosts of a parent with HTTP/3, each with its frontend of UDP and its listener.
 pub(crate) fn asked(parent: &Parent) -> BTreeSet<(FrontendId, Hostname, ListenerId)> {
     claiming(parent)
-        .filter(|listener| listener.http3 == Http3::On)
+        .filter(|listener| listener.http3 == HostOption::On)
         .map(|listener| {
             (
                 parent.frontend(udp_port(listener)),

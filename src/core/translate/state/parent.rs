@@ -9,10 +9,11 @@ use crate::rule::certificate_warning::CertificateWarning;
 use crate::rule::client_certificate::ClientCertificate;
 use crate::rule::client_validation::{ClientPolicy, Clients};
 use crate::rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
+use crate::rule::host_option::HostOption;
 use crate::rule::listener_filters::Guard;
 use crate::rule::ownership::ListenersOf;
 use crate::rule::protocol::Protocol;
-use crate::rule::tls_options::{Http3, TlsSettings};
+use crate::rule::tls_options::TlsSettings;
 use gatewright_objects::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use gatewright_objects::model::{
     Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort,
@@ -94,7 +95,9 @@ pub struct ParentListener {
     /// The demand on its clients.
     pub clients: Clients,
     /// HTTP/3, from its options.
-    pub http3: Http3,
+    pub http3: HostOption,
+    /// Session tickets, from its options.
+    pub tickets: HostOption,
     /// The filters that every request passes before a route is looked for.
     pub guard: Guard,
     /// The route kinds that may attach.

@@ -13,7 +13,7 @@ use super::charge::{Charge, Charged, ChargedCluster, parent as charge_of, parts,
 use super::cost_quotas::CostQuotas;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
-use super::http3_quota::Http3Quota;
+use super::host_quota::{CountedOption, HostQuota};
 use super::parent::Parent;
 use super::resolutions::Resolved;
 use super::shared_parts::SharedParts;
@@ -67,7 +67,8 @@ pub(crate) struct Quotas {
     /// Default Gateways.
     defaults: Quota<Arc<str>, ParentKey>,
     udp_ports: UdpPorts,
-    http3: Http3Quota,
+    http3: HostQuota,
+    tickets: HostQuota,
     /// Endpoints of each Service.
     of_service: Quota<ObjectName, ObjectName>,
     /// Endpoints of each namespace.
@@ -110,7 +111,8 @@ impl Quotas {
             isolated: Quota::new(limits.namespace.isolated_gateways),
             defaults: Quota::new(limits.namespace.default_gateways),
             udp_ports: UdpPorts::new(limits),
-            http3: Http3Quota::new(limits),
+            http3: HostQuota::new(CountedOption::Http3, limits),
+            tickets: HostQuota::new(CountedOption::Tickets, limits),
             of_service: Quota::new(limits.object.service_endpoints),
             of_namespace: Quota::new(limits.namespace.endpoints),
             tls_policies: Quota::new(limits.namespace.policies),
@@ -455,8 +457,9 @@ impl Quotas {
         let limits = *self.limits_of(&key.name().namespace);
         self.udp_ports
             .limit(key, new.as_mut(), &limits, settings, dirty);
-        self.http3
-            .limit(key, new.as_mut(), &limits, settings, dirty);
+        for quota in [&mut self.http3, &mut self.tickets] {
+            quota.limit(key, new.as_mut(), &limits, settings, dirty);
+        }
         new
     }
 

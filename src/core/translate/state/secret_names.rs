@@ -164,16 +164,16 @@ impl SecretNames {
     }
 
     /// The secret that one frontend alone requests, if its content differs from that of the bare
-    /// SNI.
+    /// SNI, or `always`.
     pub(crate) fn own_secret(
         &self,
         id: &FrontendId,
         hostname: &Hostname,
-        content: Option<SniContent>,
+        (content, always): (Option<SniContent>, bool),
         register: &Register,
     ) -> Option<Resource> {
         let fixed = fixed_name(id, hostname);
-        let content = content.filter(|_| self.name(id, hostname, register) == fixed)?;
+        let content = content.filter(|_| always || self.name(id, hostname, register) == fixed)?;
         Some(secret(fixed, content.certificate?, Arc::default()))
     }
 
@@ -234,12 +234,7 @@ impl SecretNames {
             let keeps = namespace
                 .or_else(|| first.cloned())
                 .filter(|_| is_contended);
-            let owner = keeps.map(|namespace| OwnerRecord {
-                namespace,
-                since: 0,
-                protocol: None,
-                released: None,
-            });
+            let owner = keeps.map(OwnerRecord::new);
             let Some(told) = register.record(&what, owner, dirty.now()) else {
                 continue;
             };

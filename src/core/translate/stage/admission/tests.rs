@@ -161,7 +161,7 @@ impl Site {
 
     /// Records the proposals, as the keeper of the record does.
     fn keep(&mut self) -> usize {
-        let proposals = self.engine.record_proposals();
+        let proposals = self.engine.ledger().proposals();
         let all: Vec<Change> = proposals
             .map(|(what, owner)| Change::Fact(Fact::Recorded(what.clone(), owner.cloned())))
             .collect();

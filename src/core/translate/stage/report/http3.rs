@@ -3,7 +3,7 @@
 use super::super::fleet;
 use super::Report;
 use crate::rule::gateway_exposure::Fleet;
-use crate::rule::tls_options::Http3;
+use crate::rule::host_option::HostOption;
 use crate::state::http3::udp_port;
 use crate::state::parent::{Parent, ParentListener};
 use gatewright_objects::model::FrontendId;
@@ -26,9 +26,9 @@ impl Report<'_> {
         listener: &ParentListener,
     ) -> Option<String> {
         let why = match &listener.http3 {
-            Http3::Off => return None,
-            Http3::Refused(why) => why.clone(),
-            Http3::On => self.closed_to_quic(parent, listener)?,
+            HostOption::Off => return None,
+            HostOption::Refused(why) => why.clone(),
+            HostOption::On => self.closed_to_quic(parent, listener)?,
         };
         Some(text(why))
     }
@@ -61,7 +61,7 @@ impl Report<'_> {
     fn unbound(self, parent: &Parent, listener: &ParentListener) -> Option<String> {
         let port = udp_port(listener);
         let frontend = self.frontends.get(&parent.frontend(port))?;
-        if listener.http3 != Http3::On || !frontend.addresses().is_empty() {
+        if listener.http3 != HostOption::On || !frontend.addresses().is_empty() {
             return None;
         }
         let missing =

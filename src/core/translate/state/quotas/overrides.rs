@@ -56,6 +56,7 @@ impl Quotas {
             self.defaults.allow(namespace, limits.default_gateways),
             self.udp_ports.allow(namespace, limits.udp_ports),
             self.http3.allow(namespace, limits.http3_hosts),
+            self.tickets.allow(namespace, limits.session_ticket_hosts),
         ];
         dirty.parents.extend(parents.into_iter().flatten());
         let routes = [

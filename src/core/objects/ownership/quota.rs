@@ -9,9 +9,11 @@ use std::sync::Arc;
 use crate::cost::Dimension;
 use crate::quota::{Member, Quota};
 
-/// The rank of a claim that is not recorded: behind those that are, whose rank is a time in
-/// milliseconds or a number.
-const UNRECORDED: i64 = 1 << 60;
+/// The rank of a claim: since when it is recorded, then when the claiming object was created.
+type Rank = (u64, i64);
+
+/// The start of a claim that is not recorded: behind all that are.
+const UNRECORDED: u64 = u64::MAX;
 
 /// A claim of a namespace on an item.
 pub struct RecordClaim {
@@ -25,7 +27,7 @@ pub struct RecordClaim {
 
 /// The claims of all namespaces.
 pub struct RecordQuota<K> {
-    claims: Quota<Arc<str>, (Arc<str>, K)>,
+    claims: Quota<Arc<str>, (Arc<str>, K), Rank>,
     /// The items whose verdict has changed, or the message about them.
     turned: BTreeSet<K>,
 }
@@ -54,30 +56,31 @@ impl<K: Ord + Clone> RecordQuota<K> {
         let key = (namespace.clone(), what.clone());
         let member = claim.map(|claim| Member {
             group: namespace.clone(),
-            created: match claim.since.map(i64::try_from) {
-                Some(Ok(since)) => since,
-                Some(Err(_)) | None => UNRECORDED.saturating_add(claim.created),
-            },
+            created: (claim.since.unwrap_or(UNRECORDED), claim.created),
             weight: claim.bytes,
         });
         let turned = self.claims.set(&key, member);
         self.turned.extend(turned.into_iter().map(|(_, what)| what));
     }
 
-    /// True if a namespace claims an item.
-    pub fn is_claimed(&self, what: &K, namespace: &Arc<str>) -> bool {
+    /// Sets since when a claim of a namespace is recorded, if there is one.
+    pub fn set_since(&mut self, what: &K, namespace: &Arc<str>, since: Option<u64>) {
         let key = (namespace.clone(), what.clone());
-        self.claims.member(&key).is_some()
+        let Some(member) = self.claims.member(&key).cloned() else {
+            return;
+        };
+        let (_, created) = member.created;
+        let claim = RecordClaim {
+            bytes: member.weight,
+            since,
+            created,
+        };
+        self.set(what, namespace, Some(claim));
     }
 
     /// True if a namespace does not claim an item, or claims it within its quota.
     pub fn has(&self, what: &K, namespace: &Arc<str>) -> bool {
         self.claims.has(&(namespace.clone(), what.clone()))
-    }
-
-    /// The namespaces with claims.
-    pub fn namespaces(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.claims.groups()
     }
 
     /// The bytes of what a namespace claims within its quota.
