@@ -16,17 +16,17 @@ type Rank = (u64, i64);
 const UNRECORDED: u64 = u64::MAX;
 
 /// A claim of a namespace on an item.
-pub struct RecordClaim {
+pub(super) struct RecordClaim {
     /// The bytes of the entry.
-    pub bytes: u64,
+    pub(super) bytes: u64,
     /// When it was recorded, if it is.
-    pub since: Option<u64>,
+    pub(super) since: Option<u64>,
     /// When the claiming object was created.
-    pub created: i64,
+    pub(super) created: i64,
 }
 
 /// The claims of all namespaces.
-pub struct RecordQuota<K> {
+pub(super) struct RecordQuota<K> {
     claims: Quota<Arc<str>, (Arc<str>, K), Rank>,
     /// The items whose verdict has changed, or the message about them.
     turned: BTreeSet<K>,
@@ -34,7 +34,7 @@ pub struct RecordQuota<K> {
 
 impl<K: Ord + Clone> RecordQuota<K> {
     /// Quotas without claims; every namespace may have so many bytes.
-    pub fn new(bytes: u64) -> Self {
+    pub(super) fn new(bytes: u64) -> Self {
         Self {
             claims: Quota::new(bytes),
             turned: BTreeSet::new(),
@@ -42,7 +42,7 @@ impl<K: Ord + Clone> RecordQuota<K> {
     }
 
     /// Sets how many bytes a namespace may have.
-    pub fn allow(&mut self, namespace: &Arc<str>, bytes: u64) {
+    pub(super) fn allow(&mut self, namespace: &Arc<str>, bytes: u64) {
         if self.claims.most(namespace) == bytes {
             return;
         }
@@ -52,7 +52,7 @@ impl<K: Ord + Clone> RecordQuota<K> {
     }
 
     /// Sets or removes the claim of a namespace on an item.
-    pub fn set(&mut self, what: &K, namespace: &Arc<str>, claim: Option<RecordClaim>) {
+    pub(super) fn set(&mut self, what: &K, namespace: &Arc<str>, claim: Option<RecordClaim>) {
         let key = (namespace.clone(), what.clone());
         let member = claim.map(|claim| Member {
             group: namespace.clone(),
@@ -64,7 +64,7 @@ impl<K: Ord + Clone> RecordQuota<K> {
     }
 
     /// Sets since when a claim of a namespace is recorded, if there is one.
-    pub fn set_since(&mut self, what: &K, namespace: &Arc<str>, since: Option<u64>) {
+    pub(super) fn set_since(&mut self, what: &K, namespace: &Arc<str>, since: Option<u64>) {
         let key = (namespace.clone(), what.clone());
         let Some(member) = self.claims.member(&key).cloned() else {
             return;
@@ -79,17 +79,17 @@ impl<K: Ord + Clone> RecordQuota<K> {
     }
 
     /// True if a namespace does not claim an item, or claims it within its quota.
-    pub fn has(&self, what: &K, namespace: &Arc<str>) -> bool {
+    pub(super) fn has(&self, what: &K, namespace: &Arc<str>) -> bool {
         self.claims.has(&(namespace.clone(), what.clone()))
     }
 
     /// The bytes of what a namespace claims within its quota.
-    pub fn used(&self, namespace: &Arc<str>) -> u64 {
+    pub(super) fn used(&self, namespace: &Arc<str>) -> u64 {
         self.claims.used(namespace)
     }
 
     /// The message about an item of a namespace that is beyond its quota.
-    pub fn exceeded(&self, namespace: &Arc<str>) -> String {
+    pub(super) fn exceeded(&self, namespace: &Arc<str>) -> String {
         let (quota, most) = (Dimension::Record, self.claims.most(namespace));
         format!(
             "the hostnames of namespace {namespace} up to this one, those that it has first, exceed {}, {}: {}",
@@ -100,7 +100,7 @@ impl<K: Ord + Clone> RecordQuota<K> {
     }
 
     /// The items whose verdict has changed, or the message about them, since the last call.
-    pub fn take_turned(&mut self) -> BTreeSet<K> {
+    pub(super) fn take_turned(&mut self) -> BTreeSet<K> {
         std::mem::take(&mut self.turned)
     }
 }

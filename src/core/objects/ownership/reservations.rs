@@ -10,7 +10,7 @@ const RESERVED: usize = 1_000;
 /// Reservations by the time of release, and their number by namespace. Times are seconds since the
 /// epoch.
 #[derive(Debug)]
-pub struct Reservations<K> {
+pub(super) struct Reservations<K> {
     hold: u64,
     by_time: BTreeSet<(u64, K)>,
     count: BTreeMap<Arc<str>, usize>,
@@ -18,7 +18,7 @@ pub struct Reservations<K> {
 
 impl<K: Ord + Clone> Reservations<K> {
     /// Creates an empty set of reservations, which last for `hold` seconds.
-    pub fn new(hold: u64) -> Self {
+    pub(super) fn new(hold: u64) -> Self {
         Self {
             hold,
             by_time: BTreeSet::new(),
@@ -27,14 +27,14 @@ impl<K: Ord + Clone> Reservations<K> {
     }
 
     /// Adds a reservation for a namespace that released an item at this time.
-    pub fn add(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
+    pub(super) fn add(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
         if self.by_time.insert((released, what.clone())) {
             *self.count.entry(namespace.clone()).or_insert(0) += 1;
         }
     }
 
     /// Removes the reservation for a namespace that released an item at this time.
-    pub fn remove(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
+    pub(super) fn remove(&mut self, what: &K, namespace: &Arc<str>, released: u64) {
         if self.by_time.remove(&(released, what.clone()))
             && let Some(count) = self.count.get_mut(namespace)
         {
@@ -47,7 +47,12 @@ impl<K: Ord + Clone> Reservations<K> {
 
     /// Returns the time of release of a reserved item that its namespace claims no more; `None` if
     /// it is free. `released` is the recorded time of release, if there is one.
-    pub fn since(&self, namespace: &Arc<str>, released: Option<u64>, now: u64) -> Option<u64> {
+    pub(super) fn since(
+        &self,
+        namespace: &Arc<str>,
+        released: Option<u64>,
+        now: u64,
+    ) -> Option<u64> {
         let is_full = released.is_none()
             && self
                 .count
@@ -58,7 +63,7 @@ impl<K: Ord + Clone> Reservations<K> {
     }
 
     /// The items whose reservation has ended.
-    pub fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
+    pub(super) fn expired(&self, now: u64) -> impl Iterator<Item = &K> {
         self.by_time
             .iter()
             .take_while(move |(released, _)| released.saturating_add(self.hold) <= now)
@@ -66,7 +71,7 @@ impl<K: Ord + Clone> Reservations<K> {
     }
 
     /// The end of the next reservation.
-    pub fn next_expiry(&self) -> Option<u64> {
+    pub(super) fn next_expiry(&self) -> Option<u64> {
         self.by_time
             .first()
             .map(|(released, _)| released.saturating_add(self.hold))
