@@ -92,7 +92,10 @@ mod tests {
 
     fn secret(keys: &TicketKeys, port: u16, host: &str, namespace: &str) -> TicketSecret {
         let id = FrontendId::tcp(ObjectName::new("infra", "edge"), port);
-        keys.of_host(SecretName::Tickets(id, Hostname::of(host)), namespace)
+        keys.of_host(
+            SecretName::Tickets(id, Hostname::parse(host).expect("a hostname")),
+            namespace,
+        )
     }
 
     fn texts(secret: &TicketSecret) -> Vec<&[u8]> {

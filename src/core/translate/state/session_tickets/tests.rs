@@ -5,7 +5,7 @@ use crate::state::https_site::{Site, https};
 use crate::{Change, Fact, Fleet};
 use gatewright_objects::limits::{Limits, NamespaceLimits};
 use gatewright_objects::model::{
-    CertificateSource, Chain, ChainName, FrontendId, FrontendKind, Hostname, ObjectName, TicketKeys,
+    CertificateSource, Chain, ChainName, FrontendId, FrontendKind, ObjectName, TicketKeys,
 };
 
 /// What a listener with session tickets has in its status if it has them.
@@ -45,7 +45,7 @@ impl Site {
         else {
             panic!("{:?}", frontend.kind)
         };
-        let name = sni_matcher[&Hostname::of(host)].clone();
+        let name = sni_matcher[&crate::confluence::hostname(host)].clone();
         let chain = chains[&name].clone();
         (name, chain)
     }
