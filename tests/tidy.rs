@@ -341,9 +341,10 @@ fn names(text: &str, name: &str) -> bool {
 }
 
 /// The files with the functions that name tasks.
-const NAMES_TASKS: [&str; 3] = [
+const NAMES_TASKS: [&str; 4] = [
     "src/control/tasks.rs",
     "src/tasks.rs",
+    "src/wiring.rs",
     "acme/src/storage/mod.rs",
 ];
 
@@ -374,9 +375,15 @@ fn every_task_has_a_name() {
             let is_other = line.contains("spawn()") || line.contains("thread.spawn(");
             let next = code.get(index + 1).map_or("", |(_, next)| next.trim());
             let call = format!("{line}{next}");
-            let has_name = ["named(", "instrument(", "tasks.spawn(\"", "tasks::spawn(\""]
-                .iter()
-                .any(|name| call.contains(name));
+            let has_name = [
+                "named(",
+                "instrument(",
+                "tasks.spawn(\"",
+                "tasks::spawn(\"",
+                "wiring.spawn(\"",
+            ]
+            .iter()
+            .any(|name| call.contains(name));
             if !is_other && !has_name {
                 broken.push(format!("{}:{number}: {}", source.path, line.trim()));
             }

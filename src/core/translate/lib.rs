@@ -12,7 +12,11 @@ mod delta;
 mod engine;
 mod explain;
 mod fact;
+#[cfg(test)]
+mod https_site;
 mod key;
+#[cfg(test)]
+mod published;
 mod rule;
 mod stage;
 mod state;

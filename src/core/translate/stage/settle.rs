@@ -355,8 +355,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::published::Published;
     use crate::rule::ownership::shared_frontend;
-    use crate::state::published::Published;
     use crate::{Change, Engine, Fact, Fleet, Resource, ResourceKey, Settings, StatusBody};
     use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectKey};
     use gatewright_objects::model::ObjectName;

@@ -28,8 +28,6 @@ pub(crate) mod gateway_services;
 pub(crate) mod granted_names;
 pub(crate) mod host_quota;
 pub(crate) mod http3;
-#[cfg(test)]
-pub(crate) mod https_site;
 pub(crate) mod isolated_envoys;
 pub(crate) mod issuance;
 pub(crate) mod judged_policy;
@@ -39,8 +37,6 @@ pub(crate) mod named_endpoints;
 pub(crate) mod named_service;
 pub(crate) mod parent;
 pub(crate) mod parents;
-#[cfg(test)]
-pub(crate) mod published;
 pub(crate) mod quotas;
 pub(crate) mod redirecting_ports;
 pub(crate) mod register;

@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::published::Published;
 use crate::rule::ownership::shared_frontend;
-use crate::state::published::Published;
 use crate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
 use gatewright_objects::model::{Action, ObjectName, Target};

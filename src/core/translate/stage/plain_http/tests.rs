@@ -3,7 +3,7 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::state::published::Published;
+use crate::published::Published;
 use crate::{Change, Engine, Settings, StatusBody};
 use gatewright_objects::inputs::{Kind, Object, ObjectKey};
 use gatewright_objects::model::ObjectName;

@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use crate::Fleet;
+use crate::https_site::{Site, https};
 use crate::rule::ownership::shared_frontend;
-use crate::state::https_site::{Site, https};
 use gatewright_objects::limits::{Limits, NamespaceLimits};
 use gatewright_objects::model::{FrontendId, FrontendKind, ObjectName, Transport};
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
+use crate::https_site::{Site, https};
 use crate::rule::ownership::shared_frontend;
-use crate::state::https_site::{Site, https};
 use crate::{Change, Fact, Fleet};
 use gatewright_objects::limits::{Limits, NamespaceLimits};
 use gatewright_objects::model::{
