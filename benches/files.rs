@@ -19,7 +19,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
-use e2e::usage::{main_thread_time, memory, threads_time};
+use e2e::usage::{main_thread_time, memory, processor_time, threads_time};
 use e2e::world::free_port;
 use names::Names;
 use tempfile::TempDir;
@@ -120,7 +120,7 @@ impl Site {
         println!(
             "{count:>6} | {names:?} | start to the last {LAST}: {:.2} s, ours {:.2} s of processor time, {}",
             began.elapsed().as_secs_f64(),
-            threads_time(site.program.pid())?.as_secs_f64(),
+            processor_time(site.program.pid())?.as_secs_f64(),
             site.memories()?
         );
         Ok(site)
