@@ -1,6 +1,6 @@
 //! The model: the configuration of a fleet of Envoys, as types with public fields.
 //!
-//! In: nothing. Out: values that [`crate::translate`] makes and the crate `gatewright-envoy` turns
+//! In: nothing. Out: values that `gatewright-translate` makes and `gatewright-envoy` turns
 //! into Envoy resources. No Kubernetes type, no Envoy type, no client, task or clock ever appears
 //! here.
 
