@@ -21,8 +21,8 @@ pub enum Fact {
     /// The Service of the TLS-ALPN-01 responder, for all hostnames with terminated TLS. Set once at
     /// the start, with that Service and its endpoints; becomes chains for `acme-tls/1`.
     TlsChallenges(Option<ServicePort>),
-    /// Why the Secret of a wanted certificate has no certificate yet, or why the renewals of the one
-    /// that it has fail. Set by issuers; becomes a message in the statuses of objects that
+    /// Why the Secret of a wanted certificate has no certificate yet, or why the renewals of the
+    /// one that it has fail. Set by issuers; becomes a message in the statuses of objects that
     /// refer to it.
     IssuanceProblem(ObjectName, Option<String>),
     /// The issuer that is about to store a certificate in a Secret that listeners refer to. Set by
