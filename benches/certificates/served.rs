@@ -169,40 +169,19 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         Ok(fs::rename(new, manifests.path().join("all.yaml"))?)
     };
     publish(1)?;
-    fn text(path: &Path) -> String {
-        path.display().to_string()
-    }
-    let envoy = text(&e2e::envoy::binary()?.canonicalize()?);
-    let issuers_file = issuers.clone();
-    let (dir, private, issuers) = (text(manifests.path()), text(state.path()), text(&issuers));
-    let args = [
-        "standalone",
-        &dir,
-        "--state-dir",
-        &private,
-        "--envoy",
-        &envoy,
-        "--config",
-        &issuers,
-    ];
+    let config = issuers.display().to_string();
+    let allowed = "tenancy.allowedNetworks=[127.0.0.0/8]";
+    let options = ["--config", &config, "--set", allowed];
     let start = Instant::now();
-    let args = [
-        &args[..],
-        &["--set", "tenancy.allowedNetworks=[127.0.0.0/8]"],
-    ]
-    .concat();
-    let mut program = Gatewright::start(&args)?;
+    let mut program = Gatewright::standalone(manifests.path(), state.path(), &options)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let first = until_served(&pebble, address, 1, start).await?;
     if case.preflight != warm.preflight {
         // Without the self-check the first order may be too early for Envoy: the listener exists
         // before the others are placed.
         drop(program);
-        fs::write(
-            &issuers_file,
-            issuer(case, &pebble, &bind, state.path(), hosts)?,
-        )?;
-        program = Gatewright::start(&args)?;
+        fs::write(&issuers, issuer(case, &pebble, &bind, state.path(), hosts)?)?;
+        program = Gatewright::standalone(manifests.path(), state.path(), &options)?;
         until_served(&pebble, address, 1, start).await?;
     }
     let before = processor_time(program.pid())?;

@@ -333,6 +333,25 @@ pub fn edge(listeners: impl Serialize) -> Change {
     api("Gateway", "edge", spec)
 }
 
+/// The same with an HTTPS listener for each host, of which some have a TLS option. The Secret of a
+/// host has its name.
+pub fn edge_with(option: &str, port: u16, hosts: &[&str], having: &[&str]) -> Change {
+    let listener = |host: &&str| {
+        let mut tls = json!({"certificateRefs": [{"name": host}]});
+        if having.contains(host) {
+            tls["options"] = json!({option: "Enabled"});
+        }
+        json!({"name": host.replace('.', "-"), "port": port, "protocol": "HTTPS", "hostname": host, "tls": tls})
+    };
+    edge(hosts.iter().map(listener).collect::<Vec<_>>())
+}
+
+/// An HTTPRoute from a host at Gateway `edge` to Service `web`.
+pub fn edge_route_to_web(host: &str) -> Change {
+    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
+    edge_route(&host.replace('.', "-"), host, rules)
+}
+
 /// An HTTPRoute in namespace `default` for a hostname at Gateway `edge`.
 pub fn edge_route(name: &str, hostname: &str, rules: impl Serialize) -> Change {
     let spec = json!({"parentRefs": [{"name": "edge"}], "hostnames": [hostname], "rules": rules});

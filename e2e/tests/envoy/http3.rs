@@ -10,7 +10,7 @@ use e2e::probe::Probe;
 use e2e::quic::Quic;
 use e2e::tenants::until;
 use e2e::webdriver::DrivenBrowser;
-use e2e::world::{World, class, edge, edge_route, free_port, object, service};
+use e2e::world::{World, class, edge_route_to_web, edge_with, free_port, object, service};
 use gatewright_core::translate::Change;
 use rcgen::{CertifiedKey, KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
@@ -77,7 +77,7 @@ impl Site {
         let mut changes = vec![class(), listeners(port, &names, http3)];
         changes.extend(service("web", echo.address()));
         for (host, issued) in hosts {
-            changes.extend([route(host), issued.secret(host)]);
+            changes.extend([edge_route_to_web(host), issued.secret(host)]);
         }
         Ok(Self {
             world: World::start_edited(changes, edit).await?,
@@ -102,19 +102,7 @@ impl Site {
 }
 
 fn listeners(port: u16, hosts: &[&str], http3: &[&str]) -> Change {
-    let listener = |host: &&str| {
-        let mut tls = json!({"certificateRefs": [{"name": host}]});
-        if http3.contains(host) {
-            tls["options"] = json!({"gatewright.io/http3": "Enabled"});
-        }
-        json!({"name": host.replace('.', "-"), "port": port, "protocol": "HTTPS", "hostname": host, "tls": tls})
-    };
-    edge(hosts.iter().map(listener).collect::<Vec<Value>>())
-}
-
-fn route(host: &str) -> Change {
-    let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-    edge_route(&host.replace('.', "-"), host, rules)
+    edge_with("gatewright.io/http3", port, hosts, http3)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,7 +203,7 @@ async fn hosts_come_and_go_without_the_connections_of_others() -> Result<()> {
     site.world
         .settle(vec![
             listeners(site.port, &names, &names),
-            route("b.example.org"),
+            edge_route_to_web("b.example.org"),
             issued[1].secret("b.example.org"),
         ])
         .await?;

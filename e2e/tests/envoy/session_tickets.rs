@@ -9,10 +9,10 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::tls_sessions::{Client, VERSIONS};
-use e2e::world::{World, class, edge, edge_route, free_port, object, service};
+use e2e::world::{World, class, edge_route_to_web, edge_with, free_port, object, service};
 use gatewright_core::model::TicketKeys;
 use gatewright_core::translate::{Change, Fact};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 
 use super::hot_restart;
@@ -56,14 +56,7 @@ fn keys(current: u8, others: &[u8]) -> Change {
 
 /// HTTPS listeners for hosts, of which some have the option.
 fn listeners(port: u16, hosts: &[&str], resumed: &[&str]) -> Change {
-    let listener = |host: &&str| {
-        let mut tls = json!({"certificateRefs": [{"name": host}]});
-        if resumed.contains(host) {
-            tls["options"] = json!({"gatewright.io/session-tickets": "Enabled"});
-        }
-        json!({"name": host.replace('.', "-"), "port": port, "protocol": "HTTPS", "hostname": host, "tls": tls})
-    };
-    edge(hosts.iter().map(listener).collect::<Vec<Value>>())
+    edge_with("gatewright.io/session-tickets", port, hosts, resumed)
 }
 
 const A: &str = "a.example.org";
@@ -88,8 +81,7 @@ impl Site {
         changes.extend(service("web", echo.address()));
         for (host, names) in [(A, &[A, B][..]), (B, &[A, B]), (C, &[C])] {
             changes.push(secret(host, "/CN=test", names)?);
-            let rules = json!([{"backendRefs": [{"name": "web", "port": 80}]}]);
-            changes.push(edge_route(&host.replace('.', "-"), host, rules));
+            changes.push(edge_route_to_web(host));
         }
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Ok(Self {

@@ -121,35 +121,22 @@ impl House {
     fn start(&mut self) -> Result<()> {
         self.program = None;
         let text = |path: PathBuf| path.display().to_string();
-        let dir = text(self.manifests.path().into());
-        let private = text(self.state.path().into());
         let ca = text(self.state.path().join("pebble.pem"));
         let issuers = text(self.state.path().join("issuers.yaml"));
         let directory = format!("issuers.acme.directory={}", self.pebble.directory());
         let bundle = format!("issuers.acme.caBundle={ca}");
         let port = format!("issuers.acme.httpPort={}", self.pebble.http_port);
-        let envoy = text(e2e::envoy::binary()?.canonicalize()?);
-        let mut args = vec![
-            "standalone",
-            &dir,
-            "--state-dir",
-            &private,
-            "--envoy",
-            &envoy,
-            "--config",
-            &issuers,
-        ];
-        args.extend([
-            "--set",
-            &directory,
-            "--set",
+        let mut options = vec!["--config", issuers.as_str()];
+        let settings = [
+            directory.as_str(),
             &bundle,
-            "--set",
             "issuers.acme.agreeToTerms=true",
-        ]);
-        args.extend(["--set", &port]);
-        args.extend(self.rules.iter().flat_map(|rule| ["--set", rule]));
-        self.program = Some(Gatewright::start(&args)?);
+            &port,
+        ];
+        let all = settings.iter().chain(&self.rules);
+        options.extend(all.flat_map(|set| ["--set", set]));
+        let program = Gatewright::standalone(self.manifests.path(), self.state.path(), &options);
+        self.program = Some(program?);
         Ok(())
     }
 
