@@ -308,7 +308,7 @@ impl Claims {
         if self.newer.contains_key(name) {
             return None;
         }
-        self.settle(name, pipeline);
+        self.forget_written(name, pipeline);
         let shard = self.shards.get(name);
         let lost = shard
             .filter(|shard| shard.is_lost())
@@ -373,7 +373,7 @@ impl Claims {
 
     /// Forgets the entries of a ConfigMap that are as they should be, and moves those that belong
     /// into another one since it was split.
-    fn settle(&mut self, name: &str, pipeline: &Pipeline) {
+    fn forget_written(&mut self, name: &str, pipeline: &Pipeline) {
         let mut asked = self.asked.remove(name).unwrap_or_default();
         asked.retain(|entry| pipeline.proposal(entry).is_some());
         let (here, elsewhere): (BTreeSet<Ownable>, BTreeSet<Ownable>) = asked

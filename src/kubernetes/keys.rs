@@ -123,7 +123,7 @@ impl Keys {
         known: Option<&CaRotation>,
         may_write: bool,
     ) -> Result<Option<CaRotation>, KeysError> {
-        let held = self.get_authority().await?;
+        let held = self.get_known(AUTHORITY).await?;
         let found = held
             .as_ref()
             .map(ca_rotation::read)
@@ -272,7 +272,7 @@ impl Keys {
     pub async fn revoke(&self, who: &Revoke) -> Result<(), KeysError> {
         // Conflicting writers are a step of the CA rotation, or an operator.
         for _ in 0..ATTEMPTS {
-            let Some(held) = self.get_authority().await? else {
+            let Some(held) = self.get_known(AUTHORITY).await? else {
                 return Err(KeysError::Revoke(format!(
                     "secret {}/{AUTHORITY} is not there yet",
                     self.namespace
@@ -348,21 +348,21 @@ impl Keys {
             .map_err(|why| self.api_error("secret", name, why))
     }
 
-    /// Writes a Secret, unless it was changed since it was read. Returns whether it was written.
-    /// Returns the Secret of the authority, of a format that this version knows.
-    async fn get_authority(&self) -> Result<Option<Secret>, KeysError> {
-        let held = self.get(AUTHORITY).await?;
+    /// Returns a Secret of a format that this version knows.
+    async fn get_known(&self, name: &'static str) -> Result<Option<Secret>, KeysError> {
+        let held = self.get(name).await?;
         let known = held
             .as_ref()
             .map_or(Ok(()), |held| format::check(&held.metadata));
         known.map_err(|why| KeysError::Newer {
             namespace: self.namespace.clone(),
-            name: AUTHORITY,
+            name,
             why,
         })?;
         Ok(held)
     }
 
+    /// Writes a Secret, unless it was changed since it was read. Returns whether it was written.
     async fn put(
         &self,
         name: &'static str,

@@ -22,14 +22,7 @@ impl Keys {
     /// # Errors
     /// When the Secret cannot be read or written; keys that are known stay valid.
     pub async fn tickets(&self, may_write: bool) -> Result<Option<TicketRotation>, KeysError> {
-        let held = self.get(TICKETS).await?;
-        if let Some(held) = &held {
-            format::check(&held.metadata).map_err(|why| KeysError::Newer {
-                namespace: self.namespace.clone(),
-                name: TICKETS,
-                why,
-            })?;
-        }
+        let held = self.get_known(TICKETS).await?;
         let stored = held.as_ref().map(|held| bytes(held, DATA).unwrap_or(b""));
         let known = stored
             .map(TicketRotation::read)
