@@ -7,14 +7,14 @@ use std::net::IpAddr;
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
 use super::key::RouteKey;
-use super::rule::protocol::{Family, Protocol};
+use super::rule::protocol::Protocol;
 use super::stage::admission::Admission;
 use super::stage::plain_http::{https_port, is_kept};
 use super::stage::report::Report;
 use super::stage::routes::{Port, Routing};
 use super::state::endpoints::AllowedEndpoints;
 use super::state::frontends::Frontends;
-use gatewright_objects::model::{FrontendId, Hostname, Route, TransportPort};
+use gatewright_objects::model::{Family, FrontendId, Hostname, Route, TransportPort};
 use gatewright_objects::request_outcome::{
     self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED,
 };

@@ -40,7 +40,7 @@ pub use rule::denied::EndpointPolicy;
 pub use rule::document::{parent_ref, status_document};
 pub use rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
 pub use rule::policy::{IssuerAllow, IssuerPolicy, Unlisted};
-pub use rule::protocol::{Family, Protocol};
+pub use rule::protocol::Protocol;
 pub use rule::settings::{DedicatedEnvoys, OwnSocket, SYSTEM_ROOTS, Settings};
 pub use rule::tls_options::{ISSUER, OPTIONS as TLS_OPTIONS, SELF_SIGNED, VALUES as TLS_VALUES};
 pub use stage::blame::Blame;

@@ -472,32 +472,24 @@ impl Engine {
         &self.settings
     }
 
-    pub(in super::super) fn frontends(&self) -> &super::super::state::frontends::Frontends {
+    pub(in super::super) fn frontends(&self) -> &crate::state::frontends::Frontends {
         &self.frontends
     }
 
     /// Takes another hash for that of Envoy.
-    pub(in super::super) fn hash_scopes_by(
-        &mut self,
-        hash: fn(
-            &gatewright_objects::model::FrontendId,
-            &gatewright_objects::model::Hostname,
-        ) -> u64,
-    ) {
-        self.frontends.scope_keys = super::super::state::scope_keys::ScopeKeys::hashed_by(hash);
+    pub(in super::super) fn hash_scopes_by(&mut self, hash: fn(&FrontendId, &Hostname) -> u64) {
+        self.frontends.scope_keys = crate::state::scope_keys::ScopeKeys::hashed_by(hash);
     }
 
-    pub(in super::super) fn service_endpoints(
-        &self,
-    ) -> &super::super::state::endpoints::ServiceEndpoints {
+    pub(in super::super) fn service_endpoints(&self) -> &crate::state::endpoints::ServiceEndpoints {
         &self.service_endpoints
     }
 
     pub(in super::super) fn service_endpoints_mut(
         &mut self,
     ) -> (
-        &mut super::super::state::endpoints::ServiceEndpoints,
-        &mut super::super::state::emissions::Emissions,
+        &mut crate::state::endpoints::ServiceEndpoints,
+        &mut crate::state::emissions::Emissions,
         &Store,
     ) {
         (
@@ -507,7 +499,7 @@ impl Engine {
         )
     }
 
-    pub(in super::super) fn wanted_index(&self) -> &super::super::state::wanted_index::WantedIndex {
+    pub(in super::super) fn wanted_index(&self) -> &crate::state::wanted_index::WantedIndex {
         &self.certificates.wanted
     }
 }

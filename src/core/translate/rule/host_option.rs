@@ -4,7 +4,7 @@
 use super::protocol::Protocol;
 use gatewright_objects::model::{Hostname, Reason};
 
-/// What has become of such an option.
+/// An option of a listener, and whether it is served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostOption {
     /// It is not asked for.
@@ -20,6 +20,14 @@ impl HostOption {
     /// The option as it is written.
     pub(crate) fn asked(is_asked: bool) -> Self {
         if is_asked { Self::On } else { Self::Off }
+    }
+
+    /// Why the option is asked for and not served.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Off | Self::On => None,
+            Self::Refused(why) => Some(why),
+        }
     }
 
     /// Refuses the option, if it is on.

@@ -3,11 +3,8 @@
 use std::sync::Arc;
 
 use super::gateway_exposure::shared;
-use super::protocol::Family;
 use crate::key::{ListenerId, RouteKey};
-use gatewright_objects::model::{FrontendId, ObjectName, Transport, TransportPort};
-
-pub(crate) use gatewright_objects::ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
+use gatewright_objects::model::{Family, FrontendId, ObjectName, Transport, TransportPort};
 
 /// A claimant, ordered by precedence among claims that arrive together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

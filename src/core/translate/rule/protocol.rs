@@ -1,9 +1,7 @@
 //! The protocols of listeners, and which of them can share a port.
 
 use gatewright_objects::inputs::{RouteKind, RouteKinds};
-use gatewright_objects::model::Transport;
-
-pub use gatewright_objects::model::Family;
+use gatewright_objects::model::{Family, Transport};
 
 /// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

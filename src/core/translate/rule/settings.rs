@@ -6,13 +6,13 @@ use std::sync::Arc;
 use super::access_logs::EnvoyLogs;
 use super::denied::EndpointPolicy;
 use super::gateway_exposure::Fleet;
-use super::ownership::Recording;
 use super::policy::IssuerPolicy;
 use gatewright_objects::channel::Channel;
 use gatewright_objects::external_name::ExternalNames;
 use gatewright_objects::limits::Limits;
 use gatewright_objects::model::ObjectName;
 use gatewright_objects::namespaces::Namespaces;
+use gatewright_objects::ownership::Recording;
 
 /// Settings of an installation.
 #[derive(Clone, Debug)]

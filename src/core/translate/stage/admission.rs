@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use crate::rule::ownership::{By, Claimant, ListenersOf, Ownable, Recording};
+use crate::rule::ownership::{By, Claimant};
 use crate::state::attachments::{Attachment, Attachments, Way};
 use crate::state::by_record::{ByRecord, WideListener, admitted, is_contended};
 use crate::state::dirty::Dirty;
@@ -20,6 +20,7 @@ use crate::state::parents::Parents;
 use crate::state::register::Register;
 use crate::state::resolutions::Resolutions;
 use gatewright_objects::model::{FrontendId, Hostname, Reason, clipped};
+use gatewright_objects::ownership::{ListenersOf, Ownable, Recording};
 
 /// A wildcard or catch-all listener with the namespaces it admits: among whom, its hostname,
 /// itself, and its frontend.
@@ -368,7 +369,7 @@ pub(crate) fn claim_for_route(
             namespace: key.name.namespace.clone(),
             through: by.at.namespace.clone(),
             by: By::Route(listener.clone(), key.clone()),
-            protocol: crate::rule::protocol::Family::Http,
+            protocol: gatewright_objects::model::Family::Http,
         };
         let what = Ownable::Admitted(by.at.clone(), hostname.clone());
         register.claim(&what, &claimant, there);

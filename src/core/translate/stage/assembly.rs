@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::delta::{Resource, ResourceKey};
-use crate::rule::protocol::Family;
 use crate::state::challenge_answers::ChallengeAnswers;
 use crate::state::dirty::Dirty;
 use crate::state::emissions::Emissions;
@@ -13,7 +12,9 @@ use crate::state::frontends::Frontends;
 use crate::state::http3::Http3Hosts;
 use crate::state::register::Register;
 use crate::state::secret_names::fixed_name;
-use gatewright_objects::model::{Chain, ChainName, Frontend, FrontendId, FrontendKind, Transport};
+use gatewright_objects::model::{
+    Chain, ChainName, Family, Frontend, FrontendId, FrontendKind, Transport,
+};
 
 /// The states that a frontend is assembled from.
 #[derive(Clone, Copy)]

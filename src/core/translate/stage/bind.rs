@@ -11,8 +11,7 @@ use super::telemetry;
 use crate::key::ParentKey;
 use crate::rule::gateway_exposure::{Fleet, is_shared};
 use crate::rule::internal_ports::{recorded, reserved_ports};
-use crate::rule::ownership::{By, Claimant, Ownable};
-use crate::rule::protocol::Family;
+use crate::rule::ownership::{By, Claimant};
 use crate::rule::settings::Settings;
 use crate::state::dirty::Dirty;
 use crate::state::endpoints::ServiceEndpoints;
@@ -24,7 +23,8 @@ use crate::state::parents::Parents;
 use crate::state::quotas::Quotas;
 use crate::state::register::Register;
 use gatewright_objects::inputs::{Address, Gateway};
-use gatewright_objects::model::{FrontendId, ObjectName, Transport, TransportPort};
+use gatewright_objects::model::{Family, FrontendId, ObjectName, Transport, TransportPort};
+use gatewright_objects::ownership::Ownable;
 use gatewright_objects::store::Store;
 
 /// The stage that binds frontends.

@@ -16,7 +16,7 @@ use crate::key::ParentKey;
 use crate::rule::ca_bundles::next_time;
 use crate::rule::certificate_warning;
 use crate::rule::gateway_exposure::is_shared;
-use crate::rule::ownership::{By, Claimant, Ownable, well_known};
+use crate::rule::ownership::{By, Claimant, well_known};
 use crate::rule::settings::Settings;
 use crate::rule::surroundings::Surroundings;
 use crate::state::attachments::Attachments;
@@ -34,6 +34,7 @@ use crate::state::register::Register;
 use crate::state::telemetry_marks;
 use gatewright_objects::cost::{self, Bytes};
 use gatewright_objects::model::{FrontendId, Hostname, ObjectName, SecretName};
+use gatewright_objects::ownership::Ownable;
 use gatewright_objects::store::Store;
 
 /// The stage that evaluates Gateways and ListenerSets.

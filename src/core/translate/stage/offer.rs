@@ -17,7 +17,6 @@ use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
 use crate::rule::host_option::{self, HostOption};
 use crate::rule::internal_ports;
 use crate::rule::listener_filters::Guard;
-use crate::rule::ownership::ListenersOf;
 use crate::rule::protocol::Protocol;
 use crate::rule::surroundings::Surroundings;
 use crate::rule::tls_options::{self, HTTP3, TICKETS, TlsSettings};
@@ -29,6 +28,7 @@ use gatewright_objects::inputs::{
     ListenerSet, Meta, RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
 use gatewright_objects::model::{Hostname, IdentityHeaders, ObjectName, Reason};
+use gatewright_objects::ownership::ListenersOf;
 
 /// Evaluates a Gateway, which is of our class.
 pub(crate) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {

@@ -9,9 +9,7 @@ use super::admission::Admission;
 use super::allowed_hostnames::is_within;
 use crate::key::{ListenerId, RouteKey};
 use crate::rule::gateway_exposure::is_shared;
-use crate::rule::ownership::{
-    By, Claimant, ListenersOf, Ownable, OwnerRecord, Recording, shared_frontend,
-};
+use crate::rule::ownership::{By, Claimant, shared_frontend};
 use crate::state::attachments::Attachments;
 use crate::state::by_record::admitted;
 use crate::state::dirty::Dirty;
@@ -22,6 +20,7 @@ use crate::state::parents::Parents;
 use crate::state::register::Register;
 use crate::state::secret_names::SecretNames;
 use gatewright_objects::model::{FrontendId, Hostname};
+use gatewright_objects::ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
 use gatewright_objects::store::Store;
 
 /// The stage that decides ownership.

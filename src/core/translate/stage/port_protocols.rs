@@ -2,10 +2,9 @@
 
 use crate::key::Verdict;
 use crate::rule::gateway_exposure::{Fleet, GatewayExposure};
-use crate::rule::protocol::Family;
 use crate::state::parent::ParentListener;
 use gatewright_objects::inputs::{Selector, SpokenProtocol};
-use gatewright_objects::model::{Reason, TransportPort};
+use gatewright_objects::model::{Family, Reason, TransportPort};
 use gatewright_objects::store::Store;
 
 /// Checks whether a listener of a namespace may use its protocol on its port.

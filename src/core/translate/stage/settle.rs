@@ -6,13 +6,13 @@ use super::fleet::note_gateway;
 use super::tables::touch_lists;
 use crate::key::ListenerId;
 use crate::rule::gateway_exposure::is_shared;
-use crate::rule::ownership::{Ownable, Recording};
 use crate::state::by_record::admitted;
 use crate::state::claims::{Claim, Conflict};
 use crate::state::dirty::Dirty;
 use crate::state::frontends::Frontends;
 use crate::state::parent::Parent;
 use gatewright_objects::model::{FrontendId, Hostname, Reason, TransportPort};
+use gatewright_objects::ownership::{Ownable, Recording};
 
 /// The stage that decides which listener gets a hostname of a frontend.
 pub(crate) fn settle(

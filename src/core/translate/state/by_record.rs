@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::parent::{Parent, ParentListener};
 use crate::key::ListenerId;
-use crate::rule::ownership::ListenersOf;
 use gatewright_objects::inputs::{NamespaceRule, RouteHostnames};
+use gatewright_objects::ownership::ListenersOf;
 
 /// The ground on which a route claims its hostnames, at a listener where the record decides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -9,11 +9,13 @@ use crate::key::{ListenerId, ParentKey};
 use crate::rule::client_validation::Clients;
 use crate::rule::gateway_exposure::GatewayPrecedence;
 use crate::rule::host_option::HostOption;
-use crate::rule::ownership::ListenersOf;
-use crate::rule::protocol::{Family, Protocol};
+use crate::rule::protocol::Protocol;
 use crate::rule::tls_options::TlsSettings;
-use gatewright_objects::model::{Certificate, FrontendId, Hostname, ListenerFilters, Reason};
+use gatewright_objects::model::{
+    Certificate, Family, FrontendId, Hostname, ListenerFilters, Reason,
+};
 use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::ownership::ListenersOf;
 
 /// Precedence of a listener: on a shared port by the precedence of its Gateway; then the Gateway's
 /// own listeners before those of ListenerSets, and these by age and name (GEP-1713).

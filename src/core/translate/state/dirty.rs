@@ -8,12 +8,12 @@ use super::isolated_envoys::DesiredEnvoys;
 use super::service_intent::ServiceIntent;
 use crate::delta::{Delta, Resource, ResourceKey};
 use crate::key::{ListenerId, ParentKey, RouteKey};
-use crate::rule::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::external_name::ExternalName;
 use gatewright_objects::inputs::ObjectKey;
 use gatewright_objects::model::{
     BackendId, ClusterId, FrontendId, Hostname, ObjectName, ServicePort,
 };
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::status::ObjectStatus;
 use gatewright_objects::wanted::WantedCertificate;
 

@@ -13,13 +13,14 @@ use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
 use crate::key::ListenerId;
 use crate::rule::chain_class::{ChainClass, Purpose};
-use crate::rule::ownership::{Claimant, Ownable};
-use crate::rule::protocol::{Family, Protocol};
+use crate::rule::ownership::Claimant;
+use crate::rule::protocol::Protocol;
 use gatewright_objects::domain_order::Domains;
 use gatewright_objects::model::{
-    AccessLog, Chain, ClientAddress, FrontendId, Hostname, OtherListeners, Thumbprint, Tracing,
-    VirtualHost, WeightedTarget,
+    AccessLog, Chain, ClientAddress, Family, FrontendId, Hostname, OtherListeners, Thumbprint,
+    Tracing, VirtualHost, WeightedTarget,
 };
+use gatewright_objects::ownership::Ownable;
 
 /// The state of one port of one Gateway, or of the shared fleet.
 #[derive(Default)]

@@ -12,10 +12,12 @@ use super::register::Register;
 use super::scope_keys::ScopeKeys;
 use crate::key::{ListenerId, ParentKey};
 use crate::rule::gateway_exposure::is_shared;
-use crate::rule::ownership::{Ownable, shared_frontend};
-use crate::rule::protocol::Family;
-use gatewright_objects::model::{FrontendId, Hostname, ObjectName, Transport, TransportPort};
+use crate::rule::ownership::shared_frontend;
+use gatewright_objects::model::{
+    Family, FrontendId, Hostname, ObjectName, Transport, TransportPort,
+};
 use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::ownership::Ownable;
 
 /// A contender for a socket: the creation time of the Gateway, or [`FOR_CHALLENGES`] without a
 /// listener; and the frontend.

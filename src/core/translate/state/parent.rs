@@ -11,13 +11,13 @@ use crate::rule::client_validation::{ClientPolicy, Clients};
 use crate::rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
 use crate::rule::host_option::HostOption;
 use crate::rule::listener_filters::Guard;
-use crate::rule::ownership::ListenersOf;
 use crate::rule::protocol::Protocol;
 use crate::rule::tls_options::TlsSettings;
 use gatewright_objects::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use gatewright_objects::model::{
     Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort,
 };
+use gatewright_objects::ownership::ListenersOf;
 
 /// A Gateway or ListenerSet of ours.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,10 +10,10 @@ use super::ends::Ends;
 use super::named_service::NamedService;
 use super::parent::{Parent, ParentListener};
 use crate::key::{ListenerId, ParentKey};
-use crate::rule::ownership::ListenersOf;
 use gatewright_objects::cost::{self, Bytes};
 use gatewright_objects::model::{Certificate, FrontendId, Hostname, ObjectName, RootsName};
 use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::ownership::ListenersOf;
 
 /// All Gateways and ListenerSets of ours.
 #[derive(Default)]

@@ -5,13 +5,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::granted_names::GrantedNames;
-use crate::rule::ownership::{By, Claimant, ListenersOf, Ownable, OwnerRecord, well_known};
-use crate::rule::protocol::Family;
+use crate::rule::ownership::{By, Claimant, well_known};
 use crate::rule::settings::Settings;
 use gatewright_objects::inputs::ObjectKey;
-use gatewright_objects::model::{Hostname, TransportPort};
+use gatewright_objects::model::{Family, Hostname, TransportPort};
 use gatewright_objects::multimap::MultiMap;
-use gatewright_objects::ownership::{Ledger, is_same_owner};
+use gatewright_objects::ownership::{Ledger, ListenersOf, Ownable, OwnerRecord, is_same_owner};
 
 /// True if the owner of a wildcard, or the platform, lets a claimant have a name below it: the
 /// claimant, the name, the wildcard, its owner.

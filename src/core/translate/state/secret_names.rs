@@ -14,10 +14,10 @@ use super::parent::ParentListener;
 use super::register::Register;
 use crate::delta::{Resource, ResourceKey};
 use crate::key::ListenerId;
-use crate::rule::ownership::{Ownable, OwnerRecord};
 use gatewright_objects::model::{
     Certificate, Fleets, FrontendId, Hostname, Secret, SecretName, TlsParams,
 };
+use gatewright_objects::ownership::{Ownable, OwnerRecord};
 
 /// The content that a frontend would serve under one hostname.
 #[derive(Clone, Debug, PartialEq)]

@@ -2,9 +2,9 @@
 
 use super::{FrontendId, Report};
 use crate::rule::gateway_exposure;
-use crate::rule::protocol::{Family, Protocol};
+use crate::rule::protocol::Protocol;
 use crate::state::parent::{Parent, ParentListener};
-use gatewright_objects::model::Reason;
+use gatewright_objects::model::{Family, Reason};
 
 impl Report<'_> {
     /// The message why a listener does not get its hostname. It contains only the reader's own

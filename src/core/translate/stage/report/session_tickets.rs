@@ -15,10 +15,7 @@ impl Report<'_> {
 
     /// The same as far as objects decide it.
     pub(crate) fn refused_tickets(self, listener: &ParentListener) -> Option<String> {
-        match &listener.tickets {
-            HostOption::Off | HostOption::On => None,
-            HostOption::Refused(why) => Some(text(why)),
-        }
+        listener.tickets.refusal().map(text)
     }
 }
 
