@@ -1,143 +1,133 @@
-//! Finds the line of a field in the text of a document. The text is not parsed: block style and
-//! indented JSON are followed by their indentation, and a field in flow style is looked for by its
-//! name.
+//! Finds the line of a field in the text of a document: the parser reads the text again as far as
+//! the field, and an error there has its line.
 
-/// A line's beginning of a field, or of an item of a list.
-struct Entry<'a> {
-    line: usize,
-    column: usize,
-    /// The name of the field; `None` for an item.
-    name: Option<&'a str>,
-}
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around
-/// it that is found, where it is not.
+/// it that is there, where it is not. JSON is YAML.
 pub(crate) fn line_of(text: &str, field: &str) -> usize {
-    let entries = entries(text);
-    let mut line = 0;
-    let mut end = usize::MAX;
-    let mut rest = field;
-    let mut scope = &entries[..];
-    // The braces around a JSON document.
-    if scope.first().is_some_and(|entry| entry.name.is_none()) && !rest.starts_with('[') {
-        scope = &scope[1..];
+    let mut path = field;
+    while !path.is_empty() {
+        let parser = serde_yaml_ng::Deserializer::from_str(text);
+        if let Err(error) = (Seek { path }).deserialize(parser) {
+            return error.location().map_or(0, |place| place.line() - 1);
+        }
+        path = &path[..path.rfind(['.', '[']).unwrap_or(0)];
     }
-    while let Some((at, after)) = step(scope, rest) {
-        let Entry { column, name, .. } = scope[at];
-        let children = &scope[at + 1..];
-        // The items of a list may stand in the same column as its name.
-        let count = children
-            .iter()
-            .take_while(|entry| {
-                entry.column > column
-                    || name.is_some() && entry.name.is_none() && entry.column == column
-            })
-            .count();
-        line = scope[at].line;
-        end = children.get(count).map_or(end, |next| next.line);
-        (scope, rest) = (&children[..count], after);
-    }
-    for name in rest
-        .split(['.', '[', ']'])
-        .filter(|name| name.parse::<usize>().is_err() && !name.is_empty())
-    {
-        let mut lines = text
-            .lines()
-            .enumerate()
-            .skip(line)
-            .take_while(|(at, _)| *at == line || *at < end);
-        line = lines
-            .find(|(_, text)| has_field(text, name))
-            .map_or(line, |(at, _)| at);
-    }
-    line
+    0
 }
 
-/// Finds the first part of a path among the entries of one object or list: its index, and the rest
-/// of the path.
-fn step<'a>(scope: &[Entry<'_>], path: &'a str) -> Option<(usize, &'a str)> {
-    let column = scope.first()?.column;
-    let mut here = scope
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.column == column);
-    if let Some((inner, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) {
-        let (at, _) = match inner.parse() {
-            Ok(number) => here.filter(|(_, entry)| entry.name.is_none()).nth(number),
-            Err(_) => here.find(|(_, entry)| entry.name == Some(inner)),
-        }?;
-        return Some((at, rest));
-    }
-    let path = path.strip_prefix('.').unwrap_or(path);
-    here.find_map(|(at, entry)| {
-        let rest = path.strip_prefix(entry.name?)?;
-        (rest.is_empty() || rest.starts_with(['.', '['])).then_some((at, rest))
-    })
+/// A path below a value. Reading the value fails at the end of the path, and not where the value
+/// does not have it.
+#[derive(Clone, Copy)]
+struct Seek<'a> {
+    path: &'a str,
 }
 
-fn entries(text: &str) -> Vec<Entry<'_>> {
-    let mut all = Vec::new();
-    for (line, text) in text.lines().enumerate() {
-        let mut rest = text.trim_start();
-        fn column(rest: &str, text: &str) -> usize {
-            text.len() - rest.len()
-        }
-        if rest.starts_with('#') {
-            continue;
-        }
-        while let Some(item) = rest
-            .strip_prefix('-')
-            .filter(|item| item.is_empty() || item.starts_with(' '))
-        {
-            all.push(Entry {
-                line,
-                column: column(rest, text),
-                name: None,
-            });
-            rest = item.trim_start();
-        }
-        if rest.starts_with('{') && text.trim_start() == rest {
-            all.push(Entry {
-                line,
-                column: column(rest, text),
-                name: None,
-            });
-        }
-        if let Some(name) = name(rest) {
-            all.push(Entry {
-                line,
-                column: column(rest, text),
-                name: Some(name),
-            });
-        }
+impl<'a> Seek<'a> {
+    /// The path below the entry of a mapping, if it leads there. A key may contain dots.
+    fn below_key(self, key: &str) -> Option<Self> {
+        let path = match self.path.strip_prefix('[') {
+            Some(path) => path.strip_prefix(key)?.strip_prefix(']')?,
+            None => {
+                let path = self.path.strip_prefix('.').unwrap_or(self.path);
+                path.strip_prefix(key)?
+            }
+        };
+        (path.is_empty() || path.starts_with(['.', '['])).then_some(Self { path })
     }
-    all
+
+    /// The number of the item of a list to which the path leads, and the path below it.
+    fn item(self) -> Option<(usize, Self)> {
+        let (number, path) = self.path.strip_prefix('[')?.split_once(']')?;
+        Some((number.parse().ok()?, Self { path }))
+    }
 }
 
-/// Returns the name of the field that a text begins with.
-fn name(text: &str) -> Option<&str> {
-    if let Some(quote) = text
-        .chars()
-        .next()
-        .filter(|first| matches!(first, '"' | '\''))
-    {
-        let (name, rest) = text[1..].split_once(quote)?;
-        return rest.trim_start().starts_with(':').then_some(name);
+impl<'de> DeserializeSeed<'de> for Seek<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        // A value of another type fails at the innermost field that is there.
+        match self.item() {
+            _ if self.path.is_empty() => deserializer.deserialize_bool(Never),
+            Some(_) => deserializer.deserialize_seq(self),
+            None => deserializer.deserialize_map(self),
+        }
     }
-    let name = text
-        .split_once(": ")
-        .map(|(name, _)| name)
-        .or_else(|| text.trim_end().strip_suffix(':'))?;
-    (!name.contains(['{', '[', ',', ' '])).then_some(name)
 }
 
-/// Returns whether a line has a field, at any place.
-fn has_field(line: &str, name: &str) -> bool {
-    line.match_indices(name).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        let after = line[at + name.len()..].trim_start_matches(['"', '\'']);
-        before.is_none_or(|before| " {[,-\"'".contains(before)) && after.starts_with(':')
-    })
+impl<'de> Visitor<'de> for Seek<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value with fields or items")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(below) = entries.next_key_seed(Key(self))? {
+            match below {
+                Some(below) => entries.next_value_seed(below)?,
+                None => {
+                    entries.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        let Some((number, below)) = self.item() else {
+            return Ok(());
+        };
+        for _ in 0..number {
+            if items.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(());
+            }
+        }
+        items.next_element_seed(below)?;
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+}
+
+/// Accepts no value, so that reading one fails at its place.
+struct Never;
+
+impl Visitor<'_> for Never {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no value")
+    }
+}
+
+/// A key of a mapping: the path below it, if the path leads there.
+struct Key<'a>(Seek<'a>);
+
+impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
+    type Value = Option<Seek<'a>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Key<'a> {
+    type Value = Option<Seek<'a>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
+        match self.0.below_key(key) {
+            Some(Seek { path: "" }) => Err(E::custom("the field is here")),
+            below => Ok(below),
+        }
+    }
 }
 
 #[cfg(test)]
