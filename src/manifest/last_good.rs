@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// The maximum total size of the texts in bytes.
+/// The maximum total size in bytes of the lines that are not outdated.
 const MAX_BYTES: u64 = 256 << 20;
-/// The maximum size of outdated lines before the file is rewritten.
+/// The size of outdated lines, beyond that of the others, at which the file is rewritten.
 const STALE: u64 = 16 << 20;
 
 /// The identity of a directory: device and inode.
@@ -25,8 +25,10 @@ pub(super) struct LastGood {
     path: PathBuf,
     root: PathBuf,
     most: u64,
-    /// The total size of the written texts, and that of the present ones.
+    stale: u64,
+    /// The total size of all lines, and of those that are not outdated.
     size: (u64, u64),
+    /// The sizes of the lines that are not outdated.
     lengths: BTreeMap<PathBuf, u64>,
 }
 
@@ -71,6 +73,7 @@ impl LastGood {
             path: path.to_owned(),
             root: root.to_owned(),
             most: MAX_BYTES,
+            stale: STALE,
             size: (0, 0),
             lengths: BTreeMap::new(),
         };
@@ -85,7 +88,7 @@ impl LastGood {
         let Ok(file) = File::open(&self.path) else {
             return kept;
         };
-        if file.metadata().map_or(u64::MAX, |meta| meta.len()) > 2 * (self.most + STALE) {
+        if file.metadata().map_or(u64::MAX, |meta| meta.len()) > 2 * (self.most + self.stale) {
             return kept;
         }
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
@@ -127,11 +130,10 @@ impl LastGood {
     /// # Errors
     /// When the write fails, or the texts are too large.
     pub(super) fn replace(&mut self, kept: &Kept) -> io::Result<()> {
-        self.lengths = kept
-            .texts
-            .iter()
-            .map(|(file, text)| (file.clone(), text.text.len() as u64))
-            .collect();
+        let lengths = kept.texts.iter().map(|(file, Text { at, text })| {
+            Ok((file.clone(), line(file, Some((*at, text)))?.len() as u64))
+        });
+        self.lengths = lengths.collect::<serde_json::Result<_>>()?;
         let all: u64 = self.lengths.values().sum();
         let (device, inode) = kept.identity.unwrap_or_default();
         if all > self.most {
@@ -143,16 +145,18 @@ impl LastGood {
             )));
         }
         crate::replace::replace(&self.path, |file| {
-            put(
-                serde_json::to_string(&Head {
-                    root: self.root.clone(),
+            let root = self.root.clone();
+            serde_json::to_writer(
+                &mut *file,
+                &Head {
+                    root,
                     device,
                     inode,
-                }),
-                file,
+                },
             )?;
+            file.write_all(b"\n")?;
             for (name, Text { at, text }) in &kept.texts {
-                put(line(name, Some((*at, text))), file)?;
+                file.write_all(line(name, Some((*at, text)))?.as_bytes())?;
             }
             Ok(())
         })?;
@@ -165,12 +169,14 @@ impl LastGood {
     /// # Errors
     /// When the file cannot be written.
     pub(super) fn note(&mut self, file: &Path, text: Option<(SystemTime, &str)>) -> io::Result<()> {
+        let line = line(file, text)?;
+        let length = line.len() as u64;
         let before = self.lengths.remove(file).unwrap_or_default();
-        let after = text.map_or(0, |(_, text)| text.len() as u64);
+        self.size = (self.size.0 + length, self.size.1 - before);
         if text.is_some() {
-            self.lengths.insert(file.to_owned(), after);
+            self.lengths.insert(file.to_owned(), length);
+            self.size.1 += length;
         }
-        self.size = (self.size.0 + after, self.size.1 + after - before);
         if self.size.1 > self.most {
             // It was reported when the limit was first exceeded.
             let _ = fs::remove_file(&self.path);
@@ -182,9 +188,9 @@ impl LastGood {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
-        out.write_all((line(file, text)? + "\n").as_bytes())?;
+        out.write_all(line.as_bytes())?;
         out.sync_data()?;
-        if self.size.0 > 2 * self.size.1 + STALE {
+        if self.size.0 > 2 * self.size.1 + self.stale {
             let kept = self.load();
             self.replace(&kept)?;
         }
@@ -192,21 +198,18 @@ impl LastGood {
     }
 }
 
-fn put(line: serde_json::Result<String>, file: &mut io::BufWriter<File>) -> Result<(), io::Error> {
-    file.write_all(line?.as_bytes())?;
-    file.write_all(b"\n")
-}
-
+/// The line of a change, with its end.
 fn line(file: &Path, text: Option<(SystemTime, &str)>) -> serde_json::Result<String> {
     fn seconds(at: SystemTime) -> u64 {
         at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
     }
     let (at, text) = text.unzip();
-    serde_json::to_string(&Line {
+    let line = serde_json::to_string(&Line {
         file: file.to_owned(),
         at: at.map(seconds),
         text: text.map(Into::into),
-    })
+    })?;
+    Ok(line + "\n")
 }
 
 #[cfg(test)]
@@ -283,14 +286,14 @@ mod tests {
         let path = dir.path().join("last-good");
         let root = Path::new("/etc/x");
         let (mut book, _) = LastGood::open(&path, root);
-        book.most = 10;
+        book.most = 60;
         book.replace(&kept(&[("a.yaml", 1, "12345678")]))
             .expect("written");
         book.note(Path::new("b.yaml"), Some((at(1), "12345678")))
             .expect("not kept");
         assert!(!path.exists());
         let error = book
-            .replace(&kept(&[("a.yaml", 1, "12345678901")]))
+            .replace(&kept(&[("a.yaml", 1, &"1".repeat(60))]))
             .expect_err("too much")
             .to_string();
         assert!(error.contains("not kept"), "{error}");
@@ -311,5 +314,25 @@ mod tests {
         }
         assert!(fs::metadata(&path).expect("there").len() < 40 << 20);
         assert_eq!(LastGood::open(&path, root).1, kept(&[("a.yaml", 7, &text)]));
+    }
+
+    #[test]
+    fn names_escapes_and_deletions_count_as_well() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("last-good");
+        let (mut book, _) = LastGood::open(&path, Path::new("/etc/x"));
+        book.stale = 4096;
+        book.replace(&kept(&[("kept.yaml", 1, "\n\n\n\n")]))
+            .expect("written");
+        let name = PathBuf::from("x".repeat(100));
+        let mut most = 0;
+        for second in 0..50 {
+            book.note(&name, Some((at(second), "\n\n\n\n")))
+                .expect("written");
+            book.note(&name, None).expect("written");
+            most = most.max(fs::metadata(&path).expect("there").len());
+        }
+        assert!(most > 3500, "it was written anew at {most} bytes");
+        assert!(most < 5000, "it had {most} bytes");
     }
 }
