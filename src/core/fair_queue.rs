@@ -5,17 +5,24 @@
 //! changes ==> one queue for each namespace ==> a batch: some of each in turn ==> pipeline
 //! ```
 //!
+//! Of the changes of one namespace, those of what others refer to come first, and its deletions
+//! last, in whatever order they were queued.
+//!
 //! The queue has one entry per subject: a newer version of an object replaces the queued one. So
 //! the queue is never longer than the number of objects and facts, however often they change. A
 //! namespace has one batch of changes in progress at Envoys at a time, since Envoys apply updates
 //! one after the other.
 
+mod ranked;
+
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::inputs::{Kind, Object, ObjectChange, ObjectKey};
 use crate::translate::{Change, FactKey};
+use ranked::{Place, Rank, Ranked};
 
 /// The weight of a batch, in changes of small objects.
 const BATCH: u64 = 64;
@@ -28,10 +35,9 @@ const ACK_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub struct FairQueue {
     waiting: HashMap<Subject, Waiting>,
-    /// The queued subjects of each namespace, in order of arrival. An entry is void if its number
-    /// differs from that in `waiting`.
-    queues: BTreeMap<Arc<str>, VecDeque<(u64, Subject)>>,
-    /// Namespaces with queued changes, the next first.
+    /// The queued subjects of each namespace.
+    queues: BTreeMap<Arc<str>, Ranked>,
+    /// The namespaces with a queue, the next first.
     order: VecDeque<Arc<str>>,
     /// The numbers of queued changes.
     numbers: BTreeSet<u64>,
@@ -43,7 +49,7 @@ pub struct FairQueue {
 
 /// The queued changes of one subject.
 struct Waiting {
-    number: u64,
+    place: Place,
     namespace: Arc<str>,
     /// The newest version, preceded by the deletion of the object if there was one.
     changes: Vec<Change>,
@@ -122,23 +128,32 @@ impl FairQueue {
 
     fn add(&mut self, change: Change) {
         let subject = Subject::of(&change);
+        let rank = Rank::of(&change);
         if let Some(waiting) = self.waiting.get_mut(&subject) {
+            if let Some(queue) = self.queues.get_mut(&waiting.namespace) {
+                queue.remove(waiting.place);
+                waiting.place.0 = rank;
+                queue.insert(waiting.place, subject);
+            }
             waiting.supersede(change);
             return;
         }
-        let number = self.next;
+        let place = (rank, self.next);
         let namespace = namespace_of(&change);
+        self.numbers.insert(self.next);
         self.next += 1;
-        self.numbers.insert(number);
-        let queue = self.queues.entry(namespace.clone()).or_default();
-        if queue.is_empty() {
-            self.order.push_back(namespace.clone());
-        }
-        queue.push_back((number, subject.clone()));
+        let queue = match self.queues.entry(namespace.clone()) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(none) => {
+                self.order.push_back(namespace.clone());
+                none.insert(Ranked::default())
+            }
+        };
+        queue.insert(place, subject.clone());
         self.waiting.insert(
             subject,
             Waiting {
-                number,
+                place,
                 namespace,
                 changes: vec![change],
             },
@@ -148,7 +163,7 @@ impl FairQueue {
     /// All queued changes, in order of arrival.
     pub fn into_changes(self) -> Vec<Change> {
         let mut waiting: Vec<Waiting> = self.waiting.into_values().collect();
-        waiting.sort_by_key(|waiting| waiting.number);
+        waiting.sort_by_key(|waiting| waiting.place.1);
         waiting
             .into_iter()
             .flat_map(|waiting| waiting.changes)
@@ -166,7 +181,10 @@ impl FairQueue {
         for change in changes {
             match self.waiting.remove(&Subject::of(&change)) {
                 Some(mut waiting) => {
-                    self.numbers.remove(&waiting.number);
+                    self.numbers.remove(&waiting.place.1);
+                    if let Some(queue) = self.queues.get_mut(&waiting.namespace) {
+                        queue.remove(waiting.place);
+                    }
                     waiting.supersede(change);
                     all.append(&mut waiting.changes);
                 }
@@ -209,20 +227,13 @@ impl FairQueue {
                 .get_mut(&namespace)
                 .expect("a namespace in the order has a queue");
             while share > 0
-                && let Some((number, subject)) = queue.pop_front()
+                && let Some(subject) = queue.pop()
             {
-                let Some(waiting) = self
-                    .waiting
-                    .get(&subject)
-                    .filter(|waiting| waiting.number == number)
-                else {
-                    continue;
-                };
+                let waiting = self.waiting.remove(&subject).expect("a subject waits");
                 let weight: u64 = waiting.changes.iter().map(weight).sum();
                 share = share.saturating_sub(weight);
                 left = left.saturating_sub(weight);
-                self.numbers.remove(&number);
-                let waiting = self.waiting.remove(&subject).expect("it was there");
+                self.numbers.remove(&waiting.place.1);
                 batch.changes.extend(waiting.changes);
                 batch.namespaces.insert(waiting.namespace);
             }
@@ -505,5 +516,80 @@ mod tests {
             [gone(&old), old, new],
             "it came again"
         );
+    }
+
+    fn service(name: &str) -> Change {
+        Change::put(
+            Object::parse(json!({"apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": name, "namespace": "a"}, "spec": {"ports": [{"port": 80}]}}))
+            .expect("a Service"),
+        )
+    }
+
+    fn slice(name: &str) -> Change {
+        Change::put(
+            Object::parse(
+                json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": name, "namespace": "a",
+                    "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}],
+                "ports": [{"port": 80}]}),
+            )
+            .expect("an EndpointSlice"),
+        )
+    }
+
+    /// Of many files that are written at once, also where a route waited before.
+    #[test]
+    fn a_route_comes_after_what_it_refers_to_and_goes_before_it() {
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let name = |number: usize, version: u32| format!("s{number}-{version}");
+        let routes =
+            |version| (0..40).map(move |number| route("a", &format!("r{number}"), version));
+        queue.push(routes(1).collect());
+        queue.push(
+            (0..40)
+                .flat_map(|number| {
+                    [
+                        gone(&service(&name(number, 1))),
+                        gone(&slice(&name(number, 1))),
+                    ]
+                })
+                .chain(routes(2))
+                .chain(
+                    (0..40).flat_map(|number| [service(&name(number, 2)), slice(&name(number, 2))]),
+                )
+                .collect(),
+        );
+        queue.push(vec![gone(&route("a", "r7", 2))]);
+        let mut taken = Vec::new();
+        while !queue.is_empty() {
+            let batch = queue.take(0, now);
+            assert!(batch.changes.len() <= 64, "a bounded batch");
+            taken.extend(batch.changes);
+        }
+        let ranks: Vec<Rank> = taken.iter().map(Rank::of).collect();
+        assert_eq!(ranks.len(), 40 + 4 * 40);
+        assert!(ranks.is_sorted(), "{ranks:?}");
+    }
+
+    #[test]
+    fn a_deletion_does_not_wait_for_ever() {
+        let mut queue = FairQueue::default();
+        let now = Instant::now();
+        let old = route("mallory", "old", 1);
+        queue.push(vec![gone(&old)]);
+        let mut taken = 0;
+        loop {
+            queue.push(flood(taken));
+            let batch = queue.take(0, now);
+            taken += 1;
+            if batch.changes.contains(&gone(&old)) {
+                break;
+            }
+            assert!(taken < 200, "it waits for {taken} batches");
+        }
+        assert!(taken > 100, "it was overtaken {taken} times");
     }
 }

@@ -1,7 +1,8 @@
 //! Fairness: one tenant changes hundreds of objects at once; a neighbour's change is taken in long
-//! before the last of them.
+//! before the last of them, and the tenant's own routes come after what they lead to.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
@@ -14,6 +15,9 @@ use crate::site::{LIMIT, Site, named, route, service};
 
 /// Services of mallory's, each with a route.
 const MANY: usize = 600;
+/// Routes of alice's that are led to new Services at once, in several batches.
+const MOVED: usize = 100;
+const VERSIONS: usize = 5;
 
 /// A Service of another name, and a route for one host to it.
 fn beside(namespace: &str, name: &str, host: &str, echo: &Echo) -> String {
@@ -131,5 +135,71 @@ async fn a_neighbours_change_does_not_wait_for_all_that_one_tenant_changes() -> 
         "only {after} of mallory's {MANY} Services came after alice's\n{}",
         site.program.output()
     );
+    Ok(())
+}
+
+/// Routes of alice's to Services with the number of a version, which are not there before.
+fn moved(site: &Site, version: usize) -> String {
+    let to = |number: usize| format!("s{number}-{version}");
+    let routes = (0..MOVED).map(|number| {
+        let rules = format!("[{{backendRefs: [{{name: {}, port: 80}}]}}]", to(number));
+        let name = format!("r{number}");
+        route("alice", &name, &format!("a{number}.example.org"), &rules)
+    });
+    let services = (0..MOVED).map(|number| {
+        service("alice", site.alice.address())
+            .replace("name: web,", &format!("name: {},", to(number)))
+            .replace("-name: web", &format!("-name: {}", to(number)))
+    });
+    routes.chain(services).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn routes_that_change_with_their_services_are_served_all_the_while() -> Result<()> {
+    let site = Site::start_alone(&[]).await?;
+    let probes: Vec<_> = (0..MOVED)
+        .map(|number| site.plain(&format!("a{number}.example.org")))
+        .collect();
+    site.save("alice-moved.yaml", &moved(&site, 0))?;
+    for probe in &probes {
+        site.answered_with(probe, 200).await?;
+    }
+    let are_moved = AtomicBool::new(false);
+    let change = async {
+        for version in 1..=VERSIONS {
+            site.save("alice-moved.yaml", &moved(&site, version))?;
+            let until = Instant::now() + LIMIT;
+            let is_new =
+                |name: &str| name.contains("alice") && name.contains(&format!("-{version}"));
+            while clusters(&site)
+                .await?
+                .iter()
+                .filter(|(_, name)| is_new(name))
+                .count()
+                < MOVED
+            {
+                ensure!(Instant::now() < until, "version {version} never came");
+                sleep(std::time::Duration::from_millis(5)).await;
+            }
+        }
+        are_moved.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let requests = async {
+        let mut served = 0;
+        while !are_moved.load(Ordering::Relaxed) {
+            for probe in &probes {
+                let answer = probe.send().await?;
+                ensure!(
+                    answer.status == 200,
+                    "{served} were served, then {answer:?}"
+                );
+                served += 1;
+            }
+        }
+        Ok(())
+    };
+    tokio::try_join!(change, requests)?;
     Ok(())
 }
