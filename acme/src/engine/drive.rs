@@ -88,76 +88,105 @@ impl OrderAttempt<'_> {
     /// Exchanges all requests with the CA up to the download, and persists the record in between.
     async fn process_order(&mut self) -> Result<String, Failure> {
         let mut order = self.order().await?;
-        let validation = &self.issuer.validation;
-        let issuance = &self.issuer.issuance;
-        let (mut accepted, mut finalized): (Option<Wait>, Option<Wait>) = (None, None);
-        let mut idle: Option<Polls> = None;
-        loop {
-            match (order.state().status, &mut accepted, &mut finalized) {
-                (OrderStatus::Pending, None, _) => {
-                    // If everything was proven already, the CA says so at once, and there is
-                    // nothing to wait for.
-                    let responded = authorize::authorize(self, &mut order).await?;
-                    let mut polls = validation.polls();
-                    let asked = Instant::now();
-                    let may_finalize = polls.is_immediate() && !order.state().finalize.is_empty();
-                    if responded && may_finalize && self.handle.last().retry_after.is_none() {
-                        // A CA this fast is not polled: the order is finalized at once, and the CA
-                        // answers orderNotReady if it is not done.
-                        polls.pause();
-                        if self.flush_and_finalize(&mut order).await? {
-                            learn(validation, Some((polls, asked)));
-                            self.proven().await;
-                            finalized = Some((issuance.polls(), Instant::now()));
-                            continue;
-                        }
-                    } else if responded {
-                        self.wait(&mut polls).await?;
-                    } else if let Some(polls) = &mut idle {
-                        self.wait(polls).await?;
-                    } else {
-                        idle = Some(validation.polls());
+        let mut phase = Phase::Authorizing(None);
+        let last = loop {
+            phase = match (order.state().status, phase) {
+                (OrderStatus::Pending, Phase::Authorizing(idle)) => {
+                    self.authorize(&mut order, idle).await?
+                }
+                (OrderStatus::Pending, Phase::Validating(mut wait)) => {
+                    self.poll(&mut order, &mut wait.polls).await?;
+                    Phase::Validating(wait)
+                }
+                // A replica of the CA may be behind.
+                (
+                    OrderStatus::Pending | OrderStatus::Ready | OrderStatus::Processing,
+                    Phase::Issuing(mut wait),
+                ) => {
+                    self.poll(&mut order, &mut wait.polls).await?;
+                    Phase::Issuing(wait)
+                }
+                (OrderStatus::Ready, phase) => {
+                    if let Phase::Validating(wait) = phase {
+                        wait.teach(&self.issuer.validation);
                     }
-                    // Where nothing was answered, a replica of the CA may have been behind: the
-                    // authorizations are read again.
-                    accepted = responded.then_some((polls, asked));
-                }
-                (OrderStatus::Pending, Some((polls, _)), _)
-                | (OrderStatus::Processing, _, Some((polls, _))) => {
-                    self.wait(polls).await?;
-                }
-                (OrderStatus::Ready, ..) => {
-                    learn(validation, accepted.take());
                     self.proven().await;
                     // The names are proven: challenge records may be removed before the certificate
                     // is issued.
                     self.tidy().await?;
-                    let finalized_now = self.flush_and_finalize(&mut order).await?;
-                    let mut polls = issuance.polls();
-                    let asked = Instant::now();
-                    if finalized_now && order.state().status != OrderStatus::Processing {
-                        finalized = Some((polls, asked));
-                        continue;
+                    if self.flush_and_finalize(&mut order).await? {
+                        Phase::Issuing(Wait::begin(&self.issuer.issuance))
+                    } else {
+                        let mut wait = Wait::begin(&self.issuer.validation);
+                        self.poll(&mut order, &mut wait.polls).await?;
+                        Phase::Validating(wait)
                     }
-                    self.wait(&mut polls).await?;
-                    finalized = Some((polls, asked));
                 }
                 // Finalized before a restart.
-                (OrderStatus::Processing, _, None) => {
-                    let mut polls = issuance.polls();
-                    self.wait(&mut polls).await?;
-                    finalized = Some((polls, Instant::now()));
-                }
-                (OrderStatus::Valid, ..) => break,
-                (OrderStatus::Invalid, ..) => return Err(self.invalid(&mut order).await),
-            }
-            if let Err(error) = retry_bad_nonce!(order.refresh().await.map(|_| ())) {
-                return Err(self.unread_order(&error));
-            }
+                (OrderStatus::Processing, _) => Phase::Issuing(Wait::begin(&self.issuer.issuance)),
+                (OrderStatus::Valid, last) => break last,
+                (OrderStatus::Invalid, _) => return Err(self.invalid(&mut order).await),
+            };
+        };
+        if let Phase::Issuing(wait) = last {
+            wait.teach(&self.issuer.issuance);
         }
-        learn(issuance, finalized);
         self.tidy().await?;
         self.download(&mut order).await
+    }
+
+    /// Answers the challenges of a pending order. `idle` has the polls since its authorizations
+    /// asked for no answer.
+    async fn authorize(
+        &mut self,
+        order: &mut Order,
+        idle: Option<Polls>,
+    ) -> Result<Phase, Failure> {
+        let has_responded = authorize::authorize(self, order).await?;
+        let mut wait = Wait::begin(&self.issuer.validation);
+        if !has_responded {
+            // If everything was proven already, the CA says so at once, and there is nothing to
+            // wait for. Otherwise a replica of the CA may have been behind: the authorizations are
+            // read again.
+            return match idle {
+                Some(mut polls) => {
+                    self.poll(order, &mut polls).await?;
+                    Ok(Phase::Authorizing(Some(polls)))
+                }
+                None => {
+                    self.refresh(order).await?;
+                    Ok(Phase::Authorizing(Some(wait.polls)))
+                }
+            };
+        }
+        let may_finalize = wait.polls.is_immediate() && !order.state().finalize.is_empty();
+        if !may_finalize || self.handle.last().retry_after.is_some() {
+            self.poll(order, &mut wait.polls).await?;
+            return Ok(Phase::Validating(wait));
+        }
+        // A CA this fast is not polled: the order is finalized at once, and the CA answers
+        // orderNotReady if it is not done.
+        wait.polls.pause();
+        if !self.flush_and_finalize(order).await? {
+            self.refresh(order).await?;
+            return Ok(Phase::Validating(wait));
+        }
+        wait.teach(&self.issuer.validation);
+        self.proven().await;
+        Ok(Phase::Issuing(Wait::begin(&self.issuer.issuance)))
+    }
+
+    /// Waits, and reads the order.
+    async fn poll(&mut self, order: &mut Order, polls: &mut Polls) -> Result<(), Failure> {
+        self.wait(polls).await?;
+        self.refresh(order).await
+    }
+
+    async fn refresh(&mut self, order: &mut Order) -> Result<(), Failure> {
+        match retry_bad_nonce!(order.refresh().await.map(|_| ())) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.unread_order(&error)),
+        }
     }
 
     /// Makes the failure of a read of the order. One that the CA does not show to us counts as
@@ -502,12 +531,34 @@ impl OrderAttempt<'_> {
     }
 }
 
-/// The polls of the CA, and the time when they began.
-type Wait = (Polls, Instant);
+/// What an order waits for.
+enum Phase {
+    /// Its challenges, to be answered; with the polls since none of its authorizations asked for an
+    /// answer.
+    Authorizing(Option<Polls>),
+    /// The CA, which validates the names.
+    Validating(Wait),
+    /// The CA, which issues the certificate: the order was finalized.
+    Issuing(Wait),
+}
 
-fn learn(pace: &PollInterval, waited: Option<Wait>) {
-    if let Some((polls, since)) = waited {
-        pace.learn(&polls, since.elapsed());
+/// The polls of the CA, and the time when they began.
+struct Wait {
+    polls: Polls,
+    since: Instant,
+}
+
+impl Wait {
+    fn begin(interval: &PollInterval) -> Self {
+        Self {
+            polls: interval.polls(),
+            since: Instant::now(),
+        }
+    }
+
+    /// Ends the wait, from whose length the interval learns.
+    fn teach(self, interval: &PollInterval) {
+        interval.learn(&self.polls, self.since.elapsed());
     }
 }
 
