@@ -15,6 +15,8 @@
 )]
 #[path = "../../e2e/src/pebble.rs"]
 mod pebble;
+#[path = "../../benches/certificates/plain_client.rs"]
+mod plain_client;
 #[allow(
     dead_code,
     unreachable_pub,
@@ -41,7 +43,6 @@ mod usage;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use acme::client::Roots;
@@ -51,14 +52,8 @@ use acme::keeper::Keeper;
 use acme::storage::dir::Directory;
 use acme::{CertificateId, Names, Wanted};
 use anyhow::{Context, Result, bail, ensure};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use instant_acme::{Identifier, NewAccount, NewOrder, OrderStatus};
 use jiff::Timestamp;
 use pebble::{Options, Pebble};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use tempfile::TempDir;
 
 const CERTIFICATES: usize = 1000;
@@ -278,80 +273,9 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
 
 /// The minimum that the protocol requires: nothing is persisted, nothing is checked, no waits.
 async fn trivial_client(pebble: Arc<Pebble>, _: PathBuf) -> Result<()> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pem(&pebble)?.as_bytes())?)?;
-    let tls = rustls::ClientConfig::builder_with_provider(Arc::new(
-        rustls::crypto::ring::default_provider(),
-    ))
-    .with_safe_default_protocol_versions()?
-    .with_root_certificates(roots)
-    .with_no_client_auth();
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    let builder = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_only();
-    let client = Client::builder(TokioExecutor::new())
-        .build(builder.enable_http1().enable_http2().wrap_connector(tcp));
-    let new = NewAccount {
-        contact: &[],
-        terms_of_service_agreed: true,
-        only_return_existing: false,
-    };
-    let builder = instant_acme::Account::builder_with_http(Box::new(client));
-    let (account, _) = builder.create(&new, pebble.directory(), None).await?;
-    let next = Arc::new(AtomicUsize::new(0));
-    let mut workers = tokio::task::JoinSet::new();
-    for _ in 0..WORKERS {
-        let (account, next) = (account.clone(), next.clone());
-        workers.spawn(async move {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= CERTIFICATES {
-                    return Ok::<_, anyhow::Error>(());
-                }
-                one(&account, &format!("h{i}.example{i}.com")).await?;
-            }
-        });
-    }
-    while let Some(ended) = workers.join_next().await {
-        ended??;
-    }
-    Ok(())
-}
-
-async fn one(account: &instant_acme::Account, name: &str) -> Result<()> {
-    let mut order = account
-        .new_order(&NewOrder::new(&[Identifier::Dns(name.to_owned())]))
-        .await?;
-    let mut authorizations = order.authorizations();
-    while let Some(authorization) = authorizations.next().await {
-        let mut authorization = authorization?;
-        let challenge = authorization.challenge(instant_acme::ChallengeType::Http01);
-        challenge.context("HTTP-01 is offered")?.set_ready().await?;
-    }
-    while order.refresh().await?.status == OrderStatus::Pending {
-        pause().await;
-    }
-    let key = rcgen::KeyPair::generate()?;
-    let csr = rcgen::CertificateParams::new(vec![name.to_owned()])?.serialize_request(&key)?;
-    order.finalize_csr(csr.der()).await?;
-    while order.state().status != OrderStatus::Valid {
-        ensure!(
-            order.state().status != OrderStatus::Invalid,
-            "{name} is invalid"
-        );
-        order.refresh().await?;
-        if order.state().status != OrderStatus::Valid {
-            pause().await;
-        }
-    }
-    order.certificate().await?.context("it is issued").map(drop)
-}
-
-fn pause() -> tokio::time::Sleep {
-    tokio::time::sleep(Duration::from_millis(10))
+    let account = plain_client::account(pebble.directory(), &pem(&pebble)?).await?;
+    let names = (0..CERTIFICATES).map(|i| format!("h{i}.example{i}.com"));
+    plain_client::issue(&account, names.collect(), WORKERS, |_| ()).await
 }
 
 fn tool(name: &str) -> Option<std::path::PathBuf> {

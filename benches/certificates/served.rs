@@ -1,12 +1,13 @@
 //! Hosts per second until Envoy serves them over HTTPS with a certificate from Pebble, for each
 //! kind of challenge, with one and with 25 names in a certificate; with and without the self-check;
-//! and compared with caddy, where it is installed.
+//! and compared with caddy, where it is installed, and with a client that only orders.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use acme::client::Roots;
@@ -14,15 +15,22 @@ use anyhow::{Context, Result, bail, ensure};
 use e2e::bind::{Bind, BindKey, BindZone};
 use e2e::echo::Echo;
 use e2e::gatewright::{CONFIGURATION, Gatewright};
-use e2e::pebble::{Options, Pebble};
+use e2e::pebble::{Options, Pebble, Responder};
 use e2e::probe::{Probe, roots_of};
-use e2e::usage::processor_time;
+use e2e::usage::{child, processor_time};
 use e2e::world::free_port;
 use futures::StreamExt;
+use instant_acme::KeyAuthorization;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
+use crate::plain_client;
+
 const HOSTS: usize = 300;
+/// Rounds of the comparison with a client that only orders.
+const ROUNDS: usize = 5;
+/// Orders at a time of that client: as many as the program has at a CA.
+const WORKERS: usize = 16;
 /// Time limit of a run. A run that exceeds it is void: some runs with Pebble do not end, and
 /// without the self-check the CA may validate before Envoy knows a host, which is then retried a
 /// minute later.
@@ -51,6 +59,10 @@ struct Run {
     all: Duration,
     /// Processor time of the program per certificate.
     work: Duration,
+    /// Processor time of Envoy for all of them.
+    envoy: Duration,
+    /// Processor time of Pebble for all of them.
+    ca: Duration,
     certificates: usize,
     orders: usize,
 }
@@ -59,8 +71,10 @@ struct Run {
 /// default.
 pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<()> {
     let hosts = hosts.unwrap_or(HOSTS);
-    if only == Some("caddy") {
-        return caddy(hosts).await;
+    match only {
+        Some("caddy") => return caddy(hosts).await,
+        Some("ceiling") => return ceiling(hosts).await,
+        _ => {}
     }
     println!("{hosts} hosts of Pebble's until each is served by Envoy over HTTPS:");
     let one = measured(
@@ -185,6 +199,8 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         until_served(&pebble, address, 1, start).await?;
     }
     let before = processor_time(program.pid())?;
+    let envoy = child(program.pid(), "envoy")?;
+    let (envoy_before, ca_before) = (processor_time(envoy)?, pebble.processor_time()?);
     let start = Instant::now();
     publish(hosts)?;
     let all = until_served(&pebble, address, hosts, start).await?;
@@ -196,6 +212,8 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
         first,
         all,
         work,
+        envoy: processor_time(envoy)? - envoy_before,
+        ca: pebble.processor_time()? - ca_before,
         certificates,
         orders,
     })
@@ -307,6 +325,77 @@ async fn until_served(
         .collect()
         .await;
     done.into_iter().max().context("there is a host")
+}
+
+/// Measures a client that only orders, and answers HTTP-01 by itself, beside the program with
+/// Envoy, in alternating order.
+async fn ceiling(hosts: usize) -> Result<()> {
+    let case = Case {
+        way: Way::Http,
+        names: 1,
+        preflight: "Warn",
+    };
+    println!(
+        "{hosts} hosts of Pebble's by HTTP-01, until each is served, and a client that only orders:"
+    );
+    let mut parts = Vec::new();
+    for round in 0..ROUNDS {
+        let early = if round % 2 == 0 {
+            Some(plain(hosts).await?)
+        } else {
+            None
+        };
+        let ours = measured(&case, hosts).await?;
+        let (plain, plain_ca) = match early {
+            Some(run) => run,
+            None => plain(hosts).await?,
+        };
+        // One of them was served before.
+        let rate = (hosts - 1) as f64 / ours.all.as_secs_f64();
+        let most = hosts as f64 / plain.as_secs_f64();
+        println!(
+            "  {rate:5.1} hosts/s of {most:5.1}; processor: program {:.1} ms each, Envoy {:.1} ms, Pebble {:.1} ms ({:.1} for the client that only orders)",
+            millis(ours.work),
+            millis(ours.envoy) / hosts as f64,
+            millis(ours.ca) / hosts as f64,
+            millis(plain_ca) / hosts as f64
+        );
+        parts.push((100.0 * rate / most) as usize);
+    }
+    parts.sort_unstable();
+    println!(
+        "  {} % of the ceiling (rounds: {parts:?})",
+        parts[ROUNDS / 2]
+    );
+    Ok(())
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// The time that a client needs that only orders, and Pebble's processor time for it.
+async fn plain(hosts: usize) -> Result<(Duration, Duration)> {
+    let pebble = Pebble::start(&Options {
+        eager: true,
+        ..Options::default()
+    })
+    .await?;
+    let Roots::Pem(ca) = pebble.roots() else {
+        bail!("Pebble's roots are in PEM")
+    };
+    let responder = Arc::new(Responder::start(pebble.http_port, "").await?);
+    let account = plain_client::account(pebble.directory(), &ca).await?;
+    let before = pebble.processor_time()?;
+    let start = Instant::now();
+    let answering = move |key: &KeyAuthorization| {
+        if let Some((_token, thumbprint)) = key.as_str().split_once('.') {
+            responder.set_thumbprint(thumbprint);
+        }
+    };
+    let names = (0..hosts).map(host).collect();
+    plain_client::issue(&account, names, WORKERS, answering).await?;
+    Ok((start.elapsed(), pebble.processor_time()? - before))
 }
 
 /// Measures caddy, the usual choice for a few hosts: it obtains and serves certificates by itself.

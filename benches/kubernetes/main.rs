@@ -1,16 +1,20 @@
 //! Benchmark of the load on an API server: writes and time for one added host, many TenantGateways
-//! from nothing, a start with all of them, a steady state, and the time from a route to HTTPS.
+//! from nothing, a start with all of them, a steady state, the time from a route to HTTPS, and that
+//! of many routes in one file.
 //!
-//! `cargo bench -p e2e --bench kubernetes [-- hosts|mass [TENANTS]|start [TENANTS]|own [HOSTS]]`.
+//! `cargo bench -p e2e --bench kubernetes [-- hosts | mass [TENANTS [HOSTS]] | start [TENANTS
+//! [HOSTS]] | own [HOSTS] | gateways [HOSTS] | apply [ROUTES]]`.
 //! API server and controller share the machine, so that times are given as multiples of a plain
 //! client's time for the same writes in the same run; counts are exact.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
+mod apply;
 mod hosts;
 mod many;
 mod mass;
 mod own;
+mod own_hosts;
 mod start;
 
 use std::time::{Duration, Instant};
@@ -23,10 +27,15 @@ use e2e::usage;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
+use crate::many::Tenants;
+use crate::own_hosts::Parents;
+
 /// Concurrent writes, as many as the controller makes.
 const AT_ONCE: usize = 8;
 const TENANTS: usize = 1000;
+const HOSTS_OF_A_TENANT: usize = 10;
 const HOSTS: usize = 10_000;
+const ROUTES: usize = 1000;
 
 fn main() -> Result<()> {
     let want: Vec<String> = std::env::args()
@@ -37,22 +46,30 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let count = want
-        .get(1)
-        .map(|text| text.parse())
-        .transpose()
-        .context("a number")?;
+    let numbers = want.iter().skip(1).map(|text| text.parse::<usize>());
+    let numbers: Vec<usize> = numbers.collect::<Result<_, _>>().context("a number")?;
+    let count = |usual: usize| numbers.first().copied().unwrap_or(usual);
+    let tenants = Tenants {
+        tenants: count(TENANTS),
+        hosts: numbers.get(1).copied().unwrap_or(HOSTS_OF_A_TENANT),
+    };
     match want.first().map(String::as_str) {
         Some("hosts") => runtime.block_on(hosts::hosts()),
-        Some("mass") => runtime.block_on(mass::mass(count.unwrap_or(TENANTS))),
-        Some("start") => runtime.block_on(start::start(count.unwrap_or(TENANTS))),
-        Some("own") => runtime.block_on(own::own(count.unwrap_or(HOSTS))),
-        Some(other) => bail!("nothing is called {other}: expected hosts, mass, start or own"),
+        Some("mass") => runtime.block_on(mass::mass(tenants)),
+        Some("start") => runtime.block_on(start::start(tenants)),
+        Some("own") => runtime.block_on(own::own(count(HOSTS), Parents::ListenerSets)),
+        Some("gateways") => runtime.block_on(own::own(count(HOSTS), Parents::Gateways)),
+        Some("apply") => runtime.block_on(apply::apply(count(ROUTES))),
+        Some(other) => {
+            bail!("nothing is called {other}: expected hosts, mass, start, own, gateways or apply")
+        }
         None => {
             runtime.block_on(hosts::hosts())?;
-            runtime.block_on(mass::mass(TENANTS))?;
-            runtime.block_on(start::start(TENANTS))?;
-            runtime.block_on(own::own(HOSTS))
+            runtime.block_on(mass::mass(tenants))?;
+            runtime.block_on(start::start(tenants))?;
+            runtime.block_on(own::own(HOSTS, Parents::ListenerSets))?;
+            runtime.block_on(own::own(HOSTS, Parents::Gateways))?;
+            runtime.block_on(apply::apply(ROUTES))
         }
     }
 }

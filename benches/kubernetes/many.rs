@@ -1,4 +1,4 @@
-//! Makes many TenantGateways with ten hosts each by copying one in etcd: writing them through the
+//! Makes many TenantGateways with some hosts each by copying one in etcd: writing them through the
 //! API server takes minutes.
 
 use std::collections::BTreeMap;
@@ -16,9 +16,31 @@ use serde_json::{Value, json};
 use crate::{AT_ONCE, put_all, quiet, until};
 use e2e::tenants::{self, program, route, tenant};
 
-/// A Gateway, a redirect, an Issuer and ten Certificates.
-pub(crate) const OBJECTS: usize = 13;
-const HOSTS: usize = 10;
+/// How many TenantGateways there are, and how many hosts each of them has.
+#[derive(Clone, Copy)]
+pub(crate) struct Tenants {
+    pub(crate) tenants: usize,
+    pub(crate) hosts: usize,
+}
+
+impl Tenants {
+    /// What the controller writes for one: a Gateway, a redirect, an Issuer, and a Certificate for
+    /// each host.
+    pub(crate) fn objects_of_one(self) -> usize {
+        3 + self.hosts
+    }
+}
+
+impl std::fmt::Display for Tenants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} TenantGateways with {} hosts",
+            self.tenants, self.hosts
+        )
+    }
+}
+
 /// The number of the first TenantGateway in all names; it has the same length for every other.
 const FIRST: &str = "m00000";
 
@@ -28,18 +50,18 @@ pub(crate) fn space(number: usize) -> String {
 }
 
 /// Makes namespaces, TenantGateways and routes that no controller has processed.
-pub(crate) async fn asked_for(cluster: &Cluster, tenants: usize) -> Result<()> {
-    ask_for_one(cluster).await?;
-    copy(cluster, tenants).await
+pub(crate) async fn asked_for(cluster: &Cluster, wanted: Tenants) -> Result<()> {
+    ask_for_one(cluster, wanted).await?;
+    copy(cluster, wanted).await
 }
 
 /// Makes the same, processed by a controller that has ended, including all statuses.
-pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()> {
-    ask_for_one(cluster).await?;
+pub(crate) async fn carried_out(cluster: &Cluster, wanted: Tenants) -> Result<()> {
+    ask_for_one(cluster, wanted).await?;
     let (server, space) = (&cluster.server, space(0));
     let controller = cluster.controller("first")?;
     until("everything of it is there", async || {
-        Ok(tenants::owned(server, &space).await?.len() == OBJECTS)
+        Ok(tenants::owned(server, &space).await?.len() == wanted.objects_of_one())
     })
     .await?;
     program(server, "Gateway", &space, "cozystack").await?;
@@ -59,21 +81,22 @@ pub(crate) async fn carried_out(cluster: &Cluster, tenants: usize) -> Result<()>
     .await?;
     quiet(cluster, 0).await?;
     drop(controller);
-    copy(cluster, tenants).await
+    copy(cluster, wanted).await
 }
 
-async fn ask_for_one(cluster: &Cluster) -> Result<()> {
+async fn ask_for_one(cluster: &Cluster, wanted: Tenants) -> Result<()> {
     let (space, apex) = (space(0), format!("{FIRST}.example.org"));
     tenants::namespace(&cluster.server, &space, &apex).await?;
     let mut inputs = vec![tenant(&space, json!({"apex": apex}))];
     inputs.extend(
-        (0..HOSTS).map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])),
+        (0..wanted.hosts)
+            .map(|n| route(&space, &format!("r{n}"), &space, &[&format!("x{n}.{apex}")])),
     );
     put_all(cluster, inputs).await
 }
 
 /// Copies all objects of the first namespace.
-async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
+async fn copy(cluster: &Cluster, Tenants { tenants, hosts }: Tenants) -> Result<()> {
     let space = space(0);
     let namespaces: Api<Namespace> = Api::all(cluster.server.client());
     let first = namespaces.get(&space).await?.metadata;
@@ -137,12 +160,12 @@ async fn copy(cluster: &Cluster, tenants: usize) -> Result<()> {
         }
     }
     ensure!(
-        originals.len() > HOSTS,
+        originals.len() > hosts,
         "{} objects are kept of one TenantGateway",
         originals.len()
     );
     let hashes =
-        |number| (0..HOSTS).map(move |host| hash(&format!("x{host}.{FIRST}.example.org"), number));
+        |number| (0..hosts).map(move |host| hash(&format!("x{host}.{FIRST}.example.org"), number));
     for number in 1..tenants {
         let hashes: Vec<_> = hashes(0).zip(hashes(number)).collect();
         let all = originals.iter().map(|(key, value, _)| {

@@ -1,4 +1,4 @@
-//! Many TenantGateways with ten hosts each, processed from nothing, compared with a plain client
+//! Many TenantGateways with some hosts each, processed from nothing, compared with a plain client
 //! that writes the same objects.
 
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use kube::api::{
 };
 use serde_json::{Value, json};
 
-use crate::many::{OBJECTS, space};
+use crate::many::{Tenants, space};
 use crate::{AT_ONCE, Memory, many, processor, quiet, until};
 use e2e::tenants::{self, CERT_MANAGER, GATEWAY, program};
 
@@ -24,9 +24,10 @@ const KINDS: [(&str, &str); 4] = [
     (CERT_MANAGER, "Certificate"),
 ];
 
-pub(crate) async fn mass(tenants: usize) -> Result<()> {
+pub(crate) async fn mass(wanted: Tenants) -> Result<()> {
+    let tenants = wanted.tenants;
     let cluster = tenants::cluster().await?;
-    many::asked_for(&cluster, tenants).await?;
+    many::asked_for(&cluster, wanted).await?;
     let began = Timestamp::now();
     let controller = cluster.controller("bench")?;
     fn objects(cluster: &Cluster) -> std::result::Result<Vec<Timestamp>, anyhow::Error> {
@@ -40,7 +41,7 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
             .collect())
     }
     until("all objects are there", async || {
-        Ok(objects(&cluster)?.len() >= tenants * OBJECTS)
+        Ok(objects(&cluster)?.len() >= tenants * wanted.objects_of_one())
     })
     .await?;
     // From its start, including the initial lists, to the answer to the last write.
@@ -54,7 +55,7 @@ pub(crate) async fn mass(tenants: usize) -> Result<()> {
         .max()
         .context("a write")?;
     println!(
-        "{tenants} TenantGateways with 10 hosts, from nothing: objects in {:.1} s ({:.1} s of our processor), all {} writes in {:.0} s",
+        "{wanted}, from nothing: objects in {:.1} s ({:.1} s of our processor), all {} writes in {:.0} s",
         ours.as_secs_f64(),
         used.as_secs_f64(),
         all.len(),

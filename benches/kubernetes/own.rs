@@ -1,156 +1,90 @@
 //! Gateways of our own class with many hosts on a real Envoy: the time from the creation of a route
-//! to HTTPS 200.
+//! to HTTPS 200, and of a hostname to HTTP 200.
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
-use e2e::echo::Echo;
+use e2e::cluster::Cluster;
+use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::probe::Probe;
-use e2e::world::free_port;
+use e2e::usage::{main_thread_time, memory};
 use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::{Memory, median, millis, processor, put_all, quiet};
-use e2e::tenants::GATEWAY;
+use crate::own_hosts::{OwnHosts, Parents};
+use crate::{Memory, median, millis, processor, quiet};
 
-/// Most listeners of a ListenerSet.
-const SET: usize = 64;
 const ROUNDS: usize = 30;
-const SPACE: &str = "hosts";
-
-fn host(number: usize) -> String {
-    format!("h{number}.bench.example.org")
-}
-
-fn route(number: usize) -> Value {
-    let set = format!("s{}", number / SET);
-    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": format!("r{number}"), "namespace": SPACE},
-        "spec": {"parentRefs": [{"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": set}],
-            "hostnames": [host(number)], "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
-}
-
-fn own_host(number: usize) -> String {
-    format!("n{number}.own.example.org")
-}
-
-/// The route of a ListenerSet of its own, which is made before it.
-fn waiting(number: usize) -> Value {
-    json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": format!("n{number}"), "namespace": SPACE},
-        "spec": {"parentRefs": [{"group": "gateway.networking.k8s.io", "kind": "ListenerSet", "name": format!("n{number}")}],
-            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
-}
-
-/// A ListenerSet with a new hostname.
-fn claiming(number: usize, port: u16) -> Value {
-    json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": format!("n{number}"), "namespace": SPACE},
-        "spec": {"parentRef": {"name": "edge"},
-            "listeners": [{"name": "http", "port": port, "protocol": "HTTP", "hostname": own_host(number)}]}})
-}
-
-fn listener_set(set: usize, hosts: std::ops::Range<usize>, port: u16) -> Value {
-    let listener = |number: usize| {
-        json!({"name": format!("l{number}"), "port": port, "protocol": "HTTPS", "hostname": host(number),
-            "tls": {"certificateRefs": [{"name": format!("c{number}")}]}})
-    };
-    json!({"apiVersion": GATEWAY, "kind": "ListenerSet", "metadata": {"name": format!("s{set}"), "namespace": SPACE},
-        "spec": {"parentRef": {"name": "edge"}, "listeners": hosts.map(listener).collect::<Vec<_>>()}})
-}
 
 /// Measures with `hosts` hosts, each with a listener and a certificate, and all but the last ones
 /// with a route.
-pub(crate) async fn own(hosts: usize) -> Result<()> {
+pub(crate) async fn own(hosts: usize, parents: Parents) -> Result<()> {
     let cluster = Cluster::start().await?;
-    let server = &cluster.server;
-    let echo = Echo::start_on("web", BACKEND).await?;
-    let port = free_port()?;
-    server
-        .apply(include_str!("../../deploy/gatewayclass.yaml"))
-        .await?;
-    server
-        .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}}))
-        .await?;
-    let plain_port = free_port()?;
-    let plain = json!({"name": "http", "port": plain_port, "protocol": "HTTP"});
-    let mut all: Vec<Value> = service(SPACE, "web", echo.address().port()).into();
-    all.push(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "edge", "namespace": SPACE},
-        "spec": {"gatewayClassName": "gatewright", "allowedListeners": {"namespaces": {"from": "Same"}},
-            "listeners": [plain]}}));
+    let all = OwnHosts::new(parents).await?;
     let total = hosts + ROUNDS;
-    for number in 0..total {
-        all.push(tls_secret(SPACE, &format!("c{number}"), &[&host(number)])?);
-    }
-    all.extend(
-        (0..total.div_ceil(SET))
-            .map(|set| listener_set(set, set * SET..((set + 1) * SET).min(total), port)),
-    );
-    all.extend((0..hosts).map(route));
-    put_all(&cluster, all).await?;
+    all.create(&cluster, total).await?;
+    all.create_routes(&cluster, 0..hosts).await?;
+    println!("{hosts} hosts, parents: {parents:?}");
+
     let began = Instant::now();
     let mut controller = cluster.controller("bench")?;
     controller.line("the view is complete").await?;
     let complete = began.elapsed();
     controller.line("xDS at").await?;
-    let (_envoy, _tls) = cluster.envoy("envoy-a").await?;
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    served(address, hosts - 1).await?;
+    let (envoy, _tls) = cluster.envoy("envoy-a").await?;
+    answered(&all.probe(hosts - 1)).await?;
     let serving = began.elapsed();
-    cluster
-        .until(GATEWAY, "Gateway", SPACE, "edge", |o| {
-            is_true(&o["status"], "Programmed")
-        })
-        .await?;
-    quiet(&cluster, 0).await?;
+    let used = processor(&controller)?;
+    let writes = quiet(&cluster, 0).await?.len();
     println!(
-        "own class, {hosts} hosts: view in {:.1} s, last host's HTTPS 200 after {:.1} s, {} writes, {}",
+        "a start: view in {:.1} s, last host's HTTPS 200 after {:.1} s, {:.1} s of our processor; {writes} writes in {:.0} s; {}, Envoy {:.0} MB",
         complete.as_secs_f64(),
         serving.as_secs_f64(),
-        cluster.writes()?.len(),
-        Memory::of(&controller)?
+        used.as_secs_f64(),
+        began.elapsed().as_secs_f64(),
+        Memory::of(&controller)?,
+        memory(envoy.pid(), "VmRSS")? as f64 / 1024.0 / 1024.0
     );
 
-    let plain = SocketAddr::from(([127, 0, 0, 1], plain_port));
     created(
         &cluster,
         &controller,
+        &envoy,
         "a route of a listener's hostname",
-        (hosts..total).map(|number| (route(number), Probe::https(address, &host(number)))),
+        (hosts..total).map(|number| (all.route(number), all.probe(number))),
     )
     .await?;
     for number in hosts..total {
-        server.put(waiting(number)).await?;
+        cluster.server.put(all.waiting(number)).await?;
     }
-    let writes = cluster.writes()?.len();
-    quiet(&cluster, writes).await?;
-    created(
-        &cluster,
-        &controller,
-        "a ListenerSet with a new hostname, whose owner is recorded",
-        (hosts..total).map(|number| {
-            let probe = Probe::http(plain, &own_host(number));
-            (claiming(number, plain_port), probe)
-        }),
-    )
-    .await
+    quiet(&cluster, 0).await?;
+    let what = match parents {
+        Parents::ListenerSets => "a ListenerSet with a new hostname, whose owner is recorded",
+        Parents::Gateways => "a Gateway with a new hostname, whose owner is recorded",
+    };
+    let new = (hosts..total).map(|number| all.claiming(number));
+    created(&cluster, &controller, &envoy, what, new).await
 }
 
 /// Measures the creation of objects, until the host of each is served.
 async fn created(
     cluster: &Cluster,
     controller: &Gatewright,
+    envoy: &Envoy,
     what: &str,
     all: impl Iterator<Item = (Value, Probe)>,
 ) -> Result<()> {
     let mut bare = Vec::new();
     let mut live = Vec::new();
     let mut cpu = Vec::new();
+    let mut main = Vec::new();
     let mut writes = Vec::new();
     for (count, (object, probe)) in all.enumerate() {
         let (api, name) = cluster.server.api_of(&object).await?;
         let before = cluster.writes()?.len();
         let used = processor(controller)?;
+        let main_used = main_thread_time(envoy.pid())?;
         let began = Instant::now();
         api.patch(
             &name,
@@ -159,39 +93,36 @@ async fn created(
         )
         .await?;
         bare.push(began.elapsed());
-        answered(|| probe.clone()).await?;
+        answered(&probe).await?;
         live.push(began.elapsed() - bare[bare.len() - 1]);
         cpu.push(processor(controller)? - used);
+        main.push(main_thread_time(envoy.pid())? - main_used);
         if count < 3 {
             writes.push(quiet(cluster, before).await?.len());
         }
     }
     println!(
-        "{what}, created there: 200 {:.1} ms after the answer to its write, which took {:.1} ms: {:.1}x; {:.1} ms of our processor, {} writes",
+        "{what}, created there: 200 {:.1} ms after the answer to its write, which took {:.1} ms: {:.1}x; {:.1} ms of our processor, {:.1} ms of Envoy's main thread, {} writes",
         millis(median(live.clone())),
         millis(median(bare.clone())),
         millis(median(live)) / millis(median(bare)),
         millis(median(cpu)),
+        millis(median(main)),
         median(writes)
     );
     Ok(())
 }
 
-/// Waits for the first 200 of a host.
-async fn served(address: SocketAddr, number: usize) -> Result<()> {
-    answered(|| Probe::https(address, &host(number))).await
-}
-
 /// Repeats a request until the answer is 200.
-async fn answered(probe: impl Fn() -> Probe) -> Result<()> {
+pub(crate) async fn answered(probe: &Probe) -> Result<()> {
     let began = Instant::now();
     loop {
-        let answer = probe().limit(Duration::from_secs(5)).send().await;
+        let answer = probe.clone().limit(Duration::from_secs(5)).send().await;
         if answer.is_ok_and(|answer| answer.status == 200) {
             return Ok(());
         }
         ensure!(
-            began.elapsed() < Duration::from_secs(300),
+            began.elapsed() < Duration::from_secs(600),
             "a host is not served"
         );
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -7,14 +7,15 @@ use anyhow::Result;
 use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
 
-use crate::{Memory, many, processor};
+use crate::many::{self, Tenants};
+use crate::{Memory, processor};
 use e2e::tenants::{self, rewrite};
 
 const STEADY: Duration = Duration::from_secs(60);
 
-pub(crate) async fn start(tenants: usize) -> Result<()> {
+pub(crate) async fn start(wanted: Tenants) -> Result<()> {
     let cluster = tenants::cluster().await?;
-    many::carried_out(&cluster, tenants).await?;
+    many::carried_out(&cluster, wanted).await?;
     let before = cluster.writes()?.len();
     let began = Instant::now();
     let mut controller = cluster.controller("bench")?;
@@ -23,13 +24,13 @@ pub(crate) async fn start(tenants: usize) -> Result<()> {
     controller.line("holding the lease").await?;
     tokio::time::sleep(Duration::from_secs(30)).await;
     println!(
-        "{tenants} TenantGateways with 10 hosts, a start with all of it there: ready in {:.1} s, {} writes in 30 s, {:.1} s of processor",
+        "{wanted}, a start with all of it there: ready in {:.1} s, {} writes in 30 s, {:.1} s of processor",
         ready.as_secs_f64(),
         cluster.writes()?.len() - before,
         processor(&controller)?.as_secs_f64()
     );
     println!("memory after it: {}", Memory::of(&controller)?);
-    steady(&cluster, &controller, tenants).await
+    steady(&cluster, &controller, wanted.tenants).await
 }
 
 /// Measures a minute without changes, and one in which other field managers write their own fields

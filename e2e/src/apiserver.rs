@@ -342,6 +342,8 @@ fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
         format!("--initial-cluster=default=http://127.0.0.1:{peers}"),
         // The data needs no durability: it is discarded with the test.
         "--unsafe-no-fsync=true".to_owned(),
+        // The objects of the largest benchmark, and their histories.
+        "--quota-backend-bytes=17179869184".to_owned(),
         "--log-level=warn".to_owned(),
     ];
     Process::start(&binary("etcd")?, &arguments, dir)
