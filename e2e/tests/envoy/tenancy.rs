@@ -491,7 +491,7 @@ async fn another_issuer_takes_over_without_a_failed_request() -> Result<()> {
         "late.yaml",
         &route("HTTPRoute", "tenant-a", "late", "late.a.example.org", "web"),
     )?;
-    site.program.line("httproute tenant-a/late").await?;
+    site.program.line("listener https-late-").await?;
     for _ in 0..50 {
         assert_eq!(serial().await?, now);
     }
