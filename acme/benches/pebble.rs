@@ -45,7 +45,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use acme::client::Roots;
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::issuer::Issuer;
 use acme::keeper::Keeper;
@@ -222,13 +221,6 @@ fn part((ours, trivial): &(Run, Run)) -> f64 {
     ours.rate() / trivial.rate()
 }
 
-fn pem(pebble: &Pebble) -> Result<String> {
-    match pebble.roots() {
-        Roots::Pem(pem) => Ok(pem),
-        _ => bail!("Pebble's roots are in PEM"),
-    }
-}
-
 async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     let storage = Arc::new(Directory::open(dir.join("acme"))?);
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
@@ -273,7 +265,7 @@ async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
 
 /// The minimum that the protocol requires: nothing is persisted, nothing is checked, no waits.
 async fn trivial_client(pebble: Arc<Pebble>, _: PathBuf) -> Result<()> {
-    let account = plain_client::account(pebble.directory(), &pem(&pebble)?).await?;
+    let account = plain_client::account(pebble.directory(), pebble.ca_pem()).await?;
     let names = (0..CERTIFICATES).map(|i| format!("h{i}.example{i}.com"));
     plain_client::issue(&account, names.collect(), WORKERS, |_| ()).await
 }
@@ -299,7 +291,7 @@ async fn peers() -> Result<()> {
         let pebble = Pebble::start(&options).await?;
         let dir = tempfile::tempdir()?;
         let ca = dir.path().join("ca.pem");
-        std::fs::write(&ca, pem(&pebble)?)?;
+        std::fs::write(&ca, pebble.ca_pem())?;
         let start = Instant::now();
         for i in 0..PEERS {
             let done = Command::new(&lego)
@@ -333,7 +325,7 @@ async fn peers() -> Result<()> {
     if let Some(caddy) = tool("caddy") {
         let pebble = Pebble::start(&options).await?;
         let dir = tempfile::tempdir()?;
-        std::fs::write(dir.path().join("ca.pem"), pem(&pebble)?)?;
+        std::fs::write(dir.path().join("ca.pem"), pebble.ca_pem())?;
         let ports = [free_port()?, free_port()?];
         let hosts: Vec<String> = (0..PEERS).map(|i| format!("h{i}.example{i}.com")).collect();
         let text = format!(

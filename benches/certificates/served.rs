@@ -10,7 +10,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use acme::client::Roots;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::bind::{Bind, BindKey, BindZone};
 use e2e::echo::Echo;
@@ -154,12 +153,7 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     };
     let bind = Bind::start(&[key], &[BindZone::new("example.test").open_to("k")]).await?;
     let resolver = (case.way == Way::Dns).then(|| bind.address());
-    let pebble = Pebble::start(&Options {
-        eager: true,
-        resolver,
-        ..Options::default()
-    })
-    .await?;
+    let pebble = eager(resolver).await?;
     let echo = Echo::start("web").await?;
     let manifests = tempfile::tempdir()?;
     let state = private()?;
@@ -219,6 +213,16 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     })
 }
 
+/// Starts a Pebble that validates names, and sends no `Retry-After`.
+async fn eager(resolver: Option<SocketAddr>) -> Result<Pebble> {
+    let options = Options {
+        eager: true,
+        resolver,
+        ..Options::default()
+    };
+    Pebble::start(&options).await
+}
+
 fn private() -> Result<TempDir> {
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
@@ -228,9 +232,7 @@ fn private() -> Result<TempDir> {
 /// Returns the content of the configuration. Names share a certificate only where the CA's
 /// limit requires it.
 fn issuer(case: &Case, pebble: &Pebble, bind: &Bind, dir: &Path, hosts: usize) -> Result<String> {
-    let Roots::Pem(ca) = pebble.roots() else {
-        bail!("Pebble's roots are in PEM")
-    };
+    let ca = pebble.ca_pem();
     fs::write(dir.join("pebble.pem"), ca)?;
     fs::write(dir.join("tsig"), SECRET)?;
     let mut text = format!(
@@ -376,16 +378,10 @@ fn millis(time: Duration) -> f64 {
 
 /// The time that a client needs that only orders, and Pebble's processor time for it.
 async fn plain(hosts: usize) -> Result<(Duration, Duration)> {
-    let pebble = Pebble::start(&Options {
-        eager: true,
-        ..Options::default()
-    })
-    .await?;
-    let Roots::Pem(ca) = pebble.roots() else {
-        bail!("Pebble's roots are in PEM")
-    };
+    let pebble = eager(None).await?;
+    let ca = pebble.ca_pem();
     let responder = Arc::new(Responder::start(pebble.http_port, "").await?);
-    let account = plain_client::account(pebble.directory(), &ca).await?;
+    let account = plain_client::account(pebble.directory(), ca).await?;
     let before = pebble.processor_time()?;
     let start = Instant::now();
     let answering = move |key: &KeyAuthorization| {
@@ -409,14 +405,8 @@ async fn caddy(hosts: usize) -> Result<()> {
         println!("  caddy: not there, e2e/tools install caddy");
         return Ok(());
     };
-    let pebble = Pebble::start(&Options {
-        eager: true,
-        ..Options::default()
-    })
-    .await?;
-    let Roots::Pem(ca) = pebble.roots() else {
-        bail!("Pebble's roots are in PEM")
-    };
+    let pebble = eager(None).await?;
+    let ca = pebble.ca_pem();
     let dir = private()?;
     let port = free_port()?;
     fs::write(dir.path().join("ca.pem"), ca)?;

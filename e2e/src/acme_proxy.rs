@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use acme::client::Roots;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -47,9 +47,7 @@ impl AcmeProxy {
             .with_no_client_auth()
             .with_single_cert(vec![chain], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let Roots::Pem(pebbles) = pebble.roots() else {
-            bail!("Pebble's roots are in PEM")
-        };
+        let pebbles = pebble.ca_pem();
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(pebbles.as_bytes())?)?;
         let config = rustls::ClientConfig::builder_with_provider(provider)

@@ -216,6 +216,11 @@ impl Pebble {
         Roots::Pem(self.ca_pem.clone())
     }
 
+    /// Returns the same, in PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
     /// Returns the root of the certificates that it issues, or of an alternate chain.
     pub async fn issuing_root(&self, index: usize) -> Result<String> {
         self.get(self.management, &format!("/roots/{index}")).await

@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use acme::client::Roots;
 use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::{CONFIGURATION, Gatewright};
@@ -86,9 +85,7 @@ impl House {
             https: free_port()?,
             rules: rules.to_vec(),
         };
-        let Roots::Pem(ca) = house.pebble.roots() else {
-            bail!("Pebble's roots are in PEM")
-        };
+        let ca = house.pebble.ca_pem();
         fs::write(house.state.path().join("pebble.pem"), ca)?;
         fs::write(
             house.state.path().join("issuers.yaml"),

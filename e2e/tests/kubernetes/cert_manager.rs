@@ -69,9 +69,7 @@ async fn site(cluster: &Cluster, pebble: &Pebble, backend: SocketAddr) -> Result
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}),
         ))
         .await?;
-    let acme::client::Roots::Pem(ca) = pebble.roots() else {
-        anyhow::bail!("Pebble has a root of its own")
-    };
+    let ca = pebble.ca_pem();
     server
         .put(json!({"apiVersion": "cert-manager.io/v1", "kind": "Issuer",
             "metadata": {"name": "pebble", "namespace": "shop"},
@@ -304,9 +302,7 @@ async fn a_tenant_gateway_comes_to_its_certificate_by_cert_manager() -> Result<(
     let cluster = cluster().await?.reached_at(ADDRESS);
     let _kubelet = Kubelet::start(&cluster.server, &[solver()?]).await?;
     let server = &cluster.server;
-    let acme::client::Roots::Pem(ca) = pebble.roots() else {
-        anyhow::bail!("Pebble has a root of its own")
-    };
+    let ca = pebble.ca_pem();
     let _cert_manager =
         CertManager::start_trusting(server, pebble.nameserver(), ca.as_ref()).await?;
     let echo = Echo::start_on("shop", BACKEND).await?;

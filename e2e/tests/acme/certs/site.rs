@@ -6,7 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use acme::client::Roots;
 use anyhow::{Context, Result, bail};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
@@ -51,9 +50,7 @@ impl Site {
         let manifests = tempfile::tempdir()?;
         let state = tempfile::tempdir()?;
         fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-        let Roots::Pem(ca) = pebble.roots() else {
-            bail!("Pebble's roots are in PEM")
-        };
+        let ca = pebble.ca_pem();
         fs::write(state.path().join("pebble.pem"), ca)?;
         let site = Self {
             pebble,

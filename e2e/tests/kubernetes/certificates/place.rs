@@ -3,8 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use acme::client::Roots;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use e2e::apiserver::Request;
 use e2e::cluster::{ACCOUNT, BACKEND, Cluster, NAMESPACE, is_true, service};
 use e2e::echo::Echo;
@@ -53,9 +52,7 @@ impl Place {
             ..options
         })
         .await?;
-        let Roots::Pem(ca) = pebble.roots() else {
-            bail!("Pebble has a root of its own")
-        };
+        let ca = pebble.ca_pem();
         let bundle = NamedTempFile::new()?;
         std::fs::write(bundle.path(), ca)?;
         let cluster = cluster.reached_at(address);
