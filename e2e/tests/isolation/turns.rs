@@ -19,12 +19,16 @@ const MANY: usize = 600;
 const MOVED: usize = 100;
 const VERSIONS: usize = 5;
 
+/// A Service of another name.
+fn service_named(name: &str, namespace: &str, echo: &Echo) -> String {
+    service(namespace, echo.address())
+        .replace("name: web,", &format!("name: {name},"))
+        .replace("service-name: web", &format!("service-name: {name}"))
+}
+
 /// A Service of another name, and a route for one host to it.
 fn beside(namespace: &str, name: &str, host: &str, echo: &Echo) -> String {
-    let service = service(namespace, echo.address());
-    let service = service.replace("name: web,", &format!("name: {name},"));
-    let service = service.replace("service-name: web", &format!("service-name: {name}"));
-    service
+    service_named(name, namespace, echo)
         + &route(
             namespace,
             name,
@@ -146,11 +150,7 @@ fn moved(site: &Site, version: usize) -> String {
         let name = format!("r{number}");
         route("alice", &name, &format!("a{number}.example.org"), &rules)
     });
-    let services = (0..MOVED).map(|number| {
-        service("alice", site.alice.address())
-            .replace("name: web,", &format!("name: {},", to(number)))
-            .replace("-name: web", &format!("-name: {}", to(number)))
-    });
+    let services = (0..MOVED).map(|number| service_named(&to(number), "alice", &site.alice));
     routes.chain(services).collect()
 }
 
