@@ -39,8 +39,6 @@ pub struct FairQueue {
     queues: BTreeMap<Arc<str>, Ranked>,
     /// The namespaces with a queue, the next first.
     order: VecDeque<Arc<str>>,
-    /// The numbers of queued changes.
-    numbers: BTreeSet<u64>,
     /// The number of the next change.
     next: u64,
     /// Namespaces whose last batch is in progress: the publication, and its time.
@@ -140,7 +138,6 @@ impl FairQueue {
         }
         let place = (rank, self.next);
         let namespace = namespace_of(&change);
-        self.numbers.insert(self.next);
         self.next += 1;
         let queue = match self.queues.entry(namespace.clone()) {
             Entry::Occupied(queue) => queue.into_mut(),
@@ -181,7 +178,6 @@ impl FairQueue {
         for change in changes {
             match self.waiting.remove(&Subject::of(&change)) {
                 Some(mut waiting) => {
-                    self.numbers.remove(&waiting.place.1);
                     if let Some(queue) = self.queues.get_mut(&waiting.namespace) {
                         queue.remove(waiting.place);
                     }
@@ -201,7 +197,8 @@ impl FairQueue {
 
     /// True if all changes before a mark have been taken.
     pub fn has_taken(&self, mark: u64) -> bool {
-        self.numbers.first().is_none_or(|first| *first >= mark)
+        let mut oldest = self.queues.values().filter_map(Ranked::oldest);
+        oldest.all(|oldest| oldest >= mark)
     }
 
     /// Takes the next batch, from namespaces without a batch in progress; empty if all have to
@@ -233,7 +230,6 @@ impl FairQueue {
                 let weight: u64 = waiting.changes.iter().map(weight).sum();
                 share = share.saturating_sub(weight);
                 left = left.saturating_sub(weight);
-                self.numbers.remove(&waiting.place.1);
                 batch.changes.extend(waiting.changes);
                 batch.namespaces.insert(waiting.namespace);
             }

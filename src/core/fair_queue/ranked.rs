@@ -79,6 +79,11 @@ impl Ranked {
         self.subjects.remove(&place)
     }
 
+    /// The number of the oldest one.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.ages.keys().next().copied()
+    }
+
     /// Takes the next one: of the lowest rank the oldest one, or the oldest of all if it was
     /// overtaken too often.
     pub(super) fn pop(&mut self) -> Option<Subject> {
