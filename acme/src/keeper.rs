@@ -11,9 +11,10 @@ mod outlook;
 mod pass;
 mod refusals;
 mod run;
+mod table;
 mod wanted_certificates;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
 
 use futures::StreamExt;
@@ -21,7 +22,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::breaker::Breakers;
 use crate::certificate::IssuedCertificate;
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
@@ -34,6 +34,7 @@ use crate::storage::{Expect, Key, Kind, Storage, StorageError, read_json, set_as
 use attempts::end_config_backoff;
 use job::{Job, RunningJobs};
 pub use pass::{Next, Outlook, Pass};
+use table::{Forced, Row, Table};
 pub use wanted_certificates::WantedCertificates;
 
 /// The plan is made at least this often, since clocks jump.
@@ -63,35 +64,11 @@ pub struct Keeper {
     storage: Arc<dyn Storage>,
     issuers: RwLock<BTreeMap<String, Arc<dyn Issuer>>>,
     max_concurrent: usize,
-    state: RwLock<KeeperState>,
+    table: RwLock<Table>,
     generation: watch::Sender<u64>,
     replan: watch::Sender<u64>,
     /// Certificates that changed since the last [`Self::take_changed`].
     changed: Mutex<BTreeSet<CertificateId>>,
-}
-
-#[derive(Default)]
-struct KeeperState {
-    held: BTreeMap<CertificateId, Arc<Stored>>,
-    windows: BTreeMap<CertificateId, Window>,
-    /// Windows whose certificate is not held yet, by the name of their storage entry.
-    unclaimed: BTreeMap<String, Window>,
-    attempts: BTreeMap<CertificateId, Attempts>,
-    /// Records of certificates that Envoys refused, of wanted certificates that got another one
-    /// since.
-    refusals: BTreeMap<CertificateId, Attempts>,
-    /// Certificates that were replaced by those that are held, in case Envoys refuse these.
-    replaced: BTreeMap<CertificateId, Arc<Stored>>,
-    breakers: Breakers,
-    /// Certificates that an operator wants to be renewed now; true until an attempt fails.
-    forced: BTreeMap<CertificateId, bool>,
-    /// Time and reason of certificates that this program obtained.
-    obtained: HashMap<CertificateId, Obtained>,
-    /// Certificates without a renewal window, with the time of the next request for one.
-    windowless: BTreeMap<CertificateId, Timestamp>,
-    tidied: Option<Timestamp>,
-    /// Problems with stored entries that could not be used.
-    storage_problems: Vec<String>,
 }
 
 impl Keeper {
@@ -102,32 +79,24 @@ impl Keeper {
         issuers: impl IntoIterator<Item = Arc<dyn Issuer>>,
         max_concurrent: usize,
     ) -> Result<Arc<Self>, StorageError> {
-        let mut state = KeeperState::default();
+        let mut table = Table::default();
+        let mut ids = BTreeMap::new();
         for key in storage.list(Kind::Certificate).await? {
             if let Some(stored) = readable::<Stored>(&*storage, &key).await? {
-                state.held.insert(stored.id.clone(), Arc::new(stored));
+                let id = stored.id.clone();
+                let renewal = Key::new(Kind::Renewal, id.as_str());
+                ids.insert(renewal.name().to_owned(), id.clone());
+                table.change(&id, |row| row.held = Some(Arc::new(stored)));
             }
         }
-        let ids: BTreeMap<String, CertificateId> = state
-            .held
-            .keys()
-            .map(|id| {
-                (
-                    Key::new(Kind::Renewal, id.as_str()).name().to_owned(),
-                    id.clone(),
-                )
-            })
-            .collect();
         for key in storage.list(Kind::Renewal).await? {
             let Some(window) = readable::<Window>(&*storage, &key).await? else {
                 continue;
             };
             match ids.get(key.name()) {
-                Some(id) => {
-                    state.windows.insert(id.clone(), window);
-                }
+                Some(id) => table.change(id, |row| row.window = Some(window)),
                 None => {
-                    state.unclaimed.insert(key.name().to_owned(), window);
+                    table.unclaimed.insert(key.name().to_owned(), window);
                 }
             }
         }
@@ -136,12 +105,14 @@ impl Keeper {
                 readable::<(CertificateId, Attempts)>(&*storage, &key).await?
             {
                 end_config_backoff(&mut attempts);
-                let records = if attempts.is_over {
-                    &mut state.refusals
-                } else {
-                    &mut state.attempts
-                };
-                records.insert(id, attempts);
+                table.change(&id, |row| {
+                    let records = if attempts.is_over {
+                        &mut row.refusals
+                    } else {
+                        &mut row.failed
+                    };
+                    *records = Some(Box::new(attempts));
+                });
             }
         }
         Ok(Arc::new(Self {
@@ -153,8 +124,8 @@ impl Keeper {
                     .collect(),
             ),
             max_concurrent: max_concurrent.max(1),
-            changed: Mutex::new(state.held.keys().cloned().collect()),
-            state: RwLock::new(state),
+            changed: Mutex::new(ids.into_values().collect()),
+            table: RwLock::new(table),
             generation: watch::channel(0).0,
             replan: watch::channel(0).0,
         }))
@@ -166,17 +137,17 @@ impl Keeper {
         self.issuers_mut(|all| {
             all.insert(name.clone(), issuer);
         });
-        self.write(|state| {
-            state
-                .attempts
-                .values_mut()
+        self.write(|table| {
+            table
+                .rows_mut()
+                .filter_map(|row| row.failed.as_deref_mut())
                 .filter(|a| {
                     a.about
                         .strip_prefix(&name)
                         .is_some_and(|rest| rest.starts_with(' '))
                 })
                 .for_each(end_config_backoff);
-            state.breakers.forget(&name);
+            table.breakers.forget(&name);
         });
         self.replan.send_modify(|n| *n += 1);
     }
@@ -227,16 +198,15 @@ impl Keeper {
 
     /// Returns the certificate that is held under a stable name.
     pub fn held_as(&self, id: &CertificateId) -> Option<Arc<Stored>> {
-        self.read(|state| state.held.get(id).cloned())
+        self.read(|table| table.held(id).cloned())
     }
 
     /// Returns the certificate to serve for a name of a tenant: not expired; the exact name before
     /// a wildcard, then the latest expiry.
     pub fn certificate(&self, tenant: &str, name: &DnsName, now: Timestamp) -> Option<Arc<Stored>> {
-        self.read(|state| {
-            state
-                .held
-                .values()
+        self.read(|table| {
+            table
+                .certificates()
                 .filter(|s| s.tenant == tenant && s.certificate.not_after > now)
                 .filter(|s| s.certificate.names.iter().any(|n| n.covers(name)))
                 .max_by_key(|s| (s.certificate.names.contains(name), s.certificate.not_after))
@@ -246,11 +216,8 @@ impl Keeper {
 
     /// Renews a certificate now, once, regardless of the one that is held.
     pub fn renew(&self, id: &CertificateId) {
-        self.write(|state| {
-            // An operator who asks has changed something: the first attempt is immediate; after a
-            // failure the usual back-off applies.
-            state.forced.insert(id.clone(), true);
-        });
+        // An operator who asks has changed something: the first attempt is immediate.
+        self.write(|table| table.change(id, |row| row.forced = Some(Forced::Now)));
         self.replan.send_modify(|n| *n += 1);
     }
 
@@ -258,21 +225,19 @@ impl Keeper {
     /// already stays as it is.
     pub fn adopt(&self, stored: Stored) {
         let id = stored.id.clone();
-        self.change(&id, |state| {
-            let known = state.held.get(&stored.id).is_some_and(|held| {
+        self.change(&id, |table| {
+            let known = table.held(&id).is_some_and(|held| {
                 held.certificate.serial == stored.certificate.serial
                     && held.certificate.issuer == stored.certificate.issuer
             });
             if !known {
-                let window = state
-                    .unclaimed
-                    .remove(Key::new(Kind::Renewal, stored.id.as_str()).name());
-                if let Some(window) =
-                    window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of))
-                {
-                    state.windows.insert(stored.id.clone(), window);
-                }
-                state.held.insert(stored.id.clone(), Arc::new(stored));
+                let renewal = Key::new(Kind::Renewal, id.as_str());
+                let window = table.unclaimed.remove(renewal.name());
+                let window = window.filter(|w| stored.certificate.ari_id.as_deref() == Some(&w.of));
+                table.change(&id, |row| {
+                    row.window = window.or(row.window.take());
+                    row.held = Some(Arc::new(stored));
+                });
             }
             !known
         });
@@ -281,16 +246,30 @@ impl Keeper {
 
     /// Removes an adopted certificate that was deleted by its owner, and its failed attempts.
     pub fn drop_adopted(&self, id: &CertificateId) {
-        self.change(id, |state| {
-            state.forget_failures(id);
-            state.held.remove(id).is_some()
+        self.change(id, |table| {
+            let (held, window) = table.change(id, |row| {
+                let Row {
+                    held,
+                    window,
+                    forced,
+                    ..
+                } = std::mem::take(row);
+                row.forced = forced;
+                (held, window)
+            });
+            if let Some(window) = window {
+                // The certificate may come back.
+                let renewal = Key::new(Kind::Renewal, id.as_str());
+                table.unclaimed.insert(renewal.name().to_owned(), window);
+            }
+            held.is_some()
         });
         self.replan.send_modify(|n| *n += 1);
     }
 
     /// Returns all certificates.
     pub fn certificates(&self) -> Vec<Arc<Stored>> {
-        self.read(|state| state.held.values().cloned().collect())
+        self.read(|table| table.certificates().cloned().collect())
     }
 
     /// Returns the budgets that hold orders up, by issuer.
@@ -317,13 +296,13 @@ impl Keeper {
             .into_iter()
             .flat_map(|issuer| issuer.storage_problems());
         of_issuers
-            .chain(self.read(|state| state.storage_problems.clone()))
+            .chain(self.read(|table| table.storage_problems.clone()))
             .collect()
     }
 
     /// Returns the record of failed attempts for a wanted certificate, if the last attempt failed.
     pub fn last_failure(&self, id: &CertificateId) -> Option<Attempts> {
-        self.read(|state| state.attempts.get(id).cloned())
+        self.read(|table| table.failed(id).cloned())
     }
 
     /// Removes a certificate that is no longer wanted, with its order, renewal window and failed
@@ -343,12 +322,12 @@ impl Keeper {
                 .await
                 .map_err(|e| of_storage(&e))?;
         }
-        self.change(id, |state| {
-            state.windowless.remove(id);
-            state.windows.remove(id);
-            state.forget_failures(id);
-            state.obtained.remove(id);
-            state.held.remove(id).is_some()
+        self.change(id, |table| {
+            table.change(id, |row| {
+                let Row { held, forced, .. } = std::mem::take(row);
+                row.forced = forced;
+                held.is_some()
+            })
         });
         Ok(())
     }
@@ -410,9 +389,8 @@ impl Keeper {
             return;
         }
         let stored = self.read(|s| {
-            s.held
-                .iter()
-                .map(|(id, h)| (id.clone(), h.certificate.serial.clone()))
+            s.certificates()
+                .map(|held| (held.id.clone(), held.certificate.serial.clone()))
                 .collect()
         });
         // At the start, not all wanted certificates may be known.
@@ -431,8 +409,8 @@ impl Keeper {
     /// Runs one job and records its result.
     async fn carry_out(&self, job: Job, now: Timestamp) -> (CertificateId, Result<bool, Failure>) {
         let result = self.obtain(&job, now).await;
-        self.write(|state| {
-            state
+        self.write(|table| {
+            table
                 .breakers
                 .record(&job.id, &job.serves, result.as_ref().err(), now)
         });
@@ -465,20 +443,20 @@ impl Keeper {
             // An unreadable entry is useless: the certificate is issued anew.
             Err(error @ (StorageError::Damaged { .. } | StorageError::Unreadable { .. })) => {
                 let text = set_aside(&*self.storage, &key, &error).await;
-                self.write(|state| state.storage_problems.push(text));
+                self.write(|table| table.storage_problems.push(text));
                 None
             }
             Err(error) => return Err(of_storage(&error)),
         };
-        let ours = self.read(|s| s.held.get(&order.id).cloned());
+        let ours = self.held_as(&order.id);
         if let Some((stored, _)) = &stored
             && ours
                 .as_ref()
                 .is_none_or(|o| o.certificate.serial != stored.certificate.serial)
         {
-            let stored = stored.clone();
-            self.change(&order.id, |s| {
-                s.held.insert(order.id.clone(), Arc::new(stored));
+            let stored = Arc::new(stored.clone());
+            self.change(&order.id, |table| {
+                table.change(&order.id, |row| row.held = Some(stored));
                 true
             });
             return Ok(false);
@@ -490,7 +468,7 @@ impl Keeper {
             validity: want.validity,
             replaces: order.replaces.clone(),
             exempt: order.exempt,
-            failures: self.read(|s| s.attempts.get(&want.id).map_or(0, |a| a.failures)),
+            failures: self.read(|table| table.failures(&want.id)),
             now,
         };
         if order.reason == Reason::Revoked {
@@ -522,7 +500,7 @@ impl Keeper {
             .await
             .map_err(|e| of_storage(&e))?;
         issuer.installed(&order.id).await?;
-        if self.read(|s| s.windows.contains_key(&order.id)) {
+        if self.read(|table| table.row(&order.id).is_some_and(|row| row.window.is_some())) {
             self.remove_quietly(Kind::Renewal, &order.id).await;
         }
         for want in &order.serves {
@@ -532,47 +510,44 @@ impl Keeper {
             at: now,
             at_the_cas_request: order.reason == Reason::Revoked,
         };
-        self.change(&order.id, |state| {
-            state.windows.remove(&order.id);
-            state.obtained.insert(order.id.clone(), obtained);
+        self.change(&order.id, |table| {
+            table.replace(made, obtained);
             for want in &order.serves {
-                state.forced.remove(&want.id);
+                table.change(&want.id, |row| row.forced = None);
             }
-            state.replace(made);
             true
         });
         Ok(true)
     }
 
     fn held(&self) -> Vec<Held> {
-        self.read(|state| {
-            let refused = state.refused_serials();
-            state
-                .held
-                .values()
-                .map(|s| Held {
-                    id: s.id.clone(),
-                    tenant: s.tenant.clone(),
-                    issuer: s.certificate.issuer.clone(),
-                    names: s.certificate.names.clone(),
-                    not_before: s.certificate.not_before,
-                    not_after: s.certificate.not_after,
-                    ari_id: s.certificate.ari_id.clone(),
-                    window: state.windows.get(&s.id).filter(|w| !w.untrusted).cloned(),
-                    refused: refused.contains(s.certificate.serial.as_str())
-                        || state.is_refused(&s.id),
+        self.read(|table| {
+            let refused = table.refused_serials();
+            let held = table.rows().filter_map(|(id, row)| {
+                let certificate = &row.held.as_ref()?.certificate;
+                Some(Held {
+                    id: id.clone(),
+                    tenant: row.held.as_ref()?.tenant.clone(),
+                    issuer: certificate.issuer.clone(),
+                    names: certificate.names.clone(),
+                    not_before: certificate.not_before,
+                    not_after: certificate.not_after,
+                    ari_id: certificate.ari_id.clone(),
+                    window: row.window.clone().filter(|w| !w.untrusted),
+                    refused: refused.contains(certificate.serial.as_str()) || row.is_refused(),
                 })
-                .collect()
+            });
+            held.collect()
         })
     }
 
     /// Requests the renewal windows that are due (ARI). Without an answer the known window applies,
     /// or two thirds of the validity. Returns true if a window changed.
     async fn poll_windows(&self, now: Timestamp) -> bool {
-        let due: Vec<_> = self.read(|state| {
-            let polls = state.polls(now).filter(|(at, _)| *at <= now);
+        let due: Vec<_> = self.read(|table| {
+            let polls = table.polls(now).filter(|(at, _)| *at <= now);
             polls
-                .map(|(_, s)| (s.clone(), state.windows.get(&s.id).cloned()))
+                .filter_map(|(_, row)| Some((row.held.clone()?, row.window.clone())))
                 .collect()
         });
         let asked = due.into_iter().map(|(stored, previous)| async move {
@@ -585,7 +560,8 @@ impl Keeper {
             }
             let window = answer.ok().flatten();
             if window.is_none() {
-                self.write(|s| s.windowless.insert(stored.id.clone(), now + ARI_PAUSE));
+                let later = Some(now + ARI_PAUSE);
+                self.write(|table| table.change(&stored.id, |row| row.ask_again = later));
             }
             Some((stored.id.clone(), previous, window?))
         });
@@ -595,11 +571,10 @@ impl Keeper {
             let Some((id, previous, mut window)) = answer else {
                 continue;
             };
-            let obtained = self.read(|s| {
-                s.obtained
-                    .get(&id)
-                    .map(|o| o.at)
-                    .or(Some(s.held.get(&id)?.certificate.not_before))
+            let obtained = self.read(|table| {
+                let row = table.row(&id)?;
+                let ours = row.obtained.map(|obtained| obtained.at);
+                ours.or(Some(row.held.as_ref()?.certificate.not_before))
             });
             window.weigh(previous.as_ref(), obtained.unwrap_or(Timestamp::MIN), now);
             if window.untrusted != previous.as_ref().is_some_and(|p| p.untrusted)
@@ -617,9 +592,11 @@ impl Keeper {
                     ..p
                 } != window
             });
-            self.write(|s| {
-                s.windowless.remove(&id);
-                s.windows.insert(id, window)
+            self.write(|table| {
+                table.change(&id, |row| {
+                    row.ask_again = None;
+                    row.window = Some(window);
+                })
             });
         }
         window_changed
@@ -631,16 +608,16 @@ impl Keeper {
         }
     }
 
-    fn read<T>(&self, read: impl FnOnce(&KeeperState) -> T) -> T {
-        read(&self.state.read().expect("nobody panics while holding it"))
+    fn read<T>(&self, read: impl FnOnce(&Table) -> T) -> T {
+        read(&self.table.read().expect("nobody panics while holding it"))
     }
 
-    fn write<T>(&self, change: impl FnOnce(&mut KeeperState) -> T) -> T {
-        change(&mut self.state.write().expect("nobody panics while holding it"))
+    fn write<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        change(&mut self.table.write().expect("nobody panics while holding it"))
     }
 
     /// Changes the held certificates; if `change` returns true, notifies subscribers.
-    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut KeeperState) -> bool) {
+    fn change(&self, id: &CertificateId, change: impl FnOnce(&mut Table) -> bool) {
         if self.write(change) {
             self.notify([id.clone()]);
         }
@@ -654,22 +631,6 @@ impl Keeper {
             drop(changed);
             self.generation.send_modify(|g| *g += 1);
         }
-    }
-}
-
-impl KeeperState {
-    /// Returns the times of the next requests for renewal windows; a window that is not known has
-    /// been due for ever.
-    fn polls(&self, now: Timestamp) -> impl Iterator<Item = (Timestamp, &Arc<Stored>)> {
-        let live = self.held.values();
-        let live = live.filter(move |s| s.certificate.not_after > now);
-        live.filter_map(|s| {
-            let of = s.certificate.ari_id.as_deref()?;
-            let known = self.windows.get(&s.id).filter(|w| w.of == of);
-            let at = known.map_or(Timestamp::MIN, |w| w.poll_at);
-            let later = self.windowless.get(&s.id).copied();
-            Some((later.map_or(at, |later| later.max(at)), s))
-        })
     }
 }
 

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::Keeper;
 use super::job::Job;
+use super::table::Forced;
 use crate::failure::{Attempts, Class, Failure};
 use crate::plan::Wanted;
 use crate::renewal::uniform;
@@ -47,11 +48,11 @@ impl Keeper {
                 attempts = attempts.of_shared(order.names.count());
             }
             self.write_attempts(&want.id, &attempts).await;
-            self.write(|s| {
-                s.attempts.insert(want.id.clone(), attempts);
-                if let Some(asked) = s.forced.get_mut(&want.id) {
-                    *asked = false;
-                }
+            self.write(|table| {
+                table.change(&want.id, |row| {
+                    row.failed = Some(Box::new(attempts));
+                    row.forced = row.forced.map(|_| Forced::AfterBackoff);
+                })
             });
         }
     }
@@ -63,8 +64,8 @@ impl Keeper {
         wanted: impl IntoIterator<Item = &'a Wanted>,
         now: Timestamp,
     ) -> Vec<Wanted> {
-        self.read(|state| {
-            let attempts = |w: &Wanted| state.attempts.get(&w.id).filter(|a| a.about == about(w));
+        self.read(|table| {
+            let attempts = |w: &Wanted| table.failed(&w.id).filter(|a| a.about == about(w));
             let hold = |w: &Wanted| {
                 let attempts = attempts(w)?;
                 (attempts.not_before > now)
@@ -73,8 +74,12 @@ impl Keeper {
             wanted
                 .into_iter()
                 .map(|w| {
-                    let asked = state.forced.get(&w.id).copied();
-                    let hold = if asked == Some(true) { None } else { hold(w) };
+                    let asked = table.forced(&w.id);
+                    let hold = if asked == Some(Forced::Now) {
+                        None
+                    } else {
+                        hold(w)
+                    };
                     Wanted {
                         hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
                         // A wanted certificate whose order failed for its own fault gets an order
@@ -90,12 +95,7 @@ impl Keeper {
     }
 
     fn known(&self, w: &Wanted) -> Option<Attempts> {
-        self.read(|s| {
-            s.attempts
-                .get(&w.id)
-                .filter(|a| a.about == about(w))
-                .cloned()
-        })
+        self.last_failure(&w.id).filter(|a| a.about == about(w))
     }
 
     /// A transient failure of one name may be over in a second: a new order for the others would

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::table::Row;
 use super::{Keeper, readable};
 use crate::failure::Attempts;
 use crate::issuer::CertificateId;
@@ -25,23 +26,19 @@ impl Keeper {
         wanted: &BTreeSet<CertificateId>,
         now: Timestamp,
     ) -> usize {
-        let needed: BTreeSet<CertificateId> = self.read(|state| {
-            wanted
-                .iter()
-                .chain(state.held.keys())
-                .chain(state.forced.keys())
-                .cloned()
-                .collect()
+        let needed: BTreeSet<CertificateId> = self.read(|table| {
+            let rows = table.rows();
+            let used = rows.filter(|(_, row)| row.held.is_some() || row.forced.is_some());
+            let used = used.map(|(id, _)| id);
+            wanted.iter().chain(used).cloned().collect()
         });
         let names: BTreeSet<String> = needed
             .iter()
             .map(|id| Key::new(Kind::Renewal, id.as_str()).name().to_owned())
             .collect();
-        self.write(|state| state.windowless.retain(|id, _| needed.contains(id)));
-        let ended = self.read(|state| {
-            let all = state
-                .held
-                .values()
+        let ended = self.read(|table| {
+            let all = table
+                .certificates()
                 .filter(|s| !wanted.contains(&s.id) && s.certificate.not_after <= now - RETENTION);
             all.map(|stored| stored.id.clone())
                 .take(MAX_REMOVALS)
@@ -90,10 +87,10 @@ impl Keeper {
             return Ok(false);
         }
         self.storage.remove(key).await?;
-        self.write(|state| match id {
-            Some(id) => state.forget_failures(&id),
+        self.write(|table| match id {
+            Some(id) => table.change(&id, Row::forget_failures),
             None => {
-                state.unclaimed.remove(key.name());
+                table.unclaimed.remove(key.name());
             }
         });
         Ok(true)
@@ -213,10 +210,7 @@ mod tests {
         let soon = later + SignedDuration::from_mins(1);
         assert_eq!(keeper.next(&[], later), Some(soon), "all are due");
         let half = later + SignedDuration::from_mins(30);
-        keeper.write(|state| {
-            let ids = state.held.keys().cloned();
-            state.windowless = ids.map(|id| (id, half)).collect();
-        });
+        keeper.write(|table| table.rows_mut().for_each(|row| row.ask_again = Some(half)));
         assert_eq!(
             keeper.next(&[], later),
             Some(half),

@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 
 use super::pass::{Next, Outlook};
+use super::table::Forced;
 use super::{ARI_BATCH, Keeper, MAX_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Budgets, Held, Progress, Reason, Step, Wanted, plan_with};
-use crate::renewal::Window;
 
 impl Keeper {
     /// Collects the results of earlier attempts for the plan.
@@ -21,16 +21,23 @@ impl Keeper {
             (issuer.name().to_owned(), orders)
         });
         let underway = underway.collect();
-        self.read(|state| Progress {
+        let mut progress = Progress {
             underway,
-            share_at_most: state
-                .attempts
-                .iter()
-                .filter_map(|(id, attempts)| Some((id.clone(), attempts.share_at_most()?)))
-                .collect(),
-            failed: state.attempts.keys().cloned().collect(),
-            obtained: state.obtained.clone(),
-        })
+            ..Progress::default()
+        };
+        self.read(|table| {
+            for (id, row) in table.rows() {
+                if let Some(failed) = &row.failed {
+                    progress.failed.insert(id.clone());
+                    let at_most = failed.share_at_most();
+                    let at_most = at_most.map(|names| (id.clone(), names));
+                    progress.share_at_most.extend(at_most);
+                }
+                let obtained = row.obtained.map(|obtained| (id.clone(), obtained));
+                progress.obtained.extend(obtained);
+            }
+        });
+        progress
     }
 
     /// Makes the plan, without the orders that circuit breakers hold back.
@@ -43,16 +50,11 @@ impl Keeper {
         now: Timestamp,
     ) -> Vec<Step<'a>> {
         let steps = plan_with(wanted, held, progress, budgets, now);
-        self.read(|state| {
-            state.breakers.hold(
+        self.read(|table| {
+            table.breakers.hold(
                 steps,
-                |id| {
-                    state
-                        .attempts
-                        .get(id)
-                        .map_or(0, |attempts| attempts.failures)
-                },
-                |id| state.forced.get(id) == Some(&true),
+                |id| table.failures(id),
+                |id| table.forced(id) == Some(Forced::Now),
                 now,
             )
         })
@@ -60,7 +62,7 @@ impl Keeper {
 
     /// Returns the time of the next step or request for a renewal window.
     pub(super) fn next(&self, outlook: &[Outlook], now: Timestamp) -> Option<Timestamp> {
-        let polls = self.read(|state| state.polls(now).map(|(at, _)| at).min());
+        let polls = self.read(|table| table.polls(now).map(|(at, _)| at).min());
         // This plan has begun the requests that are due.
         let polls = polls.map(|at| at.max(now + ARI_BATCH));
         let steps = outlook.iter().map(|o| o.at).min();
@@ -119,14 +121,11 @@ impl Keeper {
 
     /// Returns a notice about a certificate's renewal window, if there is one.
     pub(super) fn notice(&self, id: &CertificateId) -> Option<String> {
-        self.read(|state| state.windows.get(id).and_then(Window::notice))
-    }
-
-    fn attempts(&self, w: &Wanted) -> Option<crate::failure::Attempts> {
-        self.read(|s| s.attempts.get(&w.id).cloned())
+        self.read(|table| table.row(id)?.window.as_ref()?.notice())
     }
 
     fn line(&self, w: &Wanted, expires: Option<Timestamp>, next: Next, at: Timestamp) -> Outlook {
+        let failed = self.last_failure(&w.id);
         Outlook {
             id: w.id.clone(),
             tenant: w.tenant.clone(),
@@ -135,14 +134,14 @@ impl Keeper {
             expires,
             next,
             at,
-            refused: self.attempts(w).and_then(|a| a.refused),
-            last_error: self.attempts(w).map(|a| a.last.message),
+            refused: failed.as_ref().and_then(|failed| failed.refused.clone()),
+            last_error: failed.map(|failed| failed.last.message),
             notice: None,
         }
     }
 
     fn wait(&self, w: &Wanted, until: Timestamp, because: &str) -> Next {
-        match self.attempts(w) {
+        match self.last_failure(&w.id) {
             // The message after the next attempt need not be the same error.
             Some(own) if own.not_before == until => Next::Retry(own.last.class),
             Some(own) => {

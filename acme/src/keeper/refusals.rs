@@ -8,58 +8,68 @@ use jiff::Timestamp;
 use tokio::time::{Duration, timeout};
 
 use super::attempts::about;
-use super::{Keeper, KeeperState, Stored};
+use super::table::{Row, Table};
+use super::{Keeper, Stored};
 use crate::engine::of_storage;
 use crate::failure::{Attempts, Class, Failure};
 use crate::issuer::CertificateId;
-use crate::plan::Wanted;
+use crate::plan::{Obtained, Wanted};
 use crate::renewal::uniform;
 use crate::storage::{Expect, Key, Kind, write_json};
 
 /// The longest wait for the lock of a certificate.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
-impl KeeperState {
+impl Row {
     /// Returns whether Envoys refuse the certificate that was issued last for a wanted one.
-    pub(super) fn is_refused(&self, id: &CertificateId) -> bool {
-        self.attempts
-            .get(id)
-            .is_some_and(|attempts| attempts.refused.is_some())
+    pub(super) fn is_refused(&self) -> bool {
+        self.failed
+            .as_ref()
+            .is_some_and(|failed| failed.refused.is_some())
     }
 
+    /// Returns whether it is known that Envoys refuse a certificate, by its serial number.
+    fn knows(&self, serial: &str) -> bool {
+        let mut records = self.failed.iter().chain(&self.refusals);
+        records.any(|record| record.is_about(serial))
+    }
+
+    /// Forgets failed attempts, and the certificate before.
+    pub(super) fn forget_failures(&mut self) {
+        self.failed = None;
+        self.refusals = None;
+        self.replaced = None;
+    }
+}
+
+impl Table {
     /// Returns the serial numbers of the certificates that Envoys refuse.
     pub(super) fn refused_serials(&self) -> BTreeSet<&str> {
-        self.attempts
-            .values()
-            .filter_map(|attempts| attempts.refused.as_deref())
+        self.rows()
+            .filter_map(|(_, row)| row.failed.as_ref()?.refused.as_deref())
             .collect()
     }
 
     /// Holds a new certificate. The one before is remembered, unless Envoys refuse it.
-    pub(super) fn replace(&mut self, made: Stored) {
-        let Some(before) = self.held.insert(made.id.clone(), Arc::new(made)) else {
-            return;
-        };
-        let mut records = self.attempts.values().chain(self.refusals.values());
-        if !records.any(|record| record.is_about(&before.certificate.serial)) {
-            self.replaced.insert(before.id.clone(), before);
+    pub(super) fn replace(&mut self, made: Stored, obtained: Obtained) {
+        let id = made.id.clone();
+        let before = self.change(&id, |row| {
+            row.window = None;
+            row.obtained = Some(obtained);
+            row.held.replace(Arc::new(made))
+        });
+        let before = before.filter(|before| {
+            let serial = &before.certificate.serial;
+            !self.rows().any(|(_, row)| row.knows(serial))
+        });
+        if before.is_some() {
+            self.change(&id, |row| row.replaced = before);
         }
     }
 
-    /// Forgets failed attempts, and the certificate before.
-    pub(super) fn forget_failures(&mut self, id: &CertificateId) {
-        self.attempts.remove(id);
-        self.refusals.remove(id);
-        self.replaced.remove(id);
-    }
-
-    /// Returns whether it is known that Envoys refuse a certificate.
+    /// Returns whether it is known that Envoys refuse a certificate of a wanted one.
     fn knows(&self, id: &CertificateId, serial: &str) -> bool {
-        let records = [self.attempts.get(id), self.refusals.get(id)];
-        records
-            .into_iter()
-            .flatten()
-            .any(|record| record.is_about(serial))
+        self.row(id).is_some_and(|row| row.knows(serial))
     }
 }
 
@@ -67,7 +77,7 @@ impl Keeper {
     /// Returns whether it is known that Envoys refuse a certificate, by its serial number, of a
     /// wanted one.
     pub fn knows_refused(&self, id: &CertificateId, serial: &str) -> bool {
-        self.read(|state| state.knows(id, serial))
+        self.read(|table| table.knows(id, serial))
     }
 
     /// Takes in that Envoys refuse a certificate, by its serial number, which is served for a
@@ -82,22 +92,21 @@ impl Keeper {
         text: &str,
         now: Timestamp,
     ) -> Result<(), Failure> {
-        if self.read(|state| state.knows(&want.id, serial)) {
+        if self.read(|table| table.knows(&want.id, serial)) {
             return Ok(());
         }
         let is_it =
             |held: &&Arc<Stored>| held.tenant == want.tenant && held.certificate.serial == serial;
-        match self.read(|state| state.held.values().find(is_it).cloned()) {
+        match self.read(|table| table.certificates().find(is_it).cloned()) {
             Some(refused) => self.restore(&refused, now).await?,
             // Another one was issued meanwhile.
             None if self.held_as(&want.id).is_some() => return Ok(()),
             // It was put back for another wanted certificate that shares it.
             None => {}
         }
-        let served = self.read(|state| {
-            let mut others = state
-                .held
-                .values()
+        let served = self.read(|table| {
+            let mut others = table
+                .certificates()
                 .filter(|held| {
                     held.tenant == want.tenant && held.certificate.names.cover(&want.names)
                 })
@@ -115,12 +124,9 @@ impl Keeper {
             want.issuer
         );
         tracing::warn!(id = %want.id, serial, "{message}");
-        let known = self.read(|state| {
-            state
-                .attempts
-                .get(&want.id)
-                .or(state.refusals.get(&want.id))
-                .cloned()
+        let known = self.read(|table| {
+            let row = table.row(&want.id)?;
+            row.failed.as_deref().or(row.refusals.as_deref()).cloned()
         });
         let count = known.as_ref().map_or(0, |known| known.failures);
         let spread = uniform(&format!("{}{count}", want.id), 2);
@@ -128,9 +134,11 @@ impl Keeper {
         let attempts =
             Attempts::after(known.as_ref(), failure, &about(want), now, spread).of_refused(serial);
         self.write_attempts(&want.id, &attempts).await;
-        self.write(|state| {
-            state.refusals.remove(&want.id);
-            state.attempts.insert(want.id.clone(), attempts)
+        self.write(|table| {
+            table.change(&want.id, |row| {
+                row.refusals = None;
+                row.failed = Some(Box::new(attempts));
+            })
         });
         self.notify([want.id.clone()]);
         self.replan.send_modify(|n| *n += 1);
@@ -152,18 +160,21 @@ impl Keeper {
             before.certificate.not_after > now
                 && before.certificate.names.cover(&refused.certificate.names)
         };
-        let Some(before) =
-            self.read(|state| state.replaced.get(&refused.id).filter(is_good).cloned())
-        else {
+        let Some(before) = self.read(|table| {
+            let replaced = table.row(&refused.id)?.replaced.as_ref();
+            replaced.filter(is_good).cloned()
+        }) else {
             return Ok(());
         };
         write_json(&*self.storage, &key, &*before, &Expect::Anything)
             .await
             .map_err(|error| of_storage(&error))?;
-        self.change(&refused.id, |state| {
-            state.replaced.remove(&refused.id);
-            state.obtained.remove(&refused.id);
-            state.held.insert(refused.id.clone(), before);
+        self.change(&refused.id, |table| {
+            table.change(&refused.id, |row| {
+                row.replaced = None;
+                row.obtained = None;
+                row.held = Some(before);
+            });
             true
         });
         Ok(())
@@ -173,15 +184,15 @@ impl Keeper {
     /// if Envoys refuse the next one too.
     pub(super) async fn end_failures(&self, id: &CertificateId) {
         let (ended, before) =
-            self.write(|state| (state.attempts.remove(id), state.refusals.remove(id)));
+            self.write(|table| table.change(id, |row| (row.failed.take(), row.refusals.take())));
         match ended {
             Some(ended) if ended.refused.is_some() => {
                 let over = Attempts {
                     is_over: true,
-                    ..ended
+                    ..*ended
                 };
                 self.write_attempts(id, &over).await;
-                self.write(|state| state.refusals.insert(id.clone(), over));
+                self.write(|table| table.change(id, |row| row.refusals = Some(Box::new(over))));
             }
             ended if ended.is_some() || before.is_some() => {
                 self.remove_quietly(Kind::Attempts, id).await
