@@ -24,7 +24,7 @@ use super::issuers::{IssuerError, Opened, open};
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
 use super::request::{CertificateRequest, IssuerRef};
-use super::request_index::{IssuerKey, RequestChanges, RequestIndex, Resolved};
+use super::request_index::{IssuerKey, Outcome, RequestChanges, RequestIndex, Resolved};
 use super::secret_targets::{ExistingCertificate, SecretTargets};
 use super::settings::IssuerSettings;
 use super::tls_alpn::TlsAlpnResponder;
@@ -98,13 +98,9 @@ pub struct CertificateManager {
     wanted_certificates: WantedCertificates,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
-    /// The thumbprints of accounts as last handed out.
-    thumbprints: Mutex<BTreeMap<IssuerKey, Arc<str>>>,
     /// Namespaces and names of found certificates of internal CAs that are gone, for instance with
     /// the namespace of the controller.
     without_ca: Mutex<Vec<(String, Names)>>,
-    /// The certificates that Envoys refuse and the keeper does not know of yet, by Secret.
-    refused: Mutex<BTreeMap<ObjectName, RejectedCertificate>>,
     by_tls_alpn: bool,
 }
 
@@ -179,9 +175,7 @@ impl CertificateManager {
             wanted_certificates: WantedCertificates::default(),
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
-            thumbprints: Mutex::default(),
             without_ca: Mutex::default(),
-            refused: Mutex::default(),
         })
     }
 
@@ -336,15 +330,15 @@ impl CertificateManager {
                 .as_ref()
                 .is_some_and(|held| held.certificate.refusal(Timestamp::now()).is_some());
             let failed = self.keeper.last_failure(&id);
-            let is_refused =
-                by_clients || failed.as_ref().is_some_and(|last| last.refused.is_some());
-            let unrenewed = failed
-                .filter(|_| held.is_some())
-                .and_then(|last| unrenewed(&last));
-            self.requests(|requests| {
-                requests.set_unrenewed(&id, unrenewed);
-                requests.take_in(&id, held, reason_of(&id, &pass), is_refused)
-            });
+            let outcome = Outcome {
+                reason: reason_of(&id, &pass),
+                is_refused: by_clients
+                    || failed.as_ref().is_some_and(|last| last.refused.is_some()),
+                unrenewed: failed
+                    .filter(|_| held.is_some())
+                    .and_then(|last| unrenewed(&last)),
+            };
+            self.requests(|requests| requests.take_in(&id, held, outcome));
         }
         for host in self.endpoints.news() {
             if let Ok(host) = Hostname::parse(&host) {
@@ -352,14 +346,7 @@ impl CertificateManager {
             }
         }
         for (issuer, thumbprint) in self.accounts() {
-            let mut known = self
-                .thumbprints
-                .lock()
-                .expect("nobody panics while holding it");
-            if known.insert(issuer.clone(), thumbprint.clone()) != Some(thumbprint) {
-                drop(known);
-                self.requests(|requests| requests.touch_issuer(&issuer));
-            }
+            self.requests(|requests| requests.set_thumbprint(issuer, Some(thumbprint)));
         }
         self.requests(|requests| requests.expire(Timestamp::now()));
     }
@@ -555,10 +542,7 @@ impl CertificateManager {
                 self.keeper.remove_issuer(&opened.id);
             }
             let issuer_key = IssuerKey::Own(owner.clone());
-            self.thumbprints
-                .lock()
-                .expect("nobody panics while holding it")
-                .remove(&issuer_key);
+            self.requests(|requests| requests.set_thumbprint(issuer_key.clone(), None));
             if let Some(settings) = settings {
                 let opened = open(
                     &owner.to_string(),

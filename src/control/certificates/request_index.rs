@@ -12,6 +12,7 @@ use acme::{CertificateId, Names, Wanted};
 use jiff::Timestamp;
 
 use super::held::HeldCertificates;
+use super::manager::RejectedCertificate;
 use super::request::{CertificateRequest, IssuerRef};
 use super::secret_targets::{ExistingCertificate, SecretTarget};
 use super::settings::IssuerSettings;
@@ -76,6 +77,17 @@ pub(super) struct RequestChanges {
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
 
+/// What came of the attempts to get a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// The reason for which there is no better certificate than the held one.
+    pub(super) reason: Option<String>,
+    /// Why the renewals of the held one fail.
+    pub(super) unrenewed: Option<String>,
+    /// True if Envoys or TLS clients refuse it, or Envoys refused its successor.
+    pub(super) is_refused: bool,
+}
+
 /// The state of all wanted certificates.
 #[derive(Default)]
 pub(super) struct RequestIndex {
@@ -86,11 +98,12 @@ pub(super) struct RequestIndex {
     /// The Secrets by tenant and the first of the names.
     by_name: MultiMap<(String, String), ObjectName>,
     held_certificates: HeldCertificates,
-    reasons: BTreeMap<CertificateId, String>,
-    /// Why the renewals of held certificates fail.
-    unrenewed: BTreeMap<CertificateId, String>,
-    /// The certificates that Envoys or TLS clients refuse, or whose successor Envoys refused.
-    refused: BTreeSet<CertificateId>,
+    /// The outcomes with something to say.
+    outcomes: BTreeMap<CertificateId, Outcome>,
+    /// The thumbprints of accounts as last handed out.
+    thumbprints: BTreeMap<IssuerKey, Arc<str>>,
+    /// The certificates that Envoys refuse and the keeper does not know of yet.
+    rejected: BTreeMap<ObjectName, RejectedCertificate>,
     issued: IssuedCertificates,
     /// The certificates in Secrets that others may write too, each with the id and issuer under
     /// which it was passed to the keeper.
@@ -151,40 +164,51 @@ impl RequestIndex {
         }
     }
 
-    /// Sets why the renewals of the held certificate of an id fail.
-    pub(super) fn set_unrenewed(&mut self, id: &CertificateId, why: Option<String>) {
-        let before = match &why {
-            Some(why) => self.unrenewed.insert(id.clone(), why.clone()),
-            None => self.unrenewed.remove(id),
-        };
-        if before != why {
-            self.touched.extend(self.by_id.of(id).cloned());
-        }
-    }
-
-    /// Sets the held certificate of an id, the reason for which there is no better one, and whether
-    /// that is a refusal by Envoys or TLS clients.
+    /// Sets the held certificate of an id, and what came of the attempts to get one.
     pub(super) fn take_in(
         &mut self,
         id: &CertificateId,
         stored: Option<Arc<Stored>>,
-        reason: Option<String>,
-        is_refused: bool,
+        outcome: Outcome,
     ) {
-        if is_refused {
-            self.refused.insert(id.clone());
-        } else {
-            self.refused.remove(id);
-        }
         let concerned = self.held_certificates.set(id, stored);
         self.touch_places(&concerned);
-        let before = match &reason {
-            Some(reason) => self.reasons.insert(id.clone(), reason.clone()),
-            None => self.reasons.remove(id),
-        };
-        if before != reason {
+        let is_new = *self.outcome(id) != outcome;
+        if outcome == Outcome::default() {
+            self.outcomes.remove(id);
+        } else {
+            self.outcomes.insert(id.clone(), outcome);
+        }
+        if is_new {
             self.touched.extend(self.by_id.of(id).cloned());
         }
+    }
+
+    fn outcome(&self, id: &CertificateId) -> &Outcome {
+        const NOTHING: &Outcome = &Outcome {
+            reason: None,
+            unrenewed: None,
+            is_refused: false,
+        };
+        self.outcomes.get(id).unwrap_or(NOTHING)
+    }
+
+    /// Adds certificates that Envoys refuse.
+    pub(super) fn reject(
+        &mut self,
+        rejected: impl IntoIterator<Item = (ObjectName, RejectedCertificate)>,
+    ) {
+        self.rejected.extend(rejected);
+    }
+
+    /// Returns the certificates that Envoys refuse, once each.
+    pub(super) fn take_rejected(&mut self) -> BTreeMap<ObjectName, RejectedCertificate> {
+        std::mem::take(&mut self.rejected)
+    }
+
+    /// Adds one that could not be passed on to the keeper, unless there is a newer one.
+    pub(super) fn put_rejected_back(&mut self, secret: ObjectName, rejected: RejectedCertificate) {
+        self.rejected.entry(secret).or_insert(rejected);
     }
 
     /// Sets the certificate that is in a Secret, whoever wrote it. Returns the id of a removed
@@ -247,6 +271,17 @@ impl RequestIndex {
     /// Notes that another account is about to prove a host.
     pub(super) fn touch_host(&mut self, host: &Hostname) {
         self.hosts.insert(host.clone());
+    }
+
+    /// Sets the thumbprint of the account of an issuer; `None` where it is not known any more.
+    pub(super) fn set_thumbprint(&mut self, issuer: IssuerKey, thumbprint: Option<Arc<str>>) {
+        let before = match &thumbprint {
+            Some(thumbprint) => self.thumbprints.insert(issuer.clone(), thumbprint.clone()),
+            None => self.thumbprints.remove(&issuer),
+        };
+        if thumbprint.is_some() && before != thumbprint {
+            self.touch_issuer(&issuer);
+        }
     }
 
     /// Notes that an issuer, or its key, has changed.
@@ -367,11 +402,12 @@ impl RequestIndex {
                         .held_certificates
                         .find(&secret.namespace, names)
                         .cloned();
+                    let outcome = self.outcome(id);
                     let known = match held {
-                        Some(_) => &self.unrenewed,
-                        None => &self.reasons,
+                        Some(_) => &outcome.unrenewed,
+                        None => &outcome.reason,
                     };
-                    let trouble = resolved.err().or_else(|| known.get(id).cloned());
+                    let trouble = resolved.err().or_else(|| known.clone());
                     (held, trouble)
                 }
             };
@@ -528,10 +564,11 @@ impl RequestIndex {
         &self.held_certificates
     }
 
-    /// Returns the number of Secrets of these certificates that have one.
-    fn held_of<'a>(&self, ids: impl Iterator<Item = &'a CertificateId>) -> usize {
-        let secrets = ids.flat_map(|id| self.by_id.of(id));
-        secrets
+    /// Returns the number of Secrets that have a certificate with such an outcome.
+    fn held_with(&self, is_such: impl Fn(&Outcome) -> bool) -> usize {
+        let outcomes = self.outcomes.iter();
+        let ids = outcomes.filter_map(|(id, outcome)| is_such(outcome).then_some(id));
+        ids.flat_map(|id| self.by_id.of(id))
             .filter(|secret| self.issued.certificates.contains_key(*secret))
             .count()
     }
@@ -541,9 +578,9 @@ impl RequestIndex {
     pub(super) fn counts(&self) -> [(&'static str, usize); 5] {
         let there = self.issued.certificates.len();
         let waiting = self.pending.len();
-        let refused = self.held_of(self.refused.iter());
-        let unrenewed = self.unrenewed.keys();
-        let unrenewed = self.held_of(unrenewed.filter(|id| !self.refused.contains(*id)));
+        let refused = self.held_with(|outcome| outcome.is_refused);
+        let unrenewed =
+            self.held_with(|outcome| outcome.unrenewed.is_some() && !outcome.is_refused);
         let failing = self.entries.len().saturating_sub(there + waiting);
         [
             ("held", there.saturating_sub(refused + unrenewed)),
@@ -638,12 +675,11 @@ mod tests {
             assert_eq!(less.gone.len(), 1, "the old one is gone");
             assert!(less.wanted[0].1.is_none() && less.gone == [host(7)]);
             let names = want(9).names().expect("names");
-            requests.take_in(
-                &CertificateId::of("t", &names),
-                None,
-                Some("the CA is gone".to_owned()),
-                false,
-            );
+            let outcome = Outcome {
+                reason: Some("the CA is gone".to_owned()),
+                ..Outcome::default()
+            };
+            requests.take_in(&CertificateId::of("t", &names), None, outcome);
             assert!(
                 matches!(&settle(&mut requests).certificate_updates[..], [CertificateUpdate::Trouble(secret, Some(_))] if *secret == want(9).secret)
             );

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use tracing::warn;
 
+use super::super::request_index::RequestIndex;
 use super::CertificateManager;
 use gatewright_core::model::ObjectName;
 
@@ -31,35 +32,27 @@ impl CertificateManager {
             })
             .collect();
         if !new.is_empty() {
-            self.refused
-                .lock()
-                .expect("nobody panics while holding it")
-                .extend(new);
+            self.requests(|requests| requests.reject(new));
             self.nudge.send_modify(|n| *n += 1);
         }
     }
 
     /// Passes them on. Returns whether all are passed on.
     pub(super) async fn pass_on_rejections(&self) -> bool {
-        let refused =
-            std::mem::take(&mut *self.refused.lock().expect("nobody panics while holding it"));
         let mut is_done = true;
-        for (secret, RejectedCertificate { serial, text }) in refused {
+        for (secret, rejected) in self.requests(RequestIndex::take_rejected) {
             let wanted = self
                 .requests(|requests| requests.wanted_for(&secret, &|issuer| self.resolve(issuer)));
             let Some(want) = wanted else { continue };
             if let Err(error) = self
                 .keeper
-                .refuse(&want, &serial, &text, Timestamp::now())
+                .refuse(&want, &rejected.serial, &rejected.text, Timestamp::now())
                 .await
             {
                 warn!(
                     "{secret}: the certificate before one that Envoy refuses cannot be put back now: {error}"
                 );
-                let mut waiting = self.refused.lock().expect("nobody panics while holding it");
-                waiting
-                    .entry(secret)
-                    .or_insert(RejectedCertificate { serial, text });
+                self.requests(|requests| requests.put_rejected_back(secret, rejected));
                 is_done = false;
             }
         }
