@@ -57,13 +57,16 @@ impl<'a> Blaming<'a> {
                 let hosts = self
                     .frontends
                     .get(&table.frontend)
-                    .and_then(|f| f.table(&table.listener));
+                    .and_then(|f| f.hosts().table(&table.listener));
                 for hostname in hosts.into_iter().flat_map(|hosts| hosts.keys()) {
                     self.blame_host(&table.frontend, hostname, &mut blame);
                 }
             }
             ResourceKey::WideHosts(id) => {
-                let wide = self.frontends.get(id).map(FrontendState::plain_wide);
+                let wide = self
+                    .frontends
+                    .get(id)
+                    .map(|frontend| frontend.hosts().plain_wide());
                 for hostname in wide.into_iter().flatten() {
                     self.blame_host(id, hostname, &mut blame);
                 }

@@ -147,9 +147,10 @@ impl<'a> Units<'a> {
         securing.note(id, hostname, owner.as_ref(), is_of_another, dirty);
         if let Some(frontend) = self.frontends.get_mut(id) {
             let is_in_plain_scope = frontend.is_plain() && unit.scope.is_some();
-            frontend.place_plain(id, hostname, is_in_plain_scope, dirty);
-            frontend.place_in_table(id, hostname, unit.table, dirty);
-            frontend.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
+            let hosts = frontend.hosts_mut();
+            hosts.place_plain(id, hostname, is_in_plain_scope, dirty);
+            hosts.place_in_table(id, hostname, unit.table, dirty);
+            hosts.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
         }
         self.emissions.emit(
             ResourceKey::Scope(id.clone(), hostname.clone()),
@@ -334,7 +335,7 @@ impl<'a> Units<'a> {
             if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
                 return Unit::default();
             }
-            if wide && frontend.is_tabled(&owner.hostname, hostname) {
+            if wide && frontend.hosts().is_tabled(&owner.hostname, hostname) {
                 return Unit {
                     table: Some((owner.hostname.clone(), virtual_host)),
                     ..Unit::default()
@@ -370,7 +371,7 @@ impl<'a> Units<'a> {
             unit.table = Some((owner.hostname.clone(), virtual_host));
         }
         if owner.is_own {
-            let table = frontend.table(hostname);
+            let table = frontend.hosts().table(hostname);
             let others = table.is_some_and(|table| table.keys().any(|name| name != hostname));
             unit.chain_class = Some(wide_chain(
                 self.name(id, hostname),

@@ -18,9 +18,10 @@ use gatewright_objects::model::{
 /// Marks the tables that list other listeners, after the winner of a hostname changed.
 pub(crate) fn touch_lists(id: &FrontendId, frontend: &FrontendState, dirty: &mut Dirty) {
     if frontend.winners().len() <= LISTED + 2 {
+        let tables = frontend.hosts().tables();
         dirty
             .tables
-            .extend(frontend.tables().map(|table| (id.clone(), table.clone())));
+            .extend(tables.map(|table| (id.clone(), table.clone())));
     }
 }
 
@@ -51,7 +52,10 @@ impl Tables<'_> {
 
     /// Lists the wildcards of a plain-HTTP frontend.
     pub(crate) fn list_wide_hosts(&mut self, id: &FrontendId, dirty: &mut Dirty) {
-        let wide = self.frontends.get(id).map(FrontendState::plain_wide);
+        let wide = self
+            .frontends
+            .get(id)
+            .map(|frontend| frontend.hosts().plain_wide());
         let hostnames: Vec<Hostname> = wide.into_iter().flatten().cloned().collect();
         let listed = (!hostnames.is_empty()).then(|| WideHosts {
             frontend: id.clone(),
@@ -95,12 +99,12 @@ impl Tables<'_> {
 fn table(frontends: &Frontends, table: &TableId) -> Option<Table> {
     let frontend = frontends.get(&table.frontend)?;
     let wide = &table.listener;
-    let hosts = frontend.table(wide)?;
+    let hosts = frontend.hosts().table(wide)?;
     let mut virtual_hosts: Vec<VirtualHost> = hosts.values().cloned().collect();
     if !hosts.contains_key(wide) {
         virtual_hosts.insert(0, VirtualHost::new(wide.clone(), Vec::new()));
     }
-    let elsewhere = if frontend.is_scoped(wide) {
+    let elsewhere = if frontend.hosts().is_scoped(wide) {
         OtherListeners::Many
     } else {
         elsewhere(

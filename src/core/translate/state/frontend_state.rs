@@ -8,6 +8,7 @@ use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
 use super::http3::Http3Hosts;
 use super::parent::ParentListener;
+use super::placed_hosts::PlacedHosts;
 use super::sans::Sans;
 use super::secured::{Secured, SecuredNames};
 use super::sni_matcher::SniMatcher;
@@ -18,7 +19,7 @@ use crate::rule::protocol::Protocol;
 use gatewright_objects::domain_order::Domains;
 use gatewright_objects::model::{
     AccessLog, Chain, ClientAddress, Family, FrontendId, Hostname, OtherListeners, Thumbprint,
-    Tracing, VirtualHost, WeightedTarget,
+    Tracing, WeightedTarget,
 };
 use gatewright_objects::ownership::Ownable;
 
@@ -35,17 +36,8 @@ pub(crate) struct FrontendState {
     domains: Domains,
     /// The chain for each SNI.
     matcher: SniMatcher,
-    /// Virtual hosts by table: one for each wildcard or catch-all listener with TLS.
-    tables: BTreeMap<Hostname, BTreeMap<Hostname, VirtualHost>>,
-    /// The table of each hostname.
-    placed: BTreeMap<Hostname, Hostname>,
-    /// Exact hostnames with a scope on plain HTTP.
-    plain: BTreeSet<Hostname>,
-    /// Wildcards with a scope on plain HTTP, and the catch-all.
-    plain_wide: BTreeSet<Hostname>,
-    /// Exact hostnames with routes under a wildcard or catch-all listener, by that listener's
-    /// hostname.
-    beneath: BTreeMap<Hostname, BTreeSet<Hostname>>,
+    /// Where its virtual hosts are.
+    hosts: PlacedHosts,
     /// Hostnames of HTTPS listeners whose Gateways redirect plain HTTP to them.
     secured: SecuredNames,
     /// The names in the certificates of winners.
@@ -411,12 +403,6 @@ impl FrontendState {
     }
 }
 
-/// The number of exact hosts under a wildcard or catch-all listener up to which they share its
-/// table. Above it, each has a scope of its own, so that the cost of changing one host does not
-/// grow with their number; a host that only a wildcard route serves then needs a connection of its
-/// own (421).
-const TABLE_HOSTS: usize = if cfg!(test) { 1 } else { 64 }; // small where random tests are to cross it
-
 /// The number of other listeners up to which they are listed, so that a host of theirs (421)
 /// differs from one that no listener has (404). Above it, every host that may be theirs counts as
 /// such, and no list grows with the number of hosts.
@@ -439,52 +425,21 @@ pub(crate) fn elsewhere<'a>(names: impl Iterator<Item = &'a Hostname>) -> OtherL
 }
 
 impl FrontendState {
-    /// The virtual hosts of a table, by hostname.
-    pub(crate) fn table(&self, listener: &Hostname) -> Option<&BTreeMap<Hostname, VirtualHost>> {
-        self.tables.get(listener)
+    /// Where its virtual hosts are.
+    pub(crate) fn hosts(&self) -> &PlacedHosts {
+        &self.hosts
     }
 
-    /// The wildcard and catch-all listeners with a table.
-    pub(crate) fn tables(&self) -> impl Iterator<Item = &Hostname> {
-        self.tables.keys()
-    }
-
-    /// The wildcards that have scopes on plain HTTP, and the catch-all.
-    pub(crate) fn plain_wide(&self) -> impl Iterator<Item = &Hostname> {
-        self.plain_wide.iter()
-    }
-
-    /// Sets whether a hostname has a scope on plain HTTP.
-    pub(crate) fn place_plain(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        there: bool,
-        dirty: &mut Dirty,
-    ) {
-        let all = if hostname.is_exact() {
-            &mut self.plain
-        } else {
-            &mut self.plain_wide
-        };
-        let changed = if there {
-            all.insert(hostname.clone())
-        } else {
-            all.remove(hostname)
-        };
-        if changed && !hostname.is_exact() {
-            dirty.wide_hosts.insert(id.clone());
-        }
+    /// The same, for changes.
+    pub(crate) fn hosts_mut(&mut self) -> &mut PlacedHosts {
+        &mut self.hosts
     }
 
     /// The hostnames with any resource on the frontend, some of them more than once.
     pub(crate) fn served_names(&self) -> impl Iterator<Item = &Hostname> {
-        self.placed
-            .keys()
-            .chain(&self.plain)
-            .chain(&self.plain_wide)
+        self.hosts
+            .names()
             .chain(self.matcher.all().keys())
-            .chain(self.beneath.values().flatten())
             .chain(self.secured.names())
     }
 
@@ -497,94 +452,6 @@ impl FrontendState {
     /// The hostnames of HTTPS listeners whose Gateways redirect plain HTTP to them.
     pub(crate) fn secured(&self) -> &SecuredNames {
         &self.secured
-    }
-
-    /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a
-    /// scope of its own.
-    pub(crate) fn is_scoped(&self, wide: &Hostname) -> bool {
-        self.beneath
-            .get(wide)
-            .is_some_and(|names| names.len() > TABLE_HOSTS)
-    }
-
-    /// True if an exact host under a wildcard or catch-all listener belongs in its table.
-    pub(crate) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
-        let names = self.beneath.get(wide);
-        let others = names.map_or(0, |names| {
-            names.len() - usize::from(names.contains(hostname))
-        });
-        others < TABLE_HOSTS
-    }
-
-    /// Sets or removes the virtual host of a hostname, in a table; marks the tables that change.
-    pub(crate) fn place_in_table(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        entry: Option<(Hostname, VirtualHost)>,
-        dirty: &mut Dirty,
-    ) {
-        let place = entry.as_ref().map(|(place, _)| place.clone());
-        let before = match &place {
-            Some(place) => self.placed.insert(hostname.clone(), place.clone()),
-            None => self.placed.remove(hostname),
-        };
-        if let Some(old) = before.filter(|old| place.as_ref() != Some(old)) {
-            if let Some(table) = self.tables.get_mut(&old) {
-                table.remove(hostname);
-                if table.is_empty() {
-                    self.tables.remove(&old);
-                }
-            }
-            dirty.tables.insert((id.clone(), old));
-        }
-        if let Some((place, virtual_host)) = entry {
-            let table = self.tables.entry(place.clone()).or_default();
-            if table.get(hostname) != Some(&virtual_host) {
-                table.insert(hostname.clone(), virtual_host);
-                dirty.tables.insert((id.clone(), place));
-            }
-        }
-    }
-
-    /// Sets whether an exact hostname has routes under a wildcard or catch-all listener; marks the
-    /// hosts that move between table and scopes by it.
-    pub(crate) fn place_beneath(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        owner: Option<&Owner>,
-        there: bool,
-        dirty: &mut Dirty,
-    ) {
-        if !hostname.is_exact() {
-            return;
-        }
-        let wide = owner
-            .filter(|o| there && !o.is_own)
-            .map(|o| o.hostname.clone());
-        let mut changed = Vec::new();
-        for (name, names) in &mut self.beneath {
-            if Some(name) != wide.as_ref() && names.remove(hostname) {
-                changed.push((name.clone(), names.len() + 1));
-            }
-        }
-        if let Some(wide) = wide {
-            let names = self.beneath.entry(wide.clone()).or_default();
-            if names.insert(hostname.clone()) {
-                changed.push((wide, names.len() - 1));
-            }
-        }
-        for (wide, before) in changed {
-            let names = &self.beneath[&wide];
-            if (before <= TABLE_HOSTS) != (names.len() <= TABLE_HOSTS) {
-                dirty
-                    .units
-                    .extend(names.iter().map(|name| (id.clone(), name.clone())));
-            }
-            dirty.tables.insert((id.clone(), wide));
-        }
-        self.beneath.retain(|_, names| !names.is_empty());
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) mod named_endpoints;
 pub(crate) mod named_service;
 pub(crate) mod parent;
 pub(crate) mod parents;
+pub(crate) mod placed_hosts;
 pub(crate) mod quotas;
 pub(crate) mod redirecting_ports;
 pub(crate) mod register;
