@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 
-/// Hosts of a namespace.
-const OF_A_NAMESPACE: usize = 500;
+/// Hosts of a namespace: those of whole ListenerSets.
+const OF_A_NAMESPACE: usize = 62 * SET;
 /// Listeners of a ListenerSet: with many, the API server compares all of them in pairs at each
 /// write.
 const SET: usize = 8;
@@ -139,8 +139,10 @@ impl OwnHosts {
         let mut route = self.route(number);
         let name = json!(format!("n{number}"));
         route["metadata"]["name"] = name.clone();
-        route["spec"]["parentRefs"][0]["name"] = name;
-        route["spec"]["hostnames"] = Value::Null;
+        let mut parent = route["spec"]["parentRefs"][0].take();
+        parent["name"] = name;
+        // It has no hostname of its own, and serves those of the parent's listeners.
+        route["spec"] = json!({"parentRefs": [parent], "rules": route["spec"]["rules"]});
         route
     }
 
