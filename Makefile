@@ -12,7 +12,7 @@ EXPERIMENTAL := gateways listenersets httproutes grpcroutes tlsroutes tcproutes 
 GATEWAY_API := v1.7.0
 # The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.
-E2E := acme envoy isolation kubernetes xds
+E2E := acme apiserver envoy isolation kubernetes xds
 # Retries for temporary failures of a registry.
 export CARGO_NET_RETRY ?= 10
 
@@ -145,7 +145,7 @@ reference: ## generate docs/reference/ from the code
 
 manifests: ## generate the plain manifests of deploy/, the chart's schema and CRDs, and docs/reference/values.md
 	e2e/tools install helm
-	UPDATE=1 $(CARGO) test --workspace --test kubernetes chart::
+	UPDATE=1 $(CARGO) test --workspace --test apiserver chart::
 	deploy/render
 
 image: ## build the container image as an archive, and load it into docker, podman or buildah if present; PLATFORMS="linux/amd64 linux/arm64"

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
+use e2e::port::free_port;
 use e2e::probe::Probe;
 use e2e::usage::{main_thread_time, memory, processor_time, threads_time};
-use e2e::world::free_port;
 use names::Names;
 use tempfile::TempDir;
 

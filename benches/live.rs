@@ -1,7 +1,7 @@
 //! One change of many hosts on a real Envoy: the time from the object to the acknowledgement and to
 //! the first answer.
 //!
-//! `cargo bench -p e2e --bench live [64 1000] [siblings own mixed]`. Each host has a certificate, a ListenerSet and an HTTPRoute
+//! `cargo bench -p e2e-inside --bench live [64 1000] [siblings own mixed]`. Each host has a certificate, a ListenerSet and an HTTPRoute
 //! of its own; each row adds, changes, rotates and removes hosts beside N others. The classic
 //! layout, one filter chain per host, is that of all other controllers; it is pushed through the
 //! same server to the same Envoy, so that only the layout differs. Then a flood of requests for
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use e2e::echo::Echo;
 use e2e::probe::Probe;
-use e2e::world::{World, api, class, free_port, secret, service};
+use e2e_inside::world::{World, api, class, free_port, secret, service};
 use envoy_types::pb::envoy::config::listener::v3::{
     FilterChain, FilterChainMatch, filter::ConfigType,
 };

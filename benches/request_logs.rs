@@ -16,7 +16,7 @@ use e2e::collector::Collector;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use e2e::usage::threads_time;
-use e2e::world::{World, api, class, free_port, object, service};
+use e2e_inside::world::{World, api, class, free_port, object, service};
 use gatewright_core::translate::Change;
 use gatewright_envoy::TrafficMetrics;
 use serde_json::{Value, json};

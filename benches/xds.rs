@@ -1,6 +1,6 @@
 //! Benchmark of the xDS server alone, compared with go-control-plane, and with a real Envoy.
 //!
-//! `cargo bench -p e2e --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a
+//! `cargo bench -p e2e-inside --bench xds`, or with `-- encode`, `-- fanout 1 10`, `-- adds 60` for a
 //! part. Each server runs in a process of its own, ours on one thread, so that its CPU time and
 //! memory exclude the clients. The rows of other servers come from `benches/peers`, if
 //! `e2e/tools install go` was run. Times are of this machine; read ratios. W0, the speed of copying
@@ -14,9 +14,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use e2e::resources::{free_port, on_demand_listener, prefix, scope, scoped, secret};
 use e2e::simenvoy::{DeltaClient, unix_channel};
 use e2e::usage;
+use e2e_inside::resources::{free_port, on_demand_listener, prefix, scope, scoped, secret};
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -148,7 +148,7 @@ impl Drop for Measured {
 
 /// Returns the go-control-plane server, if Go is installed.
 fn peers() -> Result<Option<PathBuf>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let go = root.join(".tools/go");
     if !go.exists() {
         println!("go-control-plane is left out: e2e/tools install go");

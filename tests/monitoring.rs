@@ -41,8 +41,8 @@ const UNTIL_COUNTED: [(&str, &[&str]); 17] = [
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 
-/// The statistics of Envoy that `statistics.rs` and `otlp_logs.rs` of `e2e/tests/envoy` read, with
-/// the label that the monitor of the chart adds.
+/// The statistics of Envoy that `statistics.rs` and `otlp_logs.rs` of `e2e/inside/tests/envoy` read,
+/// with the label that the monitor of the chart adds.
 const OF_ENVOY: [&str; 4] = [
     "envoy_access_logs_open_telemetry_access_log_logs_dropped",
     "envoy_overload_envoy_resource_monitors_fixed_heap_pressure",
@@ -50,8 +50,8 @@ const OF_ENVOY: [&str; 4] = [
     "envoy_server_memory_allocated",
 ];
 
-/// Statistics of Envoy about traffic, with their labels: `e2e/tests/envoy/traffic.rs` has Prometheus
-/// read them from an Envoy and evaluate every panel.
+/// Statistics of Envoy about traffic, with their labels: `e2e/inside/tests/envoy/traffic.rs` has
+/// Prometheus read them from an Envoy and evaluate every panel.
 const OF_TRAFFIC: [(&str, &[&str]); 15] = [
     ("envoy_gatewright_requests", &["tenant", "class", "route"]),
     ("envoy_gatewright_request_bytes", &["tenant"]),

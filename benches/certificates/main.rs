@@ -1,7 +1,7 @@
 //! Benchmark of certificates in the program: time until hosts are served through Envoy, the
 //! internal CA without a network, and the cost of ten thousand certificates while nothing happens.
 //!
-//! `cargo bench -p e2e --bench certificates [-- served [HOSTS [http|tls-alpn|dns|ceiling|caddy]]|storm [CERTIFICATES]|airgap|idle]`.
+//! `cargo bench -p e2e-inside --bench certificates [-- served [HOSTS [http|tls-alpn|dns|ceiling|caddy]]|storm [CERTIFICATES]|airgap|idle]`.
 //! The rate of issuance by an ACME CA is measured by `acme/benches/pebble.rs`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]

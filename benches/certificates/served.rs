@@ -15,9 +15,9 @@ use e2e::bind::{Bind, BindKey, BindZone};
 use e2e::echo::Echo;
 use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble, Responder};
+use e2e::port::free_port;
 use e2e::probe::{Probe, roots_of};
 use e2e::usage::{child, processor_time};
-use e2e::world::free_port;
 use futures::StreamExt;
 use instant_acme::KeyAuthorization;
 use tempfile::TempDir;
@@ -397,7 +397,7 @@ async fn plain(hosts: usize) -> Result<(Duration, Duration)> {
 /// Measures caddy, the usual choice for a few hosts: it obtains and serves certificates by itself.
 async fn caddy(hosts: usize) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools");
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools");
     let mut places = std::env::split_paths(&path)
         .chain([own])
         .map(|dir| dir.join("caddy"));

@@ -18,7 +18,7 @@ use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::issuer::Issuer;
 use acme::keeper::{Keeper, WantedCertificates};
 use anyhow::{Result, ensure};
-use e2e::rig::{Rig, config, wanted_of_one};
+use e2e_inside::rig::{Rig, config, wanted_of_one};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::sleep;

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use e2e::envoy::Envoy;
-use e2e::world::UNDISTURBED;
+use e2e_inside::world::UNDISTURBED;
 use serde_json::{Value, json};
 
 use super::hosts::name;

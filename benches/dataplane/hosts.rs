@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Result;
 use bytes::Bytes;
-use e2e::world::{api, class, free_port, secret, service};
+use e2e_inside::world::{api, class, free_port, secret, service};
 use gatewright_core::translate::Change;
 use http_body_util::Full;
 use hyper::Response;

@@ -1,7 +1,7 @@
 //! What a request costs: instructions of Envoy's worker thread in user space, ours beside those of
 //! a classic Envoy with one filter chain per host.
 //!
-//! `cargo bench -p e2e --bench dataplane -- [parts] [policies] [HOSTS]` needs Valgrind. Instructions are
+//! `cargo bench -p e2e-inside --bench dataplane -- [parts] [policies] [HOSTS]` needs Valgrind. Instructions are
 //! counted by Callgrind: twice as many requests more on one connection cost the difference, so that
 //! the connection and its handshake do not count. The kernel and the main thread do not count
 //! either. `parts` leaves out each part of our configuration alone, and prints what the request is
@@ -21,7 +21,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::callgrind::{Callgrind, Instructions};
 use e2e::envoy::Envoy;
 use e2e::probe::{Connection, Probe};
-use e2e::world::{World, free_port};
+use e2e_inside::world::{World, free_port};
 
 /// The ratios of ours to the classic Envoy, by HTTP/1.1 and HTTP/2, at [`HOSTS`] hosts.
 const RECORDED: [f64; 2] = [1.157, 1.143];

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use e2e::callgrind::Callgrind;
-use e2e::world::World;
+use e2e_inside::world::World;
 use envoy_types::pb::envoy::config::listener::v3::{Listener, filter::ConfigType};
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use gatewright_core::translate::Change;

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use e2e::issuer::{ISSUER, Issuer};
-use e2e::world::{World, gatewright, object};
+use e2e_inside::world::{World, gatewright, object};
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
 

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep};
 pub use audit::{Request, is_write};
 use identity::Authority;
 
+use crate::port::free_port;
 use crate::process::Process;
-use crate::world::free_port;
 
 const START_LIMIT: Duration = Duration::from_secs(180);
 

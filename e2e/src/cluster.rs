@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
 use crate::kubelet::mount;
-use crate::world::free_port;
+use crate::port::free_port;
 
 /// The namespace of the deployment.
 pub const NAMESPACE: &str = "gatewright-system";

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-use crate::world::free_port;
+use crate::port::free_port;
 
 mod policies;
 mod redirected;

@@ -2,7 +2,6 @@
 //! that needs it, on loopback, and ended with it.
 
 pub mod acme_proxy;
-pub mod answers;
 pub mod apiserver;
 pub mod auth;
 pub mod bind;
@@ -21,7 +20,6 @@ pub mod disk;
 pub mod echo;
 pub mod envoy;
 pub mod envoys;
-pub mod fuzz;
 pub mod gatewright;
 pub mod grpc;
 pub mod haproxy;
@@ -44,9 +42,6 @@ mod process;
 pub mod prometheus;
 pub mod quic;
 pub mod registry;
-pub mod resources;
-pub mod rig;
-pub mod served;
 pub mod setting;
 pub mod simenvoy;
 pub mod switched;
@@ -59,4 +54,3 @@ pub mod usage;
 pub mod walkthrough;
 pub mod webdriver;
 pub mod websocket;
-pub mod world;

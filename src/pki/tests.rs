@@ -1,5 +1,5 @@
 //! The reader of PEM and keys, and the judgement, on what rcgen makes. The real Envoy judges a
-//! table of keys and certificates in `e2e/tests/envoy/certificates.rs`.
+//! table of keys and certificates in `e2e/inside/tests/envoy/certificates.rs`.
 
 use std::time::{Duration, SystemTime};
 

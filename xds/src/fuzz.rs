@@ -1,7 +1,7 @@
 //! The functions of the fuzz targets: whatever a client sends, the server neither panics, nor sends
 //! endlessly, nor holds more than its limits allow.
 //!
-//! `e2e/src/fuzz.rs` has the corpus and who runs it; the tests below run the same functions on
+//! `e2e/inside/src/fuzz.rs` has the corpus and who runs it; the tests below run the same functions on
 //! bounded random input with every `cargo test`.
 
 use std::collections::BTreeMap;

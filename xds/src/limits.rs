@@ -135,7 +135,7 @@ impl Limits {
 
     /// Estimates the memory that an on-demand secret of this many bytes takes in Envoy: its TLS
     /// context, and the chain as text, as DER and parsed, with names (measured by
-    /// `e2e/tests/xds/envoy/evicted.rs` and `e2e/tests/isolation/cost.rs`).
+    /// `e2e/inside/tests/xds/envoy/evicted.rs` and `e2e/tests/isolation/cost.rs`).
     pub(crate) fn secret_memory(bytes: usize) -> usize {
         const CONTEXT: usize = 24_000;
         CONTEXT + 6 * bytes

@@ -1,6 +1,6 @@
 //! The common part of the binaries: libFuzzer chooses by coverage, and mutates as the target does.
 
-pub use e2e::fuzz::{Choice, Target, target};
+pub use e2e_inside::fuzz::{Choice, Target, target};
 pub use libfuzzer_sys;
 
 /// A mutation of an input in its buffer, as large as it may be. The new length.

@@ -5,7 +5,7 @@ use std::iter::once;
 use serde_json::{Value, json};
 
 use super::{Batch, GATEWAY, HOSTNAMES, MANY, usual_chain, web};
-use crate::world::free_port;
+use crate::port::free_port;
 
 impl Batch<'_> {
     /// A Gateway with one port of plain HTTP, which it redirects.

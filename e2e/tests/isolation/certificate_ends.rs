@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
+use e2e::port::free_port;
 use e2e::probe::{Probe, roots_of};
-use e2e::world::free_port;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 use time::OffsetDateTime;

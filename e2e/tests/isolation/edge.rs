@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static,
 };

@@ -7,8 +7,8 @@ use std::net::Ipv4Addr;
 use anyhow::{Context, Result, ensure};
 use e2e::bind::{Bind, BindZone};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::tls_backend::{TestRoot, TlsBackend};
-use e2e::world::free_port;
 use tokio::time::{Duration, Instant, sleep};
 
 use crate::site::{LIMIT, Site, named, route};

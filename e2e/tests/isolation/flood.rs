@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use rustls_pki_types::ServerName;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpSocket;

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use tokio::time::{Instant, sleep};
 
 use super::ownership::{COMMON, everything, gateway, listener, until_answered, until_told};

@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 

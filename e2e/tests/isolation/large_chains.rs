@@ -94,7 +94,7 @@ async fn all_say(site: &Site, text: &str) -> Result<()> {
 async fn a_chain_of_a_mebibyte_costs_envoy_nothing_and_its_gateway_says_why() -> Result<()> {
     let site = Site::start(&[]).await?;
     let ports = (0..GATEWAYS)
-        .map(|_| e2e::world::free_port())
+        .map(|_| e2e::port::free_port())
         .collect::<Result<Vec<u16>>>()?;
     let probe = |number| {
         Probe::https(

@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 

@@ -71,7 +71,7 @@ async fn serial(probe: &Probe) -> Result<String> {
 #[ignore = "needs Envoy"]
 async fn a_secret_that_turns_bad_is_served_as_it_was_and_says_so() -> Result<()> {
     let site = Site::start(&[]).await?;
-    let port = e2e::world::free_port()?;
+    let port = e2e::port::free_port()?;
     let (chain, key) = pair(false)?;
     site.save("own-secret.yaml", &secret(&chain, &key))?;
     site.save("own.yaml", &gateway(port))?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::world::free_port;
+use e2e::port::free_port;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep};
 

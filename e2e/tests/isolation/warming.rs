@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use tokio::time::{Instant, sleep};
 
 use crate::site::{FORWARD, LIMIT, SOON, Site, named, route, service};

@@ -2,8 +2,8 @@
 //! is, with a TLS of its own.
 
 use anyhow::{Context, Result, ensure};
+use e2e::port::free_port;
 use e2e::tls_backend::{TestRoot, TlsBackend};
-use e2e::world::free_port;
 
 use crate::external_names::{
     DENIED, FIRST, HOST, NAME, SECOND, ZONE, bind, everywhere, never_inside, site, told,

@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use e2e::client_ca::ClientCa;
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";

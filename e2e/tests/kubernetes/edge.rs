@@ -6,8 +6,8 @@ use anyhow::Result;
 use e2e::apiserver::ApiServer;
 use e2e::cluster::{BACKEND, Cluster, service, tls_secret};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
 use crate::pods::until_served;

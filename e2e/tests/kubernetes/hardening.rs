@@ -337,7 +337,7 @@ async fn brief(cluster: &Cluster, lasts: Duration) -> Result<()> {
         .server
         .put(json!({"apiVersion": GATEWAY, "kind": "Gateway", "metadata": {"name": "brief", "namespace": "default"},
             "spec": {"gatewayClassName": "gatewright", "listeners": [{
-                "name": "https", "protocol": "HTTPS", "port": e2e::world::free_port()?, "hostname": host,
+                "name": "https", "protocol": "HTTPS", "port": e2e::port::free_port()?, "hostname": host,
                 "tls": {"certificateRefs": [{"name": "brief"}]}}]}}))
         .await?;
     Ok(())

@@ -1,5 +1,5 @@
-//! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium,
-//! and a kubelet of ours.
+//! Tests of the controller on a real API server, with its real counterparts: cert-manager, Cilium
+//! and a kubelet of ours. It runs as a process.
 
 mod admission_changes;
 mod bad_input;
@@ -8,17 +8,13 @@ mod certificate_sizes;
 mod certificate_warnings;
 mod certificates;
 mod chaos;
-mod chart;
-mod cilium;
 mod cilium_beside;
 mod client_certificates;
 mod conformance;
-mod deploy;
 mod edge;
 mod first_status;
 mod fixture;
 mod fleet;
-mod formats;
 mod hardening;
 mod history;
 mod image;
@@ -48,7 +44,6 @@ mod rights;
 mod serving;
 mod session_tickets;
 mod stolen_token;
-mod stories;
 mod tenancy;
 mod traffic_policies;
 mod troubles;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";

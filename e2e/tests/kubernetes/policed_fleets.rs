@@ -1,6 +1,6 @@
 //! Each field of the policies of routes, as Envoys of Gateways with ports of their own (fleet
 //! Dedicated) and with pods of their own (Isolated) carry it out. Those of the shared fleet are
-//! what the tests in `e2e/tests/envoy` have.
+//! what the tests in `e2e/inside/tests/envoy` have.
 
 use std::net::SocketAddr;
 

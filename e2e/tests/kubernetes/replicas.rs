@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use e2e::cluster::{ACCOUNT, Cluster, condition, is_true};
-use e2e::world::free_port;
+use e2e::port::free_port;
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";

@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 

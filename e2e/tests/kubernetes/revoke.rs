@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use xds::{Authority, Fingerprint};

@@ -9,7 +9,7 @@ use anyhow::Result;
 use e2e::apiserver::Request;
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, is_true, service, tls_secret};
 use e2e::deploy::{folder, manifests};
-use e2e::world::free_port;
+use e2e::port::free_port;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, NAMESPACE, condition, tls_secret};
+use e2e::port::free_port;
 use e2e::tenants::until;
 use e2e::tls_sessions::{Client, VERSIONS};
-use e2e::world::free_port;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use serde_json::json;

@@ -6,7 +6,7 @@ use anyhow::Result;
 use e2e::apiserver::proxy::Proxy;
 use e2e::clock::Clock;
 use e2e::cluster::ACCOUNT;
-use e2e::world::free_port;
+use e2e::port::free_port;
 
 use super::place::{APEX, Place};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Result;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

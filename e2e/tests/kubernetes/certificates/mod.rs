@@ -13,6 +13,5 @@ mod path;
 pub(crate) mod place;
 mod replicas;
 mod rights;
-mod storage;
 mod to_and_fro;
 mod unrenewed;

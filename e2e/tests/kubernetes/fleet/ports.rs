@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, service};
 use e2e::echo::Echo;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use kube::api::Patch;
 use serde_json::{Value, json};
 

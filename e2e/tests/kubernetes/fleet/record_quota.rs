@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, NAMESPACE, is_true};
+use e2e::port::free_port;
 use e2e::tenants::until;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
 use super::{GATEWAY, change, gateway, tenant, told};

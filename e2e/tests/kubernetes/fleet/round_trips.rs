@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{BACKEND, Cluster, service};
 use e2e::echo::Echo;
+use e2e::port::free_port;
 use e2e::probe::Probe;
-use e2e::world::free_port;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service};
 use e2e::echo::Echo;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use serde_json::json;
 
 use super::{GATEWAY, answer, gateway, tenant};

@@ -9,7 +9,7 @@ use e2e::cluster::{BACKEND, Cluster, NAMESPACE, service, tls_secret};
 use e2e::deploy::{folder, with_component};
 use e2e::echo::Echo;
 use e2e::envoy::Envoy;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use kube::api::{DeleteParams, Patch};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::cluster::{BACKEND, Cluster};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
-use e2e::world::free_port;
+use e2e::port::free_port;
 use kube::api::DeleteParams;
 use tokio::time::{Duration, Instant, sleep};
 

@@ -6,9 +6,9 @@ use e2e::apiserver::{ApiServer, Request};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::helm::Helm;
+use e2e::port::free_port;
 use e2e::probe::Probe;
 use e2e::tenants::{GATEWAY, quiet, until};
-use e2e::world::free_port;
 use serde_json::{Value, json};
 
 #[tokio::test]

@@ -1,0 +1,9 @@
+//! Parts of the product on a real API server, beside the controller as a process: its storage, what
+//! tenancy computes, and `deploy/` as the program's own types read it.
+
+mod chart;
+mod cilium;
+mod deploy;
+mod formats;
+mod storage;
+mod stories;
