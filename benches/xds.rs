@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use e2e::simenvoy::{DeltaClient, unix_channel};
+use e2e::simenvoy::{DeltaClient, SCOPE, unix_channel};
 use e2e::usage;
 use e2e_inside::resources::{free_port, on_demand_listener, prefix, scope, scoped, secret};
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
@@ -204,11 +204,9 @@ fn fanout_row(name: &str, program: &Path, args: &[&str], streams: usize) -> Resu
         let mut clients = tokio::task::JoinSet::new();
         for i in 0..streams {
             let channel = unix_channel(&socket).await?;
-            let mut client = DeltaClient::open_with(channel, &format!("e{i}"), Kind::Scope).await?;
+            let mut client = DeltaClient::open_with(channel, &format!("e{i}"), SCOPE).await?;
             client.forget_bodies();
-            client
-                .run_until(|c| c.counted(Kind::Scope) >= RESOURCES)
-                .await?;
+            client.run_until(|c| c.counted(SCOPE) >= RESOURCES).await?;
             clients.spawn(async move {
                 // Ends with the server.
                 let _ = client.run_until(|_| false).await;

@@ -7,6 +7,7 @@ use std::process::{Command, Output};
 
 /// Fails the tests of `FAIL` at the first run, and those of `FAIL_AGAIN` also alone.
 const CARGO: &str = r#"#!/bin/sh
+[ "$1" = test ] || exit 0
 case "$*" in
 *--exact*) failing=$FAIL_AGAIN ;;
 *) failing=$FAIL ;;

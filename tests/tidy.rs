@@ -280,6 +280,28 @@ fn declared(manifest: &str) -> Vec<&str> {
     in_sections(manifest, &["[dependencies]", "[dev-dependencies]"])
 }
 
+#[test]
+fn fixtures_name_no_crate_of_the_product() {
+    let manifests = manifests();
+    let names: Vec<&str> = manifests
+        .iter()
+        .filter_map(|(_, manifest)| manifest.split("name = \"").nth(1)?.split('"').next())
+        .collect();
+    assert!(names.contains(&"gatewright-core"), "{names:?}");
+    let (_, fixtures) = manifests
+        .iter()
+        .find(|(folder, _)| folder == "e2e")
+        .expect("the fixtures are a crate");
+    let named = declared(fixtures).into_iter();
+    check(
+        "an edit of the product would compile all fixtures again; e2e/inside may name its crates",
+        named
+            .filter(|name| names.contains(name))
+            .map(|name| format!("e2e/Cargo.toml: {name}"))
+            .collect(),
+    );
+}
+
 /// Returns the keys in these sections of a manifest.
 fn in_sections<'a>(manifest: &'a str, sections: &[&str]) -> Vec<&'a str> {
     let mut section = "";

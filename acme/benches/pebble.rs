@@ -45,6 +45,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use acme::client::Roots;
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::issuer::Issuer;
 use acme::keeper::Keeper;
@@ -224,7 +225,7 @@ fn part((ours, trivial): &(Run, Run)) -> f64 {
 async fn keeper(pebble: Arc<Pebble>, dir: PathBuf) -> Result<()> {
     let storage = Arc::new(Directory::open(dir.join("acme"))?);
     let mut config = AcmeConfig::new("pebble", &pebble.directory());
-    config.roots = pebble.roots();
+    config.roots = Roots::Pem(pebble.ca_pem().to_owned());
     config.registration.terms_agreed = true;
     config.max_concurrent = WORKERS;
     // The budget of a CA with unknown limits would reduce the rate.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::Cluster;
 use futures::{StreamExt, TryStreamExt, stream};
-use gatewright_core::tenancy::names;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{
     Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, ObjectMeta, PostParams,
@@ -208,6 +207,6 @@ fn copied(text: &str, number: usize) -> String {
 
 /// Returns the hash of a hostname in the names of its objects.
 fn hash(hostname: &str, number: usize) -> String {
-    let listener = names::host_listener(&copied(hostname, number));
+    let listener = tenants::listener_name(&copied(hostname, number));
     listener.rsplit('-').next().unwrap_or_default().to_owned()
 }

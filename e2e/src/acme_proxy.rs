@@ -4,7 +4,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
-use acme::client::Roots;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -24,7 +23,7 @@ use crate::testca::Mangle;
 /// A running proxy; stopped on drop.
 pub struct AcmeProxy {
     address: SocketAddr,
-    roots: Roots,
+    ca_pem: String,
     accepting: JoinHandle<()>,
 }
 
@@ -78,7 +77,7 @@ impl AcmeProxy {
         });
         Ok(Self {
             address,
-            roots: Roots::Pem(ca),
+            ca_pem: ca,
             accepting,
         })
     }
@@ -88,9 +87,9 @@ impl AcmeProxy {
         format!("https://{}/dir", self.address)
     }
 
-    /// Returns the roots of the proxy's TLS certificate.
-    pub fn roots(&self) -> Roots {
-        self.roots.clone()
+    /// Returns the root of the proxy's TLS certificate, in PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
     }
 }
 

@@ -10,7 +10,6 @@ use kube::api::Api;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use xds::Pair;
 
 use crate::apiserver::proxy::Proxy;
 use crate::apiserver::{ApiServer, Request, is_write};
@@ -19,6 +18,7 @@ use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
 use crate::kubelet::mount;
 use crate::port::free_port;
+use crate::xds_ca::PemPair;
 
 /// The namespace of the deployment.
 pub const NAMESPACE: &str = "gatewright-system";
@@ -283,7 +283,7 @@ impl Cluster {
         &self,
         node: &str,
         xds: SocketAddr,
-        pair: &Pair,
+        pair: &PemPair,
         roots: &str,
     ) -> Result<(Envoy, TempDir)> {
         let tls = tempfile::Builder::new().prefix("tls").tempdir()?;

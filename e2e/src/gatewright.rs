@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock;
@@ -89,6 +90,14 @@ impl Gatewright {
             .args(args)
             .output()
             .context("running gatewright")
+    }
+
+    /// Returns the bootstrap of a standalone Envoy, whose sockets are in this directory.
+    pub fn bootstrap(state: &Path) -> Result<Value> {
+        let state = state.display().to_string();
+        let made = Self::run(&["bootstrap", "--state-dir", &state])?;
+        ensure!(made.status.success(), "gatewright bootstrap: {made:?}");
+        Ok(serde_json::from_slice(&made.stdout)?)
     }
 
     /// Waits until it has started Envoy, and returns Envoy's process id.
@@ -261,10 +270,7 @@ fn build() -> Result<PathBuf> {
         .args([
             "build",
             "--quiet",
-            "--package",
-            "gatewright",
-            "--package",
-            "e2e",
+            "--workspace",
             "--bin",
             "gatewright",
             "--target-dir",

@@ -54,3 +54,4 @@ pub mod usage;
 pub mod walkthrough;
 pub mod webdriver;
 pub mod websocket;
+pub mod xds_ca;

@@ -19,7 +19,39 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Status, Streaming};
-use xds::Kind;
+
+/// The type URL of the resources of CDS.
+pub const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+/// Those of EDS.
+pub const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+/// Those of RDS.
+pub const ROUTE: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+/// Those of SRDS.
+pub const SCOPE: &str = "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration";
+/// Those of LDS.
+pub const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+/// Those of SDS.
+pub const SECRET: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+/// All types of which a server may send resources.
+const TYPES: [&str; 9] = [
+    CLUSTER,
+    ENDPOINTS,
+    ROUTE,
+    SCOPE,
+    LISTENER,
+    SECRET,
+    "type.googleapis.com/envoy.config.route.v3.VirtualHost",
+    "type.googleapis.com/envoy.service.runtime.v3.Runtime",
+    "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+];
+
+/// Returns the type of a response.
+fn known(type_url: &str) -> Result<&'static str, Status> {
+    TYPES
+        .into_iter()
+        .find(|known| *known == type_url)
+        .ok_or_else(|| Status::internal(format!("unknown type {type_url}")))
+}
 
 /// Connects to an xDS server on a Unix socket.
 pub async fn unix_channel(path: impl Into<PathBuf>) -> Result<Channel, tonic::transport::Error> {
@@ -53,15 +85,15 @@ pub struct Held {
     pub nacks: usize,
 }
 
-/// Decides on a resource of a response: Err refuses it.
-pub type Judge = Box<dyn Fn(Kind, &str, &[u8]) -> Result<(), String> + Send>;
+/// Decides on a resource of a response, by its type, name and body: Err refuses it.
+pub type Judge = Box<dyn Fn(&str, &str, &[u8]) -> Result<(), String> + Send>;
 
 /// A delta ADS client.
 pub struct DeltaClient {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
     node: Option<Node>,
-    held: HashMap<Kind, Held>,
+    held: HashMap<&'static str, Held>,
     judge: Option<Judge>,
     /// True to apply the accepted resources of a refused response, as Envoy does with clusters and
     /// listeners.
@@ -84,7 +116,7 @@ impl DeltaClient {
     pub async fn open_with(
         channel: Channel,
         node: &str,
-        kind: Kind,
+        kind: &'static str,
     ) -> Result<DeltaClient, Status> {
         let node = Node {
             id: node.to_owned(),
@@ -92,7 +124,7 @@ impl DeltaClient {
         };
         let first = DeltaDiscoveryRequest {
             node: Some(node),
-            type_url: kind.type_url().to_owned(),
+            type_url: kind.to_owned(),
             ..Default::default()
         };
         DeltaClient::start(channel, None, Some(first)).await
@@ -130,8 +162,8 @@ impl DeltaClient {
     }
 
     /// Returns the client's resources of `kind`.
-    pub fn held(&self, kind: Kind) -> Held {
-        self.held.get(&kind).cloned().unwrap_or_default()
+    pub fn held(&self, kind: &str) -> Held {
+        self.held.get(kind).cloned().unwrap_or_default()
     }
 
     /// Keeps counts only, for loads with many clients in one process.
@@ -140,12 +172,12 @@ impl DeltaClient {
     }
 
     /// Returns the number of received resources of `kind`.
-    pub fn counted(&self, kind: Kind) -> usize {
-        self.held.get(&kind).map_or(0, |held| held.resources)
+    pub fn counted(&self, kind: &str) -> usize {
+        self.held.get(kind).map_or(0, |held| held.resources)
     }
 
     /// Starts with the resources of an earlier stream, like a client that reconnects.
-    pub fn inherit(&mut self, earlier: &HashMap<Kind, Held>) {
+    pub fn inherit(&mut self, earlier: &HashMap<&'static str, Held>) {
         for (kind, held) in earlier {
             let held = Held {
                 versions: held.versions.clone(),
@@ -157,7 +189,7 @@ impl DeltaClient {
     }
 
     /// Closes the stream and returns the resources.
-    pub fn close(self) -> HashMap<Kind, Held> {
+    pub fn close(self) -> HashMap<&'static str, Held> {
         self.held
     }
 
@@ -172,10 +204,10 @@ impl DeltaClient {
 
     /// Subscribes to names, or to everything if there are none; reports the versions of its
     /// resources.
-    pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+    pub async fn subscribe(&mut self, kind: &'static str, names: &[&str]) -> Result<(), Status> {
         let initial = self.held(kind).versions.into_iter().collect();
         self.request(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: kind.to_owned(),
             resource_names_subscribe: names.iter().map(|n| (*n).to_owned()).collect(),
             initial_resource_versions: initial,
             ..Default::default()
@@ -184,14 +216,14 @@ impl DeltaClient {
     }
 
     /// Unsubscribes from names and drops their resources.
-    pub async fn unsubscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+    pub async fn unsubscribe(&mut self, kind: &'static str, names: &[&str]) -> Result<(), Status> {
         let held = self.held.entry(kind).or_default();
         for name in names {
             held.versions.remove(*name);
             held.bodies.remove(*name);
         }
         self.request(DeltaDiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
+            type_url: kind.to_owned(),
             resource_names_unsubscribe: names.iter().map(|n| (*n).to_owned()).collect(),
             ..Default::default()
         })
@@ -210,9 +242,8 @@ impl DeltaClient {
     pub async fn answer(
         &mut self,
         response: DeltaDiscoveryResponse,
-    ) -> Result<(Kind, bool), Status> {
-        let kind = Kind::of_type_url(&response.type_url)
-            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+    ) -> Result<(&'static str, bool), Status> {
+        let kind = known(&response.type_url)?;
         let held = self.held.entry(kind).or_default();
         held.responses += 1;
         held.resources += response.resources.len();
@@ -290,10 +321,10 @@ pub struct SotwClient {
     requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,
     node: Option<Node>,
-    names: HashMap<Kind, Vec<String>>,
-    accepted: HashMap<Kind, String>,
-    nonces: HashMap<Kind, String>,
-    held: HashMap<Kind, Vec<Vec<u8>>>,
+    names: HashMap<&'static str, Vec<String>>,
+    accepted: HashMap<&'static str, String>,
+    nonces: HashMap<&'static str, String>,
+    held: HashMap<&'static str, Vec<Vec<u8>>>,
 }
 
 impl SotwClient {
@@ -322,17 +353,17 @@ impl SotwClient {
     }
 
     /// Returns the bodies of the last accepted response of `kind`.
-    pub fn held(&self, kind: Kind) -> &[Vec<u8>] {
-        self.held.get(&kind).map_or(&[], Vec::as_slice)
+    pub fn held(&self, kind: &str) -> &[Vec<u8>] {
+        self.held.get(kind).map_or(&[], Vec::as_slice)
     }
 
-    async fn send(&mut self, kind: Kind, error: Option<String>) -> Result<(), Status> {
+    async fn send(&mut self, kind: &'static str, error: Option<String>) -> Result<(), Status> {
         let request = DiscoveryRequest {
             node: self.node.take(),
-            type_url: kind.type_url().to_owned(),
-            version_info: self.accepted.get(&kind).cloned().unwrap_or_default(),
-            response_nonce: self.nonces.get(&kind).cloned().unwrap_or_default(),
-            resource_names: self.names.get(&kind).cloned().unwrap_or_default(),
+            type_url: kind.to_owned(),
+            version_info: self.accepted.get(kind).cloned().unwrap_or_default(),
+            response_nonce: self.nonces.get(kind).cloned().unwrap_or_default(),
+            resource_names: self.names.get(kind).cloned().unwrap_or_default(),
             error_detail: error.map(|message| ErrorDetail {
                 code: 3,
                 message,
@@ -347,7 +378,7 @@ impl SotwClient {
     }
 
     /// Replaces the subscription of `kind`.
-    pub async fn subscribe(&mut self, kind: Kind, names: &[&str]) -> Result<(), Status> {
+    pub async fn subscribe(&mut self, kind: &'static str, names: &[&str]) -> Result<(), Status> {
         self.names
             .insert(kind, names.iter().map(|n| (*n).to_owned()).collect());
         self.send(kind, None).await
@@ -356,15 +387,14 @@ impl SotwClient {
     /// Receives the next response and answers it; refuses it if `judge` does.
     pub async fn step(
         &mut self,
-        judge: impl Fn(Kind, &DiscoveryResponse) -> Result<(), String>,
-    ) -> Result<(Kind, DiscoveryResponse), Status> {
+        judge: impl Fn(&str, &DiscoveryResponse) -> Result<(), String>,
+    ) -> Result<(&'static str, DiscoveryResponse), Status> {
         let response = self
             .responses
             .message()
             .await?
             .ok_or_else(|| Status::unavailable("the server closed the stream"))?;
-        let kind = Kind::of_type_url(&response.type_url)
-            .ok_or_else(|| Status::internal(format!("unknown type {}", response.type_url)))?;
+        let kind = known(&response.type_url)?;
         self.nonces.insert(kind, response.nonce.clone());
         match judge(kind, &response) {
             Ok(()) => {

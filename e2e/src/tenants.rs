@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
 
 /// `apiVersion` of the Gateway API.
@@ -100,6 +101,25 @@ pub fn route(namespace: &str, name: &str, owner: &str, hostnames: &[&str]) -> Va
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": namespace},
         "spec": {"parentRefs": [{"name": "cozystack", "namespace": owner}], "hostnames": hostnames,
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}})
+}
+
+/// Returns the name of the listener of one host, as on Cozystack's page of its gateway.
+pub fn listener_name(host: &str) -> String {
+    format!("https-{}", short(host))
+}
+
+/// Returns the name of the Certificate of one host and of its Secret, for TenantGateway
+/// `cozystack`.
+pub fn certificate_name(host: &str) -> String {
+    format!("cozystack-{}-tls", short(host))
+}
+
+/// Returns the first label of a hostname and eight digits of its SHA-256.
+fn short(host: &str) -> String {
+    let label = host.split('.').next().unwrap_or_default();
+    let hash = Sha256::digest(host.as_bytes());
+    let hash: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{label}-{hash}")
 }
 
 /// Returns kind and name of everything in a namespace that a TenantGateway owns.

@@ -4,6 +4,7 @@
 pub mod answers;
 pub mod fuzz;
 pub mod resources;
+pub mod responders;
 pub mod rig;
 pub mod served;
 pub mod world;

@@ -8,9 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
 use e2e::port::free_port;
-use gatewright_envoy::{
-    Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap_with_static,
-};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -363,20 +360,17 @@ async fn an_envoy_without_memory_defends_itself_in_every_way_it_has() -> Result<
         } }] }],
     });
     let dir = tempfile::tempdir()?;
-    let options = BootstrapOptions {
-        node_id: "small".into(),
-        node_cluster: "small".into(),
-        zone: None,
-        ads: AdsServer::Pipe(dir.path().join("nobody.sock")),
-        admin: Admin::Pipe(dir.path().join("admin.sock")),
-        ready: None,
-        stats: None,
-        // Less than Envoy itself uses.
-        max_heap_bytes: 1 << 20,
-        connections: ConnectionLimit::of(1_000),
-    };
-    let envoy =
-        e2e::envoy::Envoy::start(&bootstrap_with_static(&options, &[listener]).to_string()).await?;
+    let mut bootstrap = Gatewright::bootstrap(dir.path())?;
+    bootstrap["static_resources"]["listeners"] = json!([listener]);
+    let heap = bootstrap["overload_manager"]["resource_monitors"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .find(|monitor| monitor["name"] == "envoy.resource_monitors.fixed_heap")
+        .context("the heap is watched")?;
+    // Less than Envoy itself uses.
+    heap["typed_config"]["max_heap_size_bytes"] = json!("1048576");
+    let envoy = e2e::envoy::Envoy::start(&bootstrap.to_string()).await?;
     for action in [
         "reduce_timeouts",
         "shrink_heap",

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
-use gatewright_envoy::{Admin, AdsServer, BootstrapOptions, ConnectionLimit, bootstrap};
 use serde_json::{Value, json};
 
 use crate::told::{http_route, manifest};
@@ -320,17 +319,7 @@ fn refused(texts: &[&String]) -> Result<Option<String>> {
     });
     let dir = tempfile::tempdir()?;
     // The limits of expressions are those of our bootstrap.
-    let ours = bootstrap(&BootstrapOptions {
-        node_id: "x".to_owned(),
-        node_cluster: "x".to_owned(),
-        zone: None,
-        ads: AdsServer::Pipe(dir.path().join("xds")),
-        admin: Admin::Pipe(dir.path().join("admin")),
-        ready: None,
-        stats: None,
-        max_heap_bytes: 1 << 30,
-        connections: ConnectionLimit::of(100),
-    });
+    let ours = Gatewright::bootstrap(dir.path())?;
     let config = json!({
         "node": ours["node"], "layered_runtime": ours["layered_runtime"],
         "static_resources": {"listeners": [{"name": "l", "address": {"pipe": {"path": dir.path().join("l")}},

@@ -21,15 +21,14 @@ use e2e::gatewright::Gatewright;
 use e2e::kubelet::Kubelet;
 use e2e::probe::Probe;
 use e2e::walkthrough::Place;
-use gatewright_core::model::ObjectName;
-use gatewright_core::translate::isolated_name;
+use e2e::xds_ca::PemPair;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep};
-use xds::Pair;
 
 use super::fleet::apart::told;
 use super::pages::followed;
@@ -48,8 +47,14 @@ const PARTS: [(&str, &str); 5] = [
     ("autoscaling/v2", "HorizontalPodAutoscaler"),
 ];
 
+/// Returns the name of the objects of Gateway `edge`'s Envoys.
 fn name_of(namespace: &str) -> String {
-    isolated_name(&ObjectName::new(namespace, "edge"))
+    let hash = Sha256::digest(format!("{namespace}/edge").as_bytes());
+    let hash: String = hash[..10]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("gatewright-isolated-edge-{hash}")
 }
 
 pub(crate) fn parameters(namespace: &str, name: &str, spec: Value) -> Value {
@@ -253,7 +258,7 @@ async fn of_pod_by(
     beside.end().await?;
     let read = |name: &str| std::fs::read_to_string(dir.path().join("tls").join(name));
     Ok(Keys {
-        pair: Pair {
+        pair: PemPair {
             certificate: read("tls.crt")?,
             key: read("tls.key")?,
         },

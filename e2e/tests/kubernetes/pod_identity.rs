@@ -4,21 +4,21 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::cluster::{Cluster, NAMESPACE};
 use e2e::envoy::Envoy;
 use e2e::gatewright::Gatewright;
 use e2e::port::free_port;
-use e2e::simenvoy::DeltaClient;
+use e2e::simenvoy::{DeltaClient, LISTENER};
+use e2e::xds_ca::{PemPair, XdsCa};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
-use xds::{Authority, Kind, Pair};
 
 use super::revoke::{envoys, until_connected};
 use super::trust::{FLEET, LIMIT, ask, change_reaches, connect, gateway, keys};
@@ -223,14 +223,14 @@ struct EnvoyInPod {
 }
 
 impl EnvoyInPod {
-    fn pair(&self) -> Result<Pair> {
+    fn pair(&self) -> Result<PemPair> {
         pair(self.dir.path())
     }
 }
 
-fn pair(dir: &Path) -> Result<Pair> {
+fn pair(dir: &Path) -> Result<PemPair> {
     let read = |name: &str| std::fs::read_to_string(dir.join("tls").join(name));
-    Ok(Pair {
+    Ok(PemPair {
         certificate: read("tls.crt")?,
         key: read("tls.key")?,
     })
@@ -293,13 +293,13 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
 
     // A certificate with the name of a fleet is useless, and none was issued.
     let roots = world.roots().await?;
-    let ours = Authority::load(
+    let ours = XdsCa::load(
         &keys(&world.cluster, "gatewright-xds-ca")
             .await?
             .context("an authority")?
             .pair,
     )?;
-    let issue = |uri: &str| ours.issue_client(uri, Duration::from_secs(60), SystemTime::now());
+    let issue = |uri: &str| ours.client(uri, Duration::from_secs(60));
     let fleet = issue(FLEET)?;
     let told = ask(at, &roots, Some(&fleet), "envoy-a").await;
     assert_eq!(told, Err(tonic::Code::PermissionDenied.to_string()));
@@ -312,7 +312,7 @@ async fn an_envoy_has_the_certificate_of_its_pod_which_is_renewed() -> Result<()
     let mut held = Vec::new();
     let mut refused = None;
     for number in 0..8 {
-        match DeltaClient::open_with(own.clone(), &number.to_string(), Kind::Listener).await {
+        match DeltaClient::open_with(own.clone(), &number.to_string(), LISTENER).await {
             Ok(stream) => held.push(stream),
             Err(status) => refused = Some((number, status)),
         }
@@ -389,9 +389,8 @@ async fn a_token_that_proves_no_envoy_gets_no_certificate_and_is_told_why() -> R
         let (beside, dir) = world.beside(&token, true).await?;
         drop(beside);
         let _ = std::fs::remove_dir_all(dir.path().join("tls"));
-        let hour = Duration::from_secs(3600);
-        let foreign = Authority::new("gatewright xDS", hour, SystemTime::now())?;
-        std::fs::write(dir.path().join("ca.crt"), foreign.certificate())?;
+        let foreign = XdsCa::new("gatewright xDS")?;
+        std::fs::write(dir.path().join("ca.crt"), foreign.pem)?;
         let [token, roots, tls] =
             ["token", "ca.crt", "tls"].map(|name| dir.path().join(name).display().to_string());
         let at = world.identity.to_string();
@@ -487,7 +486,7 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
             .map(str::to_owned)
             .context("a UID")
     };
-    let ours = Authority::load(
+    let ours = XdsCa::load(
         &keys(&world.cluster, "gatewright-xds-ca")
             .await?
             .context("an authority")?
@@ -497,7 +496,7 @@ async fn a_revoked_pod_is_cut_off_and_gets_no_other_certificate_and_the_others_d
     let of_a = pods.get("envoy-a").await?.metadata.uid.context("a UID")?;
     let issue = |uid: &str| {
         let uri = format!("{FLEET}/ns/{NAMESPACE}/pod/envoy-a/{uid}/node/node-a");
-        ours.issue_client(&uri, Duration::from_secs(60), SystemTime::now())
+        ours.client(&uri, Duration::from_secs(60))
     };
     assert_eq!(
         ask(at, &roots, Some(&issue(&of_a)?), "a").await,

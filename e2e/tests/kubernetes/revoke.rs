@@ -1,14 +1,14 @@
 //! `gatewright envoys`: lists the connected Envoys, and revokes one.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::cluster::Cluster;
 use e2e::gatewright::Gatewright;
 use e2e::port::free_port;
+use e2e::xds_ca::XdsCa;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
-use xds::{Authority, Fingerprint};
 
 use super::trust::{FLEET, LIMIT, ask, change_reaches, gateway, keys};
 
@@ -59,13 +59,13 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
     let fleet = keys(&cluster, "gatewright-envoy")
         .await?
         .context("keys of Envoys")?;
-    let ours = Authority::load(
+    let ours = XdsCa::load(
         &keys(&cluster, "gatewright-xds-ca")
             .await?
             .context("an authority")?
             .pair,
     )?;
-    let issue = || ours.issue_client(FLEET, Duration::from_secs(3600), SystemTime::now());
+    let issue = || ours.client(FLEET, Duration::from_secs(3600));
     let own = issue()?;
     let (b, _tls_b) = cluster.envoy_with("b", at, &own, &fleet.bundle).await?;
     gateway(&cluster, free_port()?).await?;
@@ -73,13 +73,8 @@ async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()>
 
     // The connected Envoys.
     let before = until_connected(&admin, &["a", "b", "c"]).await?;
-    let of = |pem: &str| {
-        Fingerprint::of_pem(pem)
-            .map(|credential| credential.to_string())
-            .context("a certificate")
-    };
-    let shared = of(&fleet.pair.certificate)?;
-    let owned = of(&own.certificate)?;
+    let shared = fleet.pair.fingerprint()?;
+    let owned = own.fingerprint()?;
     for (row, credential) in before.iter().zip([&shared, &owned, &shared]) {
         assert_eq!(row["fleet"].as_str(), Some("shared"), "{row}");
         assert_eq!(row["address"].as_str(), Some("127.0.0.1"), "{row}");

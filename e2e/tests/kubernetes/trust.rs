@@ -4,20 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, NAMESPACE};
 use e2e::envoy::Envoy;
 use e2e::port::free_port;
-use e2e::simenvoy::DeltaClient;
+use e2e::simenvoy::{DeltaClient, LISTENER};
+use e2e::xds_ca::{PemPair, XDS_NAME, XdsCa};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use xds::{Authority, Kind, Pair};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 pub(super) const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
@@ -27,7 +27,7 @@ const OVERLAP: [&str; 2] = ["--set", "envoys.caOverlapSeconds=8"];
 
 /// The content of a Secret for xDS connections.
 pub(super) struct Keys {
-    pub(super) pair: Pair,
+    pub(super) pair: PemPair,
     pub(super) bundle: String,
 }
 
@@ -41,7 +41,7 @@ pub(super) async fn keys(cluster: &Cluster, name: &str) -> Result<Option<Keys>> 
     let certificate = text("tls.crt").context("a certificate")?;
     let key = text("tls.key").context("a key")?;
     Ok(Some(Keys {
-        pair: Pair { certificate, key },
+        pair: PemPair { certificate, key },
         bundle: text("ca.crt").unwrap_or_default(),
     }))
 }
@@ -54,11 +54,11 @@ fn roots(bundle: &str) -> usize {
 pub(super) async fn connect(
     at: SocketAddr,
     bundle: &str,
-    client: Option<&Pair>,
+    client: Option<&PemPair>,
 ) -> Result<Channel, String> {
     let mut tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(bundle))
-        .domain_name(gatewright::controller::XDS_NAME);
+        .domain_name(XDS_NAME);
     if let Some(pair) = client {
         tls = tls.identity(Identity::from_pem(&pair.certificate, &pair.key));
     }
@@ -75,7 +75,7 @@ pub(super) async fn connect(
 pub(super) async fn ask(
     at: SocketAddr,
     bundle: &str,
-    client: Option<&Pair>,
+    client: Option<&PemPair>,
     node: &str,
 ) -> Result<usize, String> {
     let channel = connect(at, bundle, client).await?;
@@ -83,7 +83,7 @@ pub(super) async fn ask(
         Code::Unauthenticated | Code::PermissionDenied => status.code().to_string(),
         _ => "no connection".to_owned(),
     };
-    let mut stream = DeltaClient::open_with(channel, node, Kind::Listener)
+    let mut stream = DeltaClient::open_with(channel, node, LISTENER)
         .await
         .map_err(told)?;
     let answer = tokio::time::timeout(LIMIT, stream.receive())
@@ -154,16 +154,15 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         ensure!(Instant::now() < deadline, "no keys for Envoys");
         sleep(Duration::from_millis(50)).await;
     };
-    let ours = Authority::load(
+    let ours = XdsCa::load(
         &keys(&cluster, "gatewright-xds-ca")
             .await?
             .context("an authority")?
             .pair,
     )?;
-    let now = SystemTime::now();
     let hour = Duration::from_secs(3600);
-    let foreign = Authority::new("gatewright xDS", hour, now)?;
-    let of = |authority: &Authority, identity: &str| authority.issue_client(identity, hour, now);
+    let foreign = XdsCa::new("gatewright xDS")?;
+    let of = |ca: &XdsCa, identity: &str| ca.client(identity, hour);
     let denied = |code: Code| Err(code.to_string());
     let cases = [
         (
@@ -210,7 +209,7 @@ async fn only_an_envoy_of_the_fleet_is_told_anything() -> Result<()> {
         ),
         (
             "our own server's",
-            Some(ours.issue_server(&[gatewright::controller::XDS_NAME.to_owned()], hour, now)?),
+            Some(ours.server(XDS_NAME, hour)?),
             "envoy",
             Err("no connection".to_owned()),
         ),

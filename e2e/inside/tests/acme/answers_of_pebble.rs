@@ -5,15 +5,17 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use acme::client::Roots;
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::keeper::{Keeper, Next};
 use acme::storage::dir::Directory;
 use acme::{Issuer, Storage, Wanted};
 use anyhow::{Context, Result, ensure};
 use e2e::acme_proxy::AcmeProxy;
-use e2e::pebble::{Options, Pebble, Responder};
+use e2e::pebble::{Options, Pebble};
 use e2e::testca::Mangle;
 use e2e_inside::answers::{Oddities, Resource, edit, unknown};
+use e2e_inside::responders::Responder;
 use e2e_inside::rig::{run, want};
 use jiff::Timestamp;
 use serde_json::json;
@@ -43,7 +45,7 @@ impl Site {
 
     fn config(&self) -> AcmeConfig {
         let mut config = AcmeConfig::new("ca", &self.proxy.directory());
-        config.roots = self.proxy.roots();
+        config.roots = Roots::Pem(self.proxy.ca_pem().to_owned());
         config.registration.terms_agreed = true;
         config.timeout = Duration::from_secs(60);
         config

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
 use e2e::bind::{Bind, BindKey, BindZone};
 use e2e::pebble::{Options, Pebble};
+use e2e_inside::responders::roots_of;
 use jiff::Timestamp;
 use tokio::sync::Mutex;
 
@@ -80,7 +81,7 @@ impl Rig {
             seen: Mutex::default(),
         });
         let mut config = AcmeConfig::new("pebble", &pebble.directory());
-        config.roots = pebble.roots();
+        config.roots = roots_of(&pebble);
         config.registration.terms_agreed = true;
         config.solvers = Solvers {
             dns: Some(DnsSolver {

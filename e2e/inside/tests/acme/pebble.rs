@@ -17,7 +17,8 @@ use acme::storage::{Entry, Expect, Key, Kind, Lock, StorageError, Version};
 use acme::{CertificateId, Class, IssueRequest, IssuedCertificate, Issuer, Names, Storage, Wanted};
 use anyhow::{Context, Result, ensure};
 use async_trait::async_trait;
-use e2e::pebble::{AlpnResponder, Options, Pebble, Responder};
+use e2e::pebble::{Options, Pebble};
+use e2e_inside::responders::{AlpnResponder, Responder, TestDns, roots_of};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -55,7 +56,7 @@ impl Rig {
 
     fn config(&self) -> AcmeConfig {
         let mut config = AcmeConfig::new("pebble", &self.pebble.directory());
-        config.roots = self.pebble.roots();
+        config.roots = roots_of(&self.pebble);
         config.registration.terms_agreed = true;
         config.timeout = Duration::from_secs(60);
         config.attempt_timeout = Duration::from_secs(180);
@@ -131,7 +132,7 @@ fn a_host_that_does_not_answer_is_named_and_nothing_is_left_behind() -> Result<(
 fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
     run(async {
         let rig = Rig::start(&Options::default()).await?;
-        let dns = rig.pebble.dns();
+        let dns = TestDns::of(&rig.pebble);
         let mut config = rig.config();
         config.solvers = Solvers {
             dns: Some(DnsSolver {
@@ -167,7 +168,7 @@ fn dns_01_for_apex_and_wildcard_in_one_order_leaves_no_record() -> Result<()> {
 fn dns_persist_01_by_a_record_that_stays() -> Result<()> {
     run(async {
         let rig = Rig::start(&Options::default()).await?;
-        let dns = rig.pebble.dns();
+        let dns = TestDns::of(&rig.pebble);
         let mut config = rig.config();
         config.solvers = Solvers {
             persist: Some(Persist {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use e2e::simenvoy::{DeltaClient, SotwClient, unix_channel};
+use e2e::simenvoy::{CLUSTER, DeltaClient, ENDPOINTS, SCOPE, SECRET, SotwClient, unix_channel};
 use e2e_inside::served::Served;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::route::v3::ScopedRouteConfiguration;
@@ -56,13 +56,13 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
         vec![],
     );
     let mut silent = client(&world, "silent").await;
-    silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    silent.subscribe(CLUSTER, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
     let mut grumpy = client(&world, "grumpy").await;
     grumpy.judge(Box::new(|_, name, _| Err(format!("no {name}"))));
-    grumpy.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    grumpy.subscribe(CLUSTER, &[]).await.expect("sent");
     let mut good = client(&world, "good").await;
-    good.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    good.subscribe(CLUSTER, &[]).await.expect("sent");
 
     let mut last = 0;
     for round in 1..=50 {
@@ -73,7 +73,7 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
             .expect("published")
             .version()
             .to_owned();
-        good.run_until(|c| c.held(Kind::Cluster).versions.get("c3") == Some(&version))
+        good.run_until(|c| c.held(CLUSTER).versions.get("c3") == Some(&version))
             .await
             .expect("served");
     }
@@ -111,21 +111,21 @@ async fn a_client_that_never_answers_and_one_that_refuses_all_delay_nobody() {
         [("good", true), ("grumpy", true), ("silent", false)]
     );
     // The silent client gets all that was published meanwhile in one response, once it answers.
-    let first = silent.held(Kind::Cluster).responses;
+    let first = silent.held(CLUSTER).responses;
     silent
         .request(DeltaDiscoveryRequest {
-            type_url: Kind::Cluster.type_url().into(),
+            type_url: CLUSTER.into(),
             response_nonce: "1".into(),
             ..Default::default()
         })
         .await
         .expect("sent");
     silent
-        .run_until(|c| c.held(Kind::Cluster).responses > first)
+        .run_until(|c| c.held(CLUSTER).responses > first)
         .await
         .expect("served");
     assert_eq!(
-        silent.held(Kind::Cluster).resources,
+        silent.held(CLUSTER).resources,
         1,
         "fifty changes of one resource coalesced"
     );
@@ -141,7 +141,7 @@ async fn a_client_that_leaves_a_response_unanswered_too_long_is_let_go() {
     });
     world.publish(vec![cluster("c", "0")], vec![]);
     let mut silent = client(&world, "silent").await;
-    silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    silent.subscribe(CLUSTER, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
     assert_eq!(
         silent.receive().await.expect_err("let go").code(),
@@ -161,27 +161,23 @@ async fn floods_of_names_and_streams_end_at_their_limits() {
     let many: Vec<String> = (0..101).map(|i| format!("n{i}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let mut flood = client(&world, "flood").await;
-    flood.subscribe(Kind::Endpoints, &many).await.expect("sent");
+    flood.subscribe(ENDPOINTS, &many).await.expect("sent");
     assert_eq!(
         flood.receive().await.expect_err("too many at once").code(),
         Code::ResourceExhausted
     );
     let mut drip = client(&world, "drip").await;
-    drip.subscribe(Kind::Endpoints, &many[..60])
-        .await
-        .expect("sent");
+    drip.subscribe(ENDPOINTS, &many[..60]).await.expect("sent");
     let response = drip.receive().await.expect("within the limit");
     assert_eq!(response.removed_resources.len(), 60);
     drip.answer(response).await.expect("answered");
-    drip.subscribe(Kind::Endpoints, &many[50..])
-        .await
-        .expect("sent");
+    drip.subscribe(ENDPOINTS, &many[50..]).await.expect("sent");
     assert_eq!(
         drip.receive().await.expect_err("too many in all").code(),
         Code::ResourceExhausted
     );
     let mut long = client(&world, "long").await;
-    long.subscribe(Kind::Endpoints, &[&"x".repeat(65)])
+    long.subscribe(ENDPOINTS, &[&"x".repeat(65)])
         .await
         .expect("sent");
     assert_eq!(
@@ -227,7 +223,10 @@ async fn names_that_a_client_invents_have_a_limit_over_all_types_and_are_never_r
     for (at, kind) in kinds.into_iter().enumerate() {
         let names = many(at);
         heavy
-            .subscribe(kind, &names.iter().map(String::as_str).collect::<Vec<_>>())
+            .subscribe(
+                kind.type_url(),
+                &names.iter().map(String::as_str).collect::<Vec<_>>(),
+            )
             .await
             .expect("sent");
     }
@@ -245,14 +244,14 @@ async fn names_that_a_client_invents_have_a_limit_over_all_types_and_are_never_r
     );
 
     let mut liar = client(&world, "liar").await;
-    liar.subscribe(Kind::Cluster, &["c", "other/web:80"])
+    liar.subscribe(CLUSTER, &["c", "other/web:80"])
         .await
         .expect("sent");
     // First both in one response, then each in its own.
     for _ in 0..3 {
         let response = liar.receive().await.expect("served");
         let refusal = DeltaDiscoveryRequest {
-            type_url: Kind::Cluster.type_url().into(),
+            type_url: CLUSTER.into(),
             response_nonce: response.nonce,
             error_detail: Some(Status {
                 code: 3,
@@ -291,25 +290,22 @@ async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
     );
     let mut client = client(&world, "one").await;
     client
-        .subscribe(Kind::Secret, &["sds/regular"])
+        .subscribe(SECRET, &["sds/regular"])
         .await
         .expect("sent");
     for i in 0..33 {
         let name = format!("h{i}");
+        client.subscribe(SECRET, &[&name]).await.expect("sent");
         client
-            .subscribe(Kind::Secret, &[&name])
-            .await
-            .expect("sent");
-        client
-            .run_until(|c| c.held(Kind::Secret).versions.contains_key(&name))
+            .run_until(|c| c.held(SECRET).versions.contains_key(&name))
             .await
             .expect("served");
     }
     client
-        .run_until(|c| c.held(Kind::Secret).absent.len() == 3)
+        .run_until(|c| c.held(SECRET).absent.len() == 3)
         .await
         .expect("taken back");
-    let held = client.held(Kind::Secret);
+    let held = client.held(SECRET);
     assert_eq!(held.absent.iter().collect::<Vec<_>>(), ["h0", "h1", "h2"]);
     assert!(
         held.versions.contains_key("sds/regular"),
@@ -317,9 +313,9 @@ async fn on_demand_secrets_beyond_the_budget_are_taken_back_oldest_first() {
     );
     assert_eq!(world.cache.counts().of(Kind::Secret).evicted, 3);
     // The next handshake requests it again.
-    client.subscribe(Kind::Secret, &["h0"]).await.expect("sent");
+    client.subscribe(SECRET, &["h0"]).await.expect("sent");
     client
-        .run_until(|c| c.held(Kind::Secret).versions.contains_key("h0"))
+        .run_until(|c| c.held(SECRET).versions.contains_key("h0"))
         .await
         .expect("served");
     world.stop().await;
@@ -335,16 +331,16 @@ async fn one_change_costs_the_same_beside_a_hundred_and_beside_ten_thousand() {
             vec![],
         );
         let mut client = client(&world, "one").await;
-        client.subscribe(Kind::Scope, &[]).await.expect("sent");
+        client.subscribe(SCOPE, &[]).await.expect("sent");
         client
-            .run_until(|c| c.held(Kind::Scope).versions.len() == n)
+            .run_until(|c| c.held(SCOPE).versions.len() == n)
             .await
             .expect("served");
         let before = world.cache.counts();
         let generation = world.publish(vec![scope("s50", "1")], vec![]);
         let mut changes = world.cache.watch(&world.view);
         client
-            .run_until(|c| c.held(Kind::Scope).resources == n + 1)
+            .run_until(|c| c.held(SCOPE).resources == n + 1)
             .await
             .expect("served");
         while world.cache.progress(&world.view).acknowledged(generation) != (1, 1) {
@@ -374,9 +370,9 @@ async fn a_state_of_the_world_client_gets_whole_states_and_keeps_the_good_one() 
     world.publish(vec![cluster("a", "0"), cluster("b", "0")], vec![]);
     let channel = unix_channel(world.socket()).await.expect("connects");
     let mut client = SotwClient::open(channel, "sotw").await.expect("opens");
-    client.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    client.subscribe(CLUSTER, &[]).await.expect("sent");
     client.step(|_, _| Ok(())).await.expect("served");
-    assert_eq!(client.held(Kind::Cluster).len(), 2);
+    assert_eq!(client.held(CLUSTER).len(), 2);
     world.publish(vec![cluster("c", "0")], vec![]);
     let (_, response) = client.step(|_, _| Err("no".into())).await.expect("served");
     assert_eq!(response.resources.len(), 3);

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use e2e::simenvoy::DeltaClient;
+use e2e::simenvoy::{CLUSTER, DeltaClient};
 use e2e_inside::served::{IDENTITY, Served};
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use xds::{Closed, Kind, Limits, Resource};
+use xds::{Closed, Limits, Resource};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -71,9 +71,9 @@ async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_st
     let mut client = DeltaClient::open(connect(&served, true).await.expect("connects"), "one")
         .await
         .expect("opens");
-    client.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    client.subscribe(CLUSTER, &[]).await.expect("sent");
     client
-        .run_until(|c| c.held(Kind::Cluster).versions.len() == 1)
+        .run_until(|c| c.held(CLUSTER).versions.len() == 1)
         .await
         .expect("served");
 
@@ -103,7 +103,7 @@ async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_st
         vec![],
     );
     client
-        .run_until(|c| c.held(Kind::Cluster).versions.len() == 2)
+        .run_until(|c| c.held(CLUSTER).versions.len() == 2)
         .await
         .expect("still served");
     // A connection whose stream has ended is closed as well.
@@ -111,9 +111,9 @@ async fn a_connection_without_a_stream_is_closed_after_a_while_and_one_with_a_st
     let mut second = DeltaClient::open(channel.clone(), "two")
         .await
         .expect("opens");
-    second.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    second.subscribe(CLUSTER, &[]).await.expect("sent");
     second
-        .run_until(|c| c.held(Kind::Cluster).versions.len() == 2)
+        .run_until(|c| c.held(CLUSTER).versions.len() == 2)
         .await
         .expect("served");
     let before = closed(&served, Closed::Idle);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use e2e::simenvoy::DeltaClient;
+use e2e::simenvoy::{DeltaClient, SECRET};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service as svc;
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
@@ -13,8 +13,8 @@ use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use xds::{
-    Authority, Cache, CertificatesOrTokens, Denied, Kind, Pair, Resource, ReviewToken, Reviewed,
-    Server, ServerTls, Update, View, Views,
+    Authority, Cache, CertificatesOrTokens, Denied, Pair, Resource, ReviewToken, Reviewed, Server,
+    ServerTls, Update, View, Views,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -284,19 +284,19 @@ async fn a_client_gets_its_own_names_and_never_anothers_whatever_it_calls_itself
     let mut client = DeltaClient::open(channel, A).await.expect("opens");
     client
         .subscribe(
-            Kind::Secret,
+            SECRET,
             &["a.example.com", "b.example.com", "B.example.com", "*"],
         )
         .await
         .expect("sent");
     client
         .run_until(|c| {
-            let held = c.held(Kind::Secret);
+            let held = c.held(SECRET);
             held.versions.len() + held.absent.len() == 3
         })
         .await
         .expect("answered");
-    let held = client.held(Kind::Secret);
+    let held = client.held(SECRET);
     assert_eq!(held.versions.keys().collect::<Vec<_>>(), ["b.example.com"]);
     assert_eq!(
         held.absent.iter().collect::<Vec<_>>(),
@@ -314,10 +314,10 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
         .await
         .expect("connects");
     let mut old = DeltaClient::open(channel, "old").await.expect("opens");
-    old.subscribe(Kind::Secret, &["a.example.com"])
+    old.subscribe(SECRET, &["a.example.com"])
         .await
         .expect("sent");
-    old.run_until(|c| !c.held(Kind::Secret).versions.is_empty())
+    old.run_until(|c| !c.held(SECRET).versions.is_empty())
         .await
         .expect("answered");
 
@@ -334,10 +334,10 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
         .await
         .expect("the new pair connects");
     let mut new = DeltaClient::open(channel, "new").await.expect("opens");
-    new.subscribe(Kind::Secret, &["a.example.com"])
+    new.subscribe(SECRET, &["a.example.com"])
         .await
         .expect("sent");
-    new.run_until(|c| !c.held(Kind::Secret).versions.is_empty())
+    new.run_until(|c| !c.held(SECRET).versions.is_empty())
         .await
         .expect("answered");
     // The connection from before the rotation continues.
@@ -358,7 +358,7 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
     );
     for client in [&mut old, &mut new] {
         client
-            .run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version)
+            .run_until(|c| c.held(SECRET).versions["a.example.com"] == version)
             .await
             .expect("still served");
     }
@@ -386,7 +386,7 @@ async fn certificates_rotate_while_streams_run_and_a_revoked_client_is_cut_off()
             removals: vec![],
         },
     );
-    new.run_until(|c| c.held(Kind::Secret).versions["a.example.com"] == version)
+    new.run_until(|c| c.held(SECRET).versions["a.example.com"] == version)
         .await
         .expect("still served");
     // The old authority opens no new connection: its client does not trust the server, nor the

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use e2e::simenvoy::{DeltaClient, SotwClient, unix_channel};
+use e2e::simenvoy::{CLUSTER, DeltaClient, ENDPOINTS, LISTENER, ROUTE, SotwClient, unix_channel};
 use e2e_inside::served::Served;
 use envoy_types::pb::envoy::config::cluster::v3::Cluster;
 use envoy_types::pb::envoy::config::endpoint::v3::ClusterLoadAssignment;
@@ -143,12 +143,10 @@ fn view(round: usize) -> Vec<Resource> {
 const KINDS: [Kind; 4] = [Kind::Cluster, Kind::Endpoints, Kind::Route, Kind::Listener];
 
 async fn ask(client: &mut DeltaClient) -> Result<(), tonic::Status> {
-    client.subscribe(Kind::Cluster, &[]).await?;
-    client.subscribe(Kind::Listener, &[]).await?;
-    client
-        .subscribe(Kind::Endpoints, &["c0", "c1", "c2"])
-        .await?;
-    client.subscribe(Kind::Route, &["r"]).await
+    client.subscribe(CLUSTER, &[]).await?;
+    client.subscribe(LISTENER, &[]).await?;
+    client.subscribe(ENDPOINTS, &["c0", "c1", "c2"]).await?;
+    client.subscribe(ROUTE, &["r"]).await
 }
 
 fn holds(client: &DeltaClient, resources: &[Resource]) -> bool {
@@ -158,7 +156,7 @@ fn holds(client: &DeltaClient, resources: &[Resource]) -> bool {
             .filter(|r| r.kind() == kind)
             .map(|r| (r.name().to_owned(), r.version().to_owned()))
             .collect();
-        client.held(kind).versions == wanted
+        client.held(kind.type_url()).versions == wanted
     })
 }
 
@@ -242,7 +240,10 @@ async fn a_stream_cut_at_any_byte_of_an_exchange_is_taken_up_by_the_next() {
         all.await
             .unwrap_or_else(|e| panic!("cut after {at} bytes: {e}"));
         served.live(generation, 1).await;
-        let received: usize = KINDS.into_iter().map(|kind| client.counted(kind)).sum();
+        let received: usize = KINDS
+            .into_iter()
+            .map(|kind| client.counted(kind.type_url()))
+            .sum();
         assert_eq!(
             received, missing,
             "cut after {at} bytes: only what was missing is sent"
@@ -301,7 +302,7 @@ async fn a_client_that_asks_too_fast_is_read_slowly_and_delays_nobody() {
     let mut flood = open("flood").await;
     for i in 0..60 {
         flood
-            .subscribe(Kind::Endpoints, &[&format!("n{i}")])
+            .subscribe(ENDPOINTS, &[&format!("n{i}")])
             .await
             .expect("buffered");
     }
@@ -363,15 +364,15 @@ async fn changes_that_come_too_fast_travel_together_and_none_is_lost() {
     let start = Instant::now();
     for round in 0..50 {
         served.publish(vec![endpoints(round)], vec![]);
-        let settled = client
-            .run_until(|c| c.held(Kind::Endpoints).versions["c1"] == endpoints(round).version());
+        let settled =
+            client.run_until(|c| c.held(ENDPOINTS).versions["c1"] == endpoints(round).version());
         // A client that is ready for each before the next: without a rate limit each would be sent
         // alone.
         let _not_yet = tokio::time::timeout(Duration::from_millis(20), settled).await;
     }
     let last = endpoints(49);
     client
-        .run_until(|c| c.held(Kind::Endpoints).versions["c1"] == last.version())
+        .run_until(|c| c.held(ENDPOINTS).versions["c1"] == last.version())
         .await
         .expect("served");
     let (pushes, elapsed) = (pushes(&served) - before, start.elapsed().as_secs_f64());
@@ -402,12 +403,12 @@ async fn a_server_that_goes_says_so_and_waits_for_nobody_for_ever() {
     let mut sotw = SotwClient::open(channel().await, "sotw")
         .await
         .expect("opens");
-    sotw.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    sotw.subscribe(CLUSTER, &[]).await.expect("sent");
     sotw.step(|_, _| Ok(())).await.expect("served");
     let mut silent = DeltaClient::open(channel().await, "silent")
         .await
         .expect("opens");
-    silent.subscribe(Kind::Cluster, &[]).await.expect("sent");
+    silent.subscribe(CLUSTER, &[]).await.expect("sent");
     silent.receive().await.expect("the first response");
     // A connection without any request.
     let mute = UnixStream::connect(served.socket())

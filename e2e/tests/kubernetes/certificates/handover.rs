@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use e2e::cluster::is_true;
-use gatewright_core::tenancy::names::host_certificate;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
 use super::place::{Place, SPACE};
-use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, quiet, until, until_owned};
+use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, certificate_name, quiet, until, until_owned};
 
 /// Makes a Secret with a 90-day certificate for a host that expires in `left` hours; returns the
 /// certificate, too.
@@ -21,13 +20,13 @@ fn secret(host: &str, left: i64, annotations: Value) -> Result<(Value, String)> 
     let key = KeyPair::generate()?;
     let pem = params.self_signed(&key)?.pem();
     let object = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": {"name": host_certificate("cozystack", host), "namespace": SPACE, "annotations": annotations},
+        "metadata": {"name": certificate_name(host), "namespace": SPACE, "annotations": annotations},
         "stringData": {"tls.crt": pem, "tls.key": key.serialize_pem()}});
     Ok((object, pem))
 }
 
 fn by_cert_manager(host: &str) -> Value {
-    json!({"cert-manager.io/certificate-name": host_certificate("cozystack", host), "cert-manager.io/issuer-name": "x"})
+    json!({"cert-manager.io/certificate-name": certificate_name(host), "cert-manager.io/issuer-name": "x"})
 }
 
 #[tokio::test]
@@ -41,7 +40,7 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     let _envoy = place.envoy().await?;
     place.by_acme().await?;
     place.route("kept", host).await?;
-    let certificate = format!("Certificate {}", host_certificate("cozystack", host));
+    let certificate = format!("Certificate {}", certificate_name(host));
     let fixed = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
     until_owned(
         server,
@@ -70,7 +69,7 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     let renewed = server
         .api("v1", "Secret", SPACE)
         .await?
-        .get(&host_certificate("cozystack", old))
+        .get(&certificate_name(old))
         .await?;
     let says = renewed.metadata.annotations.context("it has annotations")?;
     assert!(
@@ -87,7 +86,7 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     place.until_served(theirs, &brought_root).await?;
 
     let taken = "taken.cert.example.org";
-    let name = host_certificate("cozystack", taken);
+    let name = certificate_name(taken);
     server
         .put(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": SPACE},
             "stringData": {"password": "x"}}))
@@ -108,7 +107,7 @@ async fn certificates_of_cert_manager_are_served_until_their_renewal_is_due() ->
     // A user's Secret is deleted: a certificate is issued in its place.
     let secrets = server.api("v1", "Secret", SPACE).await?;
     secrets
-        .delete(&host_certificate("cozystack", theirs), &Default::default())
+        .delete(&certificate_name(theirs), &Default::default())
         .await?;
     place
         .until_served(theirs, &place.pebble.issuing_root(0).await?)
@@ -160,7 +159,7 @@ async fn the_issuer_of_a_tenant_gateway_can_be_changed_while_it_serves() -> Resu
         .tenant(json!({"gatewright.io/issuer": "internal-ca"}))
         .await?;
     let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
-    let name = host_certificate("cozystack", host);
+    let name = certificate_name(host);
     until("the internal CA has issued", async || {
         let annotations = secrets
             .get(&name)

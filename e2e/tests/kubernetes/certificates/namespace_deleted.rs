@@ -6,8 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{Cluster, NAMESPACE};
 use e2e::gatewright::Gatewright;
-use e2e::tenants::{namespace, route, tenant, until};
-use gatewright_core::tenancy::names::host_certificate;
+use e2e::tenants::{certificate_name, namespace, route, tenant, until};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, DeleteParams, ListParams};
@@ -35,7 +34,7 @@ async fn roots(cluster: &Cluster) -> Result<String> {
 /// Returns the certificate of the host.
 async fn certificate(cluster: &Cluster) -> Result<Option<Vec<u8>>> {
     let api: Api<Secret> = Api::namespaced(cluster.server.client(), TENANT);
-    let secret = api.get_opt(&host_certificate("cozystack", HOST)).await?;
+    let secret = api.get_opt(&certificate_name(HOST)).await?;
     Ok(secret
         .and_then(|secret| secret.data?.remove("tls.crt"))
         .map(|bytes| bytes.0)

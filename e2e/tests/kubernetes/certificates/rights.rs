@@ -6,11 +6,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use e2e::cluster::{ACCOUNT, is_true, tls_secret};
 use e2e::probe::Probe;
-use gatewright_core::tenancy::names::host_certificate;
 use serde_json::json;
 
 use super::place::{HOST, Place, SPACE};
-use e2e::tenants::{CERT_MANAGER, GATEWAY, TENANT, namespace, ready, route, tenant, until};
+use e2e::tenants::{
+    CERT_MANAGER, GATEWAY, TENANT, certificate_name, namespace, ready, route, tenant, until,
+};
 
 const OTHER: &str = "tenant-other";
 
@@ -63,7 +64,7 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
         .await?;
     let theirs = "web.other.example.org";
     server.put(route(OTHER, "web", OTHER, &[theirs])).await?;
-    let name = host_certificate("cozystack", theirs);
+    let name = certificate_name(theirs);
     place
         .cluster
         .until(CERT_MANAGER, "Certificate", OTHER, &name, |certificate| {
@@ -106,10 +107,7 @@ async fn without_the_right_to_write_secrets_certificates_alone_are_missing() -> 
         .await?;
     until("it is issued", async || {
         let secrets = server.api("v1", "Secret", SPACE).await?;
-        Ok(secrets
-            .get_opt(&host_certificate("cozystack", HOST))
-            .await?
-            .is_some())
+        Ok(secrets.get_opt(&certificate_name(HOST)).await?.is_some())
     })
     .await?;
     Ok(())

@@ -6,14 +6,14 @@ use e2e::certmanager::{CertManager, solver};
 use e2e::cluster::is_true;
 use e2e::kubelet::Kubelet;
 use e2e::pebble::Options;
-use gatewright_core::tenancy::names::host_certificate;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use super::place::{HOST, Place, SPACE};
 use e2e::tenants::{
-    CERT_MANAGER, GATEWAY, TENANT, cluster_with_pods, quiet, tenant, until, until_owned,
+    CERT_MANAGER, GATEWAY, TENANT, certificate_name, cluster_with_pods, quiet, tenant, until,
+    until_owned,
 };
 
 const FIXED: [&str; 2] = ["Gateway cozystack", "HTTPRoute cozystack-http-redirect"];
@@ -22,7 +22,7 @@ const FIXED: [&str; 2] = ["Gateway cozystack", "HTTPRoute cozystack-http-redirec
 /// one that we do.
 async fn held(place: &Place, host: &str) -> Result<(Value, Option<String>, Option<String>)> {
     let secrets = place.cluster.server.api("v1", "Secret", SPACE).await?;
-    let secret = secrets.get(&host_certificate("cozystack", host)).await?;
+    let secret = secrets.get(&certificate_name(host)).await?;
     let says = |key: &str| secret.annotations().get(key).cloned();
     Ok((
         secret.data["data"].clone(),
@@ -40,7 +40,7 @@ async fn until_cert_manager_is_content(place: &Place, hosts: &[&str]) -> Result<
                 CERT_MANAGER,
                 "Certificate",
                 SPACE,
-                &host_certificate("cozystack", host),
+                &certificate_name(host),
                 |certificate| is_true(&certificate["status"], "Ready"),
             )
             .await?;
@@ -190,7 +190,7 @@ async fn one_tenant_gateway_is_moved_and_served_throughout() -> Result<()> {
     assert!(by.is_some_and(|by| by.contains("cozystack")));
 
     // To cert-manager, which keeps it; an unknown issuer, which changes nothing; and back.
-    let name = host_certificate("cozystack", HOST);
+    let name = certificate_name(HOST);
     let certificate = format!("Certificate {name}");
     let all = [FIXED[0], FIXED[1], "Issuer cozystack-gateway", &certificate];
     for issuer in [None, Some("magic"), Some("cert-manager")] {

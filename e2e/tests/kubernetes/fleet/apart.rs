@@ -12,7 +12,8 @@ use e2e::cluster::{BACKEND, Cluster, is_true, service};
 use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::port::free_port;
-use e2e::simenvoy::DeltaClient;
+use e2e::simenvoy::{CLUSTER, DeltaClient, ENDPOINTS, LISTENER, SCOPE, SECRET};
+use e2e::xds_ca::XDS_NAME;
 use envoy_types::pb::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use envoy_types::pb::google::rpc::Status;
 use serde_json::{Value, json};
@@ -20,7 +21,6 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use xds::Kind;
 
 use super::{GATEWAY, answer, class, dedicated, give, parameters, target, tenant};
 use crate::trust::{Keys, LIMIT, keys};
@@ -59,7 +59,7 @@ async fn dedicated_envoy(cluster: &Cluster, node: &str) -> Result<(Envoy, TempDi
 async fn connect(at: SocketAddr, keys: &Keys) -> Result<Channel> {
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&keys.bundle))
-        .domain_name(gatewright::controller::XDS_NAME)
+        .domain_name(XDS_NAME)
         .identity(Identity::from_pem(&keys.pair.certificate, &keys.pair.key));
     Ok(Endpoint::from_shared(format!("https://{at}"))?
         .tls_config(tls)?
@@ -75,16 +75,15 @@ pub(crate) async fn told(
     secrets: &[&str],
 ) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
     let mut names = BTreeSet::new();
-    let mut client =
-        DeltaClient::open_with(connect(at, keys).await?, "curious", Kind::Listener).await?;
-    for kind in [Kind::Cluster, Kind::Scope] {
+    let mut client = DeltaClient::open_with(connect(at, keys).await?, "curious", LISTENER).await?;
+    for kind in [CLUSTER, SCOPE] {
         client.subscribe(kind, &[]).await?;
     }
     // These are requested by name.
     client
-        .subscribe(Kind::Endpoints, &["shopping/web:80", "banking/web:80"])
+        .subscribe(ENDPOINTS, &["shopping/web:80", "banking/web:80"])
         .await?;
-    client.subscribe(Kind::Secret, secrets).await?;
+    client.subscribe(SECRET, secrets).await?;
     let mut found = BTreeSet::new();
     let mut open: BTreeSet<&str> = secrets.iter().copied().collect();
     // Every requested name of a secret is answered, by the secret or by its removal.
@@ -92,7 +91,7 @@ pub(crate) async fn told(
         let response = timeout(LIMIT, client.receive())
             .await
             .context("no answer")??;
-        let is_secret = response.type_url == Kind::Secret.type_url();
+        let is_secret = response.type_url == SECRET;
         for name in &response.removed_resources {
             open.remove(name.as_str());
         }
@@ -108,7 +107,7 @@ pub(crate) async fn told(
     }
     // All other resources were sent before, or are sent at once.
     client.settle(Duration::from_millis(300)).await?;
-    for kind in [Kind::Listener, Kind::Cluster, Kind::Scope, Kind::Endpoints] {
+    for kind in [LISTENER, CLUSTER, SCOPE, ENDPOINTS] {
         names.extend(client.held(kind).versions.keys().map(ToString::to_string));
     }
     Ok((names, found))
@@ -334,7 +333,7 @@ async fn envoys_of_a_fleet_see_that_fleet_alone() -> Result<()> {
 
 /// Subscribes to clusters, and refuses whatever is answered.
 async fn refuse(client: &mut DeltaClient, clusters: &[&str], text: &str) -> Result<()> {
-    client.subscribe(Kind::Cluster, clusters).await?;
+    client.subscribe(CLUSTER, clusters).await?;
     loop {
         let response = client.receive().await?;
         let error_detail = Some(Status {

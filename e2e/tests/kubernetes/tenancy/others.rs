@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use e2e::tenants::{
-    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, id, member, namespace,
-    objects, program, quiet, route, tenant, until, until_owned, until_ready,
+    ATTACHED, CERT_MANAGER, CLAIMS, GATEWAY, OWNER, TENANT, cluster, id, listener_name, member,
+    namespace, objects, program, quiet, route, tenant, until, until_owned, until_ready,
 };
 
 #[tokio::test]
@@ -151,7 +151,7 @@ pub(crate) fn is_told_of_its_own_alone(route: &Value) -> bool {
 
 /// Returns first label and hash, as on the page.
 pub(crate) fn e2e_hash(host: &str) -> String {
-    let listener = gatewright_core::tenancy::names::host_listener(host);
+    let listener = listener_name(host);
     listener.trim_start_matches("https-").to_owned()
 }
 

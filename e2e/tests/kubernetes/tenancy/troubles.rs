@@ -9,8 +9,8 @@ use e2e::cluster::Cluster;
 use serde_json::{Value, json};
 
 use e2e::tenants::{
-    cluster, id, install_cert_manager, install_tenants, namespace, objects, owned, quiet, route,
-    tenant, until, until_owned, until_ready,
+    certificate_name, cluster, id, install_cert_manager, install_tenants, namespace, objects,
+    owned, quiet, route, tenant, until, until_owned, until_ready,
 };
 
 const HOSTS: usize = 70;
@@ -245,8 +245,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
     );
 
     install_cert_manager(server).await?;
-    let hash =
-        gatewright_core::tenancy::names::host_certificate("cozystack", "web.late.example.org");
+    let hash = certificate_name("web.late.example.org");
     let certificate = format!("Certificate {hash}");
     let all = [
         &certificate,

@@ -8,7 +8,7 @@ use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::storage::dir::Directory;
 use acme::{CertificateId, IssueRequest, Issuer, Names};
 use anyhow::{Result, bail, ensure};
-use e2e::pebble::AlpnResponder;
+use e2e_inside::responders::{AlpnResponder, roots_of};
 use e2e_inside::world::free_port;
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -46,7 +46,7 @@ async fn a_backend_proves_its_own_name_through_the_port_where_ours_are_proven() 
     // The backend's own ACME client, with an account of its own: only the backend can answer its
     // challenges.
     let mut config = AcmeConfig::new("own", &site.pebble.directory());
-    config.roots = site.pebble.roots();
+    config.roots = roots_of(&site.pebble);
     config.registration.terms_agreed = true;
     config.solvers = Solvers {
         alpn: Some(backend.clone()),
