@@ -77,16 +77,18 @@ check: ## check format, lints, documentation, and licences and sources of depend
 golden: ## run the golden cases; CASE=part-of-a-name selects some, UPDATE=1 rewrites their outputs
 	$(if $(UPDATE),UPDATE=1) $(CARGO) test --workspace --test golden -- $(CASE)
 
-e2e: ## run the tests against real programs; TEST=binary or TEST="binary part-of-a-name" selects some
+e2e: ## build the program and run the tests against real programs; TEST=binary or TEST="binary part-of-a-name" selects some
 	CARGO="$(CARGO)" e2e/run $(or $(firstword $(TEST)),$(E2E)) -- $(wordlist 2,9,$(TEST))
 
 conformance: ## run the Gateway API's conformance suite against deploy/, reports in docs/conformance; TEST=ShortName selects one test
 	e2e/tools install envoy kubernetes gateway-api conformance
+	$(CARGO) build --workspace --bin gatewright
 	CONFORMANCE_TEST=$(TEST) CONFORMANCE_REPORTS=$(if $(TEST),,$(CURDIR)/docs/conformance) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture conformance::
 
 chaos: ## inject random faults while hosts are added and removed; STEPS=200 faults, SEED=n repeats a run
 	e2e/tools install envoy kubernetes gateway-api cert-manager-crds pebble faketime
+	$(CARGO) build --workspace --bin gatewright
 	GATEWRIGHT_CHAOS_STEPS=$(or $(STEPS),200) GATEWRIGHT_CHAOS_SEED=$(or $(SEED),$$RANDOM) \
 	    $(CARGO) test --workspace --test kubernetes -- --ignored --nocapture chaos::
 

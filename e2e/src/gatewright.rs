@@ -242,7 +242,7 @@ fn tied(args: &[&str]) -> Vec<String> {
 
 /// Returns the path of the program: `$GATEWRIGHT_BIN`, else built by cargo in the profile of this
 /// test, once per process. For a test cargo does not build binaries of other packages, so that an
-/// existing one may be outdated.
+/// existing one may be outdated. `make e2e` builds it before the tests.
 pub fn binary() -> Result<PathBuf> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     if let Some(path) = std::env::var_os("GATEWRIGHT_BIN") {

@@ -1,5 +1,8 @@
-//! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...), each started by the test
-//! that needs it, on loopback, and ended with it.
+//! Fixtures of tests: real counterparts (API server, Envoy, CA, DNS, ...) and the program itself as
+//! a process, each started by the test that needs it, on loopback, and ended with it.
+//!
+//! No crate of the product is named here, so that an edit of the product compiles none of it again.
+//! Fixtures that need one are in `e2e/inside`.
 
 pub mod acme_proxy;
 pub mod apiserver;
