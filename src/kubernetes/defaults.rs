@@ -7,13 +7,22 @@ use std::sync::Arc;
 use gatewright_core::inputs::Kind;
 use serde_json::Value;
 
+/// The kinds of derived objects of TenantGateways, whose defaults are read.
+pub(crate) const DERIVED: [Kind; 5] = [
+    Kind::Gateway,
+    Kind::ListenerSet,
+    Kind::HTTPRoute,
+    Kind::Issuer,
+    Kind::Certificate,
+];
+
 /// The defaults of the specifications of kinds. Clones share them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SpecDefaults(Arc<BTreeMap<Kind, Defaults>>);
 
 /// The defaults of a value and of the parts of it.
 #[derive(Debug, Default, PartialEq)]
-pub struct Defaults {
+pub(crate) struct Defaults {
     /// The value where the field is absent.
     value: Option<Value>,
     fields: BTreeMap<String, Defaults>,

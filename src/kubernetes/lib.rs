@@ -39,7 +39,7 @@ mod write;
 
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
-pub use live_object::{ApplyAction, LiveObject, derived};
+pub use live_object::{LiveObject, derived};
 pub use runtime::{KubernetesRuntime, kinds};
 pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;

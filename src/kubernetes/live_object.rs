@@ -1,20 +1,17 @@
 //! The observed state of a derived object of a TenantGateway, and the action that it needs. Pure.
-//!
-//! Compares the specification with the desired one, in which the defaults of the schema are filled
-//! in: what another manager or an admission policy changed or added is seen, whoever owns it. Of
-//! the metadata, the fields that we applied and still own are compared: labels and annotations of
-//! others are theirs. While the schema is not known, the same goes for the specification.
 
 use std::collections::BTreeMap;
 
 use kube::core::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::compact_json::CompactJson;
 use crate::defaults::Defaults;
-use crate::deviation::{Deviation, deviations};
+use crate::deviation::Deviation;
 use crate::managed_fields;
+use crate::write::as_written::{applied, differences_of_applied};
+use crate::write::object_write::{self, ObjectWrite};
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::{Derived, DerivedKind, Existing, names};
@@ -56,41 +53,20 @@ fn digest(wanted: &Value) -> Digest {
     hash[..16].try_into().expect("it has 32 bytes")
 }
 
-/// The action that brings an object to the desired state.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ApplyAction {
-    /// No action.
-    Nothing,
-    /// Creates the object, if none of its name exists.
-    Create,
-    /// Applies the manifest over the object.
-    Apply,
-    /// Takes over the ownership of all fields of the spec, and applies the manifest.
-    TakeOver,
-    /// Deletes the object.
-    Delete,
-}
-
 impl LiveObject {
     /// Extracts the state of an object, and the part of it that tenancy reads.
     pub fn new(object: &DynamicObject) -> (Self, Existing) {
         let meta = &object.metadata;
-        let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
-        let managed = managed.as_array().map(Vec::as_slice).unwrap_or_default();
+        let managed = managed_fields::of(object);
         let owner = meta
             .owner_references
             .iter()
             .flatten()
             .find(|owner| owner.controller == Some(true));
         let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
-        let ours = managed_fields::ours(managed).map_or(LastApplied::Nothing, |tree| {
-            let whole = json!({
-                "metadata": {"labels": meta.labels, "annotations": meta.annotations,
-                    "ownerReferences": meta.owner_references},
-                "spec": object.data["spec"],
-            });
+        let ours = applied(object, &managed).map_or(LastApplied::Nothing, |ours| {
             LastApplied::Json(
-                CompactJson::new(&managed_fields::project(&whole, &tree)),
+                CompactJson::new(&ours),
                 CompactJson::new(&object.data["spec"]),
             )
         });
@@ -100,7 +76,7 @@ impl LiveObject {
             deleting: meta.deletion_timestamp.is_some(),
             owner: owner.as_str().into(),
             ours,
-            others: managed_fields::others(managed).into(),
+            others: managed_fields::others(&managed).into(),
         };
         let class = object.data["spec"]["gatewayClassName"]
             .as_str()
@@ -130,33 +106,48 @@ impl LiveObject {
         &self.others
     }
 
-    /// Returns the action for an object. `decided` tells whether a TenantGateway of this UID exists
-    /// and its derived objects are decided, so that an unwanted object of it may be deleted.
-    /// `defaults` are those of the schema, if it is known.
-    pub fn step(
+    /// Returns the write that brings an object to the desired state; `None` where it needs none.
+    /// `decided` tells whether a TenantGateway of this UID exists and its derived objects are
+    /// decided, so that an unwanted object of it may be deleted. `defaults` are those of the schema,
+    /// if it is known.
+    pub(crate) fn step(
+        derived: &Derived,
         held: Option<&Self>,
         wanted: Option<&Value>,
         decided: &dyn Fn(&str) -> bool,
         defaults: Option<&Defaults>,
-    ) -> ApplyAction {
-        let own = |held: &Self| match wanted {
+    ) -> Option<ObjectWrite> {
+        let (held, wanted) = match (held, wanted) {
+            (None, wanted) => return wanted.cloned().map(ObjectWrite::Create),
+            (Some(held), wanted) => (held, wanted),
+        };
+        let is_own = match wanted {
             _ if held.owner.is_empty() => false,
             Some(wanted) => wanted["metadata"]["ownerReferences"][0]["uid"] == *held.owner,
             None => decided(&held.owner),
         };
-        match (held, wanted) {
-            (None, None) => ApplyAction::Nothing,
-            (None, Some(_)) => ApplyAction::Create,
-            // The object is being deleted, or has another owner.
-            (Some(held), _) if held.deleting || !own(held) => ApplyAction::Nothing,
-            (Some(held), Some(_)) if !held.others.is_empty() => ApplyAction::TakeOver,
-            (Some(held), Some(wanted)) if held.differences(wanted, defaults).is_some() => {
-                ApplyAction::Apply
+        if held.deleting || !is_own {
+            return None;
+        }
+        let uid = held.uid.to_string();
+        match wanted {
+            Some(wanted) if !held.others.is_empty() => {
+                Some(ObjectWrite::TakeOver(wanted.clone(), uid))
             }
-            (Some(_), Some(_)) => ApplyAction::Nothing,
+            Some(wanted) => held
+                .differences(wanted, defaults)
+                .map(|_| ObjectWrite::Apply(wanted.clone(), uid)),
             // Positive ownership: the owner reference is right, and we applied the object.
-            (Some(held), None) if held.ours != LastApplied::Nothing => ApplyAction::Delete,
-            (Some(_), None) => ApplyAction::Nothing,
+            None => held.is_ours().then(|| {
+                let kind = kind(derived.kind);
+                ObjectWrite::Delete(object_write::Existing {
+                    api_version: kind.api_version(),
+                    kind: kind.as_str(),
+                    name: derived.name.clone(),
+                    uid,
+                    version: Some(held.version.to_string()),
+                })
+            }),
         }
     }
 
@@ -181,41 +172,13 @@ impl LiveObject {
         wanted: &Value,
         defaults: Option<&Defaults>,
     ) -> Option<Vec<Deviation>> {
-        let (ours, spec) = match &self.ours {
+        let all = match &self.ours {
             LastApplied::Nothing => return Some(Vec::new()),
-            LastApplied::Json(ours, spec) => (ours.value(), spec),
+            LastApplied::Json(ours, spec) => {
+                differences_of_applied(wanted, &ours.value(), &spec.value(), defaults)
+            }
             LastApplied::Wanted(known) => return (*known != digest(wanted)).then(Vec::new),
         };
-        let meta = &wanted["metadata"];
-        let fields = ["labels", "annotations", "ownerReferences"];
-        let meta: Value = fields
-            .into_iter()
-            .map(|field| (field.to_owned(), meta[field].clone()))
-            .collect();
-        let mut all = deviations(
-            &json!({"metadata": meta}),
-            &json!({"metadata": ours["metadata"]}),
-            &|_| false,
-        );
-        match defaults {
-            Some(defaults) => {
-                let mut filled = wanted["spec"].clone();
-                defaults.fill(&mut filled);
-                all.extend(deviations(
-                    &json!({"spec": filled}),
-                    &json!({"spec": spec.value()}),
-                    &|_| false,
-                ));
-            }
-            None => {
-                // The server filled in defaults in lists that are one field.
-                all.extend(deviations(
-                    &json!({"spec": wanted["spec"]}),
-                    &json!({"spec": ours["spec"]}),
-                    &|place| place.is_in_atomic_list,
-                ));
-            }
-        }
         (!all.is_empty()).then_some(all)
     }
 }
@@ -269,6 +232,9 @@ pub fn derived(key: &ObjectKey) -> Option<Derived> {
 
 #[cfg(test)]
 mod tests {
+    use gatewright_core::model::ObjectName;
+    use serde_json::json;
+
     use super::*;
     use crate::defaults::SpecDefaults;
 
@@ -318,8 +284,41 @@ mod tests {
         LiveObject::new(&serde_json::from_value(value).expect("an object")).0
     }
 
-    fn step(there: Value, wanted: Option<&Value>, owner: &str) -> ApplyAction {
-        LiveObject::step(Some(&held(there)), wanted, &|uid| uid == owner, None)
+    /// The write for an object that may be there.
+    fn write(
+        there: Option<&LiveObject>,
+        wanted: Option<&Value>,
+        owner: &str,
+    ) -> Option<ObjectWrite> {
+        let name = ObjectName::new("a", "g");
+        let derived = Derived {
+            kind: DerivedKind::Gateway,
+            name,
+        };
+        LiveObject::step(&derived, there, wanted, &|uid| uid == owner, None)
+    }
+
+    fn step(there: Value, wanted: Option<&Value>, owner: &str) -> Option<ObjectWrite> {
+        write(Some(&held(there)), wanted, owner)
+    }
+
+    fn apply(wanted: &Value) -> Option<ObjectWrite> {
+        Some(ObjectWrite::Apply(wanted.clone(), "u".to_owned()))
+    }
+
+    fn take_over(wanted: &Value) -> Option<ObjectWrite> {
+        Some(ObjectWrite::TakeOver(wanted.clone(), "u".to_owned()))
+    }
+
+    /// The deletion of the object in the version that was seen.
+    fn deletion() -> Option<ObjectWrite> {
+        Some(ObjectWrite::Delete(object_write::Existing {
+            api_version: "gateway.networking.k8s.io/v1".to_owned(),
+            kind: "Gateway",
+            name: ObjectName::new("a", "g"),
+            uid: "u".to_owned(),
+            version: Some("5".to_owned()),
+        }))
     }
 
     #[test]
@@ -329,10 +328,10 @@ mod tests {
             .as_array_mut()
             .expect("a list")
             .reverse();
-        assert_eq!(step(there, Some(&wanted()), OWNER), ApplyAction::Nothing);
+        assert_eq!(step(there, Some(&wanted()), OWNER), None);
         assert_eq!(
-            LiveObject::step(None, Some(&wanted()), &|_| true, None),
-            ApplyAction::Create
+            write(None, Some(&wanted()), OWNER),
+            Some(ObjectWrite::Create(wanted()))
         );
     }
 
@@ -343,23 +342,14 @@ mod tests {
         there.keep_digest(&wanted(), None);
         assert_ne!(there, json);
         assert!(there.is_version_of(&json));
-        assert_eq!(
-            LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None),
-            ApplyAction::Nothing
-        );
+        assert_eq!(write(Some(&there), Some(&wanted()), OWNER), None);
         let mut less = wanted();
         less["spec"]["listeners"]
             .as_array_mut()
             .expect("a list")
             .pop();
-        assert_eq!(
-            LiveObject::step(Some(&there), Some(&less), &|_| true, None),
-            ApplyAction::Apply
-        );
-        assert_eq!(
-            LiveObject::step(Some(&there), None, &|_| true, None),
-            ApplyAction::Delete
-        );
+        assert_eq!(write(Some(&there), Some(&less), OWNER), apply(&less));
+        assert_eq!(write(Some(&there), None, OWNER), deletion());
         // An object that differs keeps its fields.
         let mut other = json.clone();
         other.keep_digest(&less, None);
@@ -373,13 +363,10 @@ mod tests {
             .as_array_mut()
             .expect("a list")
             .pop();
-        assert_eq!(
-            step(server(&wanted()), Some(&less), OWNER),
-            ApplyAction::Apply
-        );
+        assert_eq!(step(server(&wanted()), Some(&less), OWNER), apply(&less));
         assert_eq!(
             step(server(&less), Some(&wanted()), OWNER),
-            ApplyAction::Apply
+            apply(&wanted())
         );
         // We do not own a field any more that another manager changed.
         let mut edited = server(&wanted());
@@ -391,8 +378,8 @@ mod tests {
             "operation": "Update", "apiVersion": "g/v1", "fieldsV1": {"f:spec": {"f:gatewayClassName": {}}}}));
         let there = held(edited);
         assert_eq!(
-            LiveObject::step(Some(&there), Some(&wanted()), &|_| true, None),
-            ApplyAction::TakeOver
+            write(Some(&there), Some(&wanted()), OWNER),
+            take_over(&wanted())
         );
         assert_eq!(there.others(), ["kubectl-edit"]);
     }
@@ -486,25 +473,22 @@ mod tests {
     fn foreign_objects_are_neither_written_nor_deleted() {
         let mut anew = wanted();
         anew["metadata"]["ownerReferences"][0]["uid"] = json!("u-2");
-        assert_eq!(
-            step(server(&wanted()), Some(&anew), "u-2"),
-            ApplyAction::Nothing
-        );
-        assert_eq!(step(server(&wanted()), None, "u-2"), ApplyAction::Nothing);
+        assert_eq!(step(server(&wanted()), Some(&anew), "u-2"), None);
+        assert_eq!(step(server(&wanted()), None, "u-2"), None);
         let mut by_upstream = server(&wanted());
         by_upstream["metadata"]["managedFields"][0]["manager"] = json!("cozystack-controller");
         assert_eq!(
             step(by_upstream.clone(), None, OWNER),
-            ApplyAction::Nothing,
+            None,
             "we never wrote it"
         );
         assert_eq!(
             step(by_upstream, Some(&wanted()), OWNER),
-            ApplyAction::TakeOver
+            take_over(&wanted())
         );
-        assert_eq!(step(server(&wanted()), None, OWNER), ApplyAction::Delete);
+        assert_eq!(step(server(&wanted()), None, OWNER), deletion());
         let mut deleting = server(&wanted());
         deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-        assert_eq!(step(deleting, Some(&wanted()), OWNER), ApplyAction::Nothing);
+        assert_eq!(step(deleting, Some(&wanted()), OWNER), None);
     }
 }

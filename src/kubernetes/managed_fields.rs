@@ -4,9 +4,18 @@
 //! keys, `v:...` the item of a set with this value, and `.` the object itself
 //! (structured-merge-diff, `fieldpath`).
 
+use kube::core::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
+
+/// Returns the managed fields of an object.
+pub(super) fn of(object: &DynamicObject) -> Vec<Value> {
+    let entries = object.metadata.managed_fields.iter().flatten();
+    entries
+        .map(|entry| serde_json::to_value(entry).unwrap_or_default())
+        .collect()
+}
 
 /// Returns whether an entry is about a subresource, such as the status.
 fn is_status(entry: &Value) -> bool {

@@ -382,7 +382,7 @@ mod tests {
         fn document(step: &ObjectWrite) -> Value {
             match step {
                 ObjectWrite::Create(value) | ObjectWrite::Apply(value, _) => value.clone(),
-                ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => panic!("{step:?}"),
+                other => panic!("{other:?}"),
             }
         }
         let mut all: Vec<Value> = plan.steps.iter().map(document).collect();

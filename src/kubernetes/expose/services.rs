@@ -254,6 +254,7 @@ impl Services {
                     kind: "Service",
                     name: name.clone(),
                     uid: uid.clone(),
+                    version: None,
                 }));
             }
         }
@@ -304,6 +305,7 @@ fn no_slice(name: ObjectName, uid: String) -> ObjectWrite {
         kind: "EndpointSlice",
         name,
         uid,
+        version: None,
     })
 }
 

@@ -75,6 +75,7 @@ fn existing(kind: IsolatedKind, name: ObjectName, observed: &Observed) -> Existi
         kind: kind.as_str(),
         name,
         uid: observed.uid.clone(),
+        version: None,
     }
 }
 
@@ -161,7 +162,7 @@ mod tests {
         match step {
             ObjectWrite::Create(document) => Some(("create", kind(document))),
             ObjectWrite::Apply(document, _) => Some(("apply", kind(document))),
-            ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => None,
+            _ => None,
         }
     }
 
@@ -188,7 +189,7 @@ mod tests {
                         },
                     )
                 }
-                ObjectWrite::HandOver(..) | ObjectWrite::Delete(_) => panic!("nothing goes"),
+                _ => panic!("nothing goes"),
             }
         }
         steps.iter().map(observed).collect()

@@ -125,15 +125,11 @@ pub(super) fn observed(object: &DynamicObject) -> Observed {
     let gateway = annotation(GATEWAY)
         .and_then(|gateway| gateway.split_once('/'))
         .filter(|_| is_ours);
-    let managed = serde_json::to_value(&meta.managed_fields).unwrap_or_default();
     Observed {
         uid: meta.uid.clone().unwrap_or_default(),
         gateway: gateway.map(|(namespace, name)| ObjectName::new(namespace, name)),
         applied: annotation(APPLIED).cloned().unwrap_or_default(),
-        ours: managed
-            .as_array()
-            .and_then(|managed| managed_fields::ours(managed))
-            .unwrap_or_default(),
+        ours: managed_fields::ours(&managed_fields::of(object)).unwrap_or_default(),
         content: content(&object.data),
         deleting: meta.deletion_timestamp.is_some(),
     }

@@ -6,7 +6,6 @@
 //! write is known only once it is watched.
 
 mod event_recorder;
-mod job;
 mod label;
 mod outcome;
 mod report;
@@ -32,16 +31,16 @@ pub use transitions::Watched;
 
 use super::metrics::Writes;
 use crate::defaults::SpecDefaults;
-use crate::live_object::{ApplyAction, LiveObject, derived, kind};
+use crate::live_object::{LiveObject, derived, kind};
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
 use crate::write::conflict_backoff::WriteConflictBackoff;
+use crate::write::object_write::{ObjectWrite, run};
 use crate::write::request::failed;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Delta, Derived, DerivedKind, Desired, Tenancy, names};
-use job::Job;
 use report::Trouble;
 use states::States;
 use task::{Task, has_listeners};
@@ -143,7 +142,7 @@ pub struct Tenants {
 enum Decision {
     Nothing,
     Later(Instant),
-    Write(Job, serde_json::Value),
+    Write(ObjectWrite),
 }
 
 impl Tenants {
@@ -312,11 +311,11 @@ impl Tenants {
                     self.worker.done(&task);
                     self.worker.want(task, at);
                 }
-                Decision::Write(_, document) if !self.has_room(&task, &document) => {
+                Decision::Write(write) if !self.has_room(&task, write.document()) => {
                     self.worker.done(&task);
                     self.large_waiting.insert(task);
                 }
-                Decision::Write(job, document) => self.begin(task, job, &document, inputs.tenancy),
+                Decision::Write(write) => self.begin(task, write, inputs.tenancy),
             }
         }
     }
@@ -339,9 +338,9 @@ impl Tenants {
         room
     }
 
-    fn begin(&mut self, task: Task, job: Job, document: &serde_json::Value, tenancy: &Tenancy) {
+    fn begin(&mut self, task: Task, write: ObjectWrite, tenancy: &Tenancy) {
         let now = Instant::now();
-        self.conflict_backoff.wrote(&task, document, now);
+        self.conflict_backoff.wrote(&task, write.document(), now);
         if self.conflict_backoff.times(&task) > FIGHT {
             let others = match &task {
                 Task::Object(derived) => self
@@ -367,18 +366,18 @@ impl Tenants {
         {
             self.next_write.insert(derived.clone(), now + GAP);
         }
-        let kind = match (&task, &job) {
-            (_, Job::Delete(..)) => "delete",
-            (Task::Label(_), _) => "label",
-            (Task::Object(_), _) => "object",
-            (Task::Status(_), _) => "status",
+        let kind = match write.label() {
+            "create" | "apply" => "object",
+            label => label,
         };
         let client = self.client.clone();
-        let key = task.key();
         let defaults = self.defaults.clone();
-        let object = key.to_string();
+        let object = task.key().to_string();
         self.worker.begin(kind, &object, async move {
-            let outcome = job::run(client, key, job, &defaults).await;
+            let mut answers = Vec::new();
+            let outcome = run(&client, vec![write], &defaults, &mut answers)
+                .await
+                .map(|()| answers.pop().map(Box::new));
             WriteOutcome {
                 task,
                 outcome,
@@ -389,31 +388,30 @@ impl Tenants {
 
     fn decide(&mut self, task: &Task, inputs: DecisionInputs<'_>) -> Decision {
         let now = Instant::now();
-        let (job, document) = match task {
+        let decided = match task {
             Task::Label(namespace) => {
                 let patch = inputs.tenancy.patch(namespace);
                 let seen = inputs.seen.get(&task.key());
                 let document = patch
                     .zip(seen)
                     .and_then(|(patch, seen)| label::patch(patch, &seen.version));
-                let Some(document) = document else {
-                    return Decision::Nothing;
-                };
-                (Job::Label(document.clone()), document)
+                document.map_or(Decision::Nothing, |document| {
+                    Decision::Write(ObjectWrite::Label(task.key(), document))
+                })
             }
-            Task::Object(derived) => match self.decide_object(derived, inputs, now) {
-                Ok(decided) => decided,
-                Err(decision) => return decision,
-            },
-            Task::Status(tenant) => match self.decide_status(tenant, inputs, now) {
-                Ok(decided) => decided,
-                Err(decision) => return decision,
-            },
+            Task::Object(derived) => self.decide_object(derived, inputs, now),
+            Task::Status(tenant) => self.decide_status(tenant, inputs, now),
         };
-        self.conflict_backoff.undone(task, &document, now);
-        match self.conflict_backoff.not_before(task, &document, now) {
+        let Decision::Write(write) = decided else {
+            return decided;
+        };
+        self.conflict_backoff.undone(task, write.document(), now);
+        match self
+            .conflict_backoff
+            .not_before(task, write.document(), now)
+        {
             Some(at) => Decision::Later(at),
-            None => Decision::Write(job, document),
+            None => Decision::Write(write),
         }
     }
 
@@ -422,7 +420,7 @@ impl Tenants {
         derived: &Derived,
         inputs: DecisionInputs<'_>,
         now: Instant,
-    ) -> Result<(Job, serde_json::Value), Decision> {
+    ) -> Decision {
         let task = Task::Object(derived.clone());
         let wanted = inputs.tenancy.objects().get(derived).map(Desired::document);
         let kind = kind(derived.kind);
@@ -434,43 +432,28 @@ impl Tenants {
                 );
                 self.trouble(&task, ("KindNotServed", text), inputs.tenancy);
             }
-            return Err(Decision::Nothing);
+            return Decision::Nothing;
         }
         if wanted.is_none() && !knows_wants(inputs.view) {
-            return Err(Decision::Nothing);
+            return Decision::Nothing;
         }
-        let held = self.held.get(derived).map(Box::as_ref);
-        let step = LiveObject::step(
-            held,
-            wanted.as_ref(),
-            &|uid| inputs.tenancy.decides(derived, uid),
-            self.defaults.of(kind),
-        );
-        let (uid, version) = at(held);
-        let document = wanted.unwrap_or_default();
-        let job = match step {
-            ApplyAction::Nothing => {
-                if let Some(held) = self.held.get_mut(derived) {
-                    if document.is_null()
-                        && held.is_ours()
-                        && !inputs.tenancy.decides(derived, held.owner())
-                    {
+        let Some(write) = self.step(derived, wanted.as_ref(), inputs.tenancy) else {
+            if let Some(held) = self.held.get_mut(derived) {
+                match &wanted {
+                    Some(wanted) => held.keep_digest(wanted, self.defaults.of(kind)),
+                    None if held.is_ours() && !inputs.tenancy.decides(derived, held.owner()) => {
                         self.undecided.note(held.owner(), derived);
                     }
-                    held.keep_digest(&document, self.defaults.of(kind));
+                    None => {}
                 }
-                return Err(self
-                    .heal(&task, inputs.tenancy, now)
-                    .map_or(Decision::Nothing, Decision::Later));
             }
-            ApplyAction::Create => Job::Create(document.clone()),
-            ApplyAction::Apply => Job::Apply(document.clone(), uid),
-            ApplyAction::TakeOver => Job::TakeOver(document.clone(), uid),
-            ApplyAction::Delete => Job::Delete(uid, version),
+            return self
+                .heal(&task, inputs.tenancy, now)
+                .map_or(Decision::Nothing, Decision::Later);
         };
         match self.next_write.get(derived).filter(|at| **at > now) {
-            Some(at) => Err(Decision::Later(*at)),
-            None => Ok((job, document)),
+            Some(at) => Decision::Later(*at),
+            None => Decision::Write(write),
         }
     }
 
@@ -479,9 +462,11 @@ impl Tenants {
         tenant: &ObjectName,
         inputs: DecisionInputs<'_>,
         now: Instant,
-    ) -> Result<(Job, serde_json::Value), Decision> {
+    ) -> Decision {
         let key = Task::Status(tenant.clone()).key();
-        let seen = inputs.seen.get(&key).ok_or(Decision::Nothing)?;
+        let Some(seen) = inputs.seen.get(&key) else {
+            return Decision::Nothing;
+        };
         let before = seen.status();
         let stands = report::stands(seen, &before);
         let (status, due) = self.states.asked(inputs.seen, stands, now, |look| {
@@ -490,19 +475,21 @@ impl Tenants {
         if let Some(due) = due {
             self.worker.want(Task::Status(tenant.clone()), due);
         }
-        let mut status = status.ok_or(Decision::Nothing)?;
+        let Some(mut status) = status else {
+            return Decision::Nothing;
+        };
         let troubles: Vec<Trouble> = self.troubles.of(tenant).cloned().collect();
         report::lay_troubles(&mut status, &troubles);
         let time = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(document) = report::patch(tenant, &status, seen, &before, &time) else {
             self.transient_since.remove(tenant);
-            return Err(Decision::Nothing);
+            return Decision::Nothing;
         };
         if report::is_transient(&status) || self.is_behind(tenant, inputs.tenancy) {
             let until =
                 *self.transient_since.entry(tenant.clone()).or_insert(now) + TRANSIENT_DELAY;
             if now < until {
-                return Err(Decision::Later(until));
+                return Decision::Later(until);
             }
         }
         self.recorder.note(
@@ -512,7 +499,7 @@ impl Tenants {
             &document["status"],
             &Watched::TENANT,
         );
-        Ok((Job::Status(document.clone()), document))
+        Decision::Write(ObjectWrite::Status(key, document))
     }
 
     /// Returns whether a Gateway is queued for a write, so that its status is about to be outdated.
@@ -522,14 +509,23 @@ impl Tenants {
             name: tenant.clone(),
         };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
-        let held = self.held.get(&gateway).map(Box::as_ref);
-        let step = LiveObject::step(
-            held,
-            wanted.as_ref(),
-            &|uid| tenancy.decides(&gateway, uid),
-            self.defaults.of(Kind::Gateway),
-        );
-        !matches!(step, ApplyAction::Nothing)
+        self.step(&gateway, wanted.as_ref(), tenancy).is_some()
+    }
+
+    /// Returns the write that brings an object to the desired state, if it needs one.
+    fn step(
+        &self,
+        derived: &Derived,
+        wanted: Option<&serde_json::Value>,
+        tenancy: &Tenancy,
+    ) -> Option<ObjectWrite> {
+        LiveObject::step(
+            derived,
+            self.held.get(derived).map(Box::as_ref),
+            wanted,
+            &|uid| tenancy.decides(derived, uid),
+            self.defaults.of(kind(derived.kind)),
+        )
     }
 
     fn tenant_of(&self, task: &Task, tenancy: &Tenancy) -> Option<ObjectName> {
@@ -604,11 +600,6 @@ impl Tenants {
         self.worker.finish().await;
         self.recorder.stop().await;
     }
-}
-
-fn at(held: Option<&LiveObject>) -> (String, String) {
-    held.map(|held| (held.uid.to_string(), held.version.to_string()))
-        .unwrap_or_default()
 }
 
 /// Returns whether the view of all kinds that the desired state depends on is complete.

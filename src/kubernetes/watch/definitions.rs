@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use crate::REQUEST_TIMEOUT;
-use crate::defaults::{SpecDefaults, spec_schema};
+use crate::defaults::{DERIVED, SpecDefaults, spec_schema};
 use crate::watch::WatchEvent;
 use gatewright_core::channel::Channel;
 use gatewright_core::definitions::DefinedFields;
@@ -23,14 +23,6 @@ use gatewright_core::inputs::Kind;
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The interval after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
-/// The kinds of derived objects of TenantGateways.
-const DERIVED: [Kind; 5] = [
-    Kind::Gateway,
-    Kind::ListenerSet,
-    Kind::HTTPRoute,
-    Kind::Issuer,
-    Kind::Certificate,
-];
 
 /// What is read of the definitions.
 #[derive(Clone, Debug, Default, PartialEq)]

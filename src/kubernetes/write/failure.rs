@@ -64,6 +64,14 @@ impl Failure {
         }
     }
 
+    /// Returns whether a person has to act on the failure.
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(
+            self,
+            Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_)
+        )
+    }
+
     /// Returns the back-off after this many consecutive failures; `None` if the request is not
     /// retried until something changes.
     pub fn pause(&self, failures: u32) -> Option<Duration> {

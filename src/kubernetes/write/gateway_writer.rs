@@ -12,6 +12,7 @@ use super::gateway_troubles::GatewayTroubles;
 use super::object_write::{ObjectWrite, run};
 use super::worker::Worker;
 use super::written::{Moment, Written};
+use crate::defaults::SpecDefaults;
 use crate::metrics::Writes;
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::{Change, Fact};
@@ -129,7 +130,7 @@ impl<K: Ord + Clone + Send + 'static, T: Send + 'static> GatewayWriter<K, T> {
         self.worker
             .begin_several(self.what, &actions, &object, async move {
                 let mut answers = Vec::new();
-                let outcome = run(&client, writes, &mut answers).await;
+                let outcome = run(&client, writes, &SpecDefaults::default(), &mut answers).await;
                 Done {
                     gateway,
                     outcome,

@@ -1,13 +1,18 @@
-//! One write of an object that is made for a Gateway.
+//! One write of an object whose desired state follows from other objects.
 
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind};
+use kube::api::{Api, ApiResource, DeleteParams, GroupVersionKind, Patch};
 use kube::core::DynamicObject;
 use serde_json::Value;
 
-use super::as_written::differences;
+use super::as_written::{differences, differences_of_patch, is_of_definition};
 use super::failure::Failure;
-use super::request::{applied_over, corrected, create, delete, hand_over, in_time};
+use super::request::{
+    self, apply_in_place, apply_over, corrected, create, delete, edit, hand_over, in_time,
+    resource, take_over,
+};
+use crate::defaults::SpecDefaults;
+use gatewright_core::inputs::ObjectKey;
 use gatewright_core::model::ObjectName;
 
 /// The field manager that owns a field until another writer has it: the API server resets a field
@@ -21,6 +26,8 @@ pub(crate) struct Existing {
     pub(crate) kind: &'static str,
     pub(crate) name: ObjectName,
     pub(crate) uid: String,
+    /// The resource version, if the write is about no other one.
+    pub(crate) version: Option<String>,
 }
 
 /// One write.
@@ -30,10 +37,16 @@ pub(crate) enum ObjectWrite {
     Create(Value),
     /// Applies the manifest over the object with this UID.
     Apply(Value, String),
+    /// Takes over the ownership of all fields of the spec, then applies the manifest.
+    TakeOver(Value, String),
     /// Moves the field at this JSON pointer to another field manager, with its current value.
     HandOver(Existing, &'static str),
     /// Deletes the object.
     Delete(Existing),
+    /// Patches labels and annotations.
+    Label(ObjectKey, Value),
+    /// Patches the status.
+    Status(ObjectKey, Value),
 }
 
 impl ObjectWrite {
@@ -41,8 +54,22 @@ impl ObjectWrite {
     pub(crate) fn label(&self) -> &'static str {
         match self {
             Self::Create(_) => "create",
-            Self::Apply(..) | Self::HandOver(..) => "apply",
+            Self::Apply(..) | Self::TakeOver(..) | Self::HandOver(..) => "apply",
             Self::Delete(_) => "delete",
+            Self::Label(..) => "label",
+            Self::Status(..) => "status",
+        }
+    }
+
+    /// Returns the manifest or the patch; null where there is none.
+    pub(crate) fn document(&self) -> &Value {
+        match self {
+            Self::Create(document)
+            | Self::Apply(document, _)
+            | Self::TakeOver(document, _)
+            | Self::Label(_, document)
+            | Self::Status(_, document) => document,
+            Self::HandOver(..) | Self::Delete(_) => &Value::Null,
         }
     }
 
@@ -52,45 +79,94 @@ impl ObjectWrite {
         match self {
             Self::Create(document) => document["kind"] != "EndpointSlice",
             Self::Apply(..) => false,
-            Self::HandOver(..) | Self::Delete(_) => true,
+            Self::TakeOver(..)
+            | Self::HandOver(..)
+            | Self::Delete(_)
+            | Self::Label(..)
+            | Self::Status(..) => true,
         }
     }
 
     /// Sends the request. Returns the object as it is written.
-    async fn run(self, client: &Client) -> Result<Option<DynamicObject>, Failure> {
-        match self {
-            Self::Create(document) => {
-                let api = api_of(client, &document);
-                let object = in_time(create(&api, document.clone())).await?;
-                corrected(&api, object, |object| differences(&document, object))
-                    .await
-                    .map(Some)
+    async fn run(
+        self,
+        client: &Client,
+        defaults: &SpecDefaults,
+    ) -> Result<Option<DynamicObject>, Failure> {
+        let api = self.api(client);
+        let (object, document) = match self {
+            Self::Create(document) => (in_time(create(&api, document.clone())).await?, document),
+            Self::Apply(document, uid) if is_of_definition(&document) => {
+                let object = in_time(apply_over(&api, document.clone(), &uid)).await?;
+                (object, document)
             }
             Self::Apply(document, uid) => {
-                let api = api_of(client, &document);
-                applied_over(&api, &document, &uid, |object| {
-                    differences(&document, object)
-                })
-                .await
-                .map(Some)
+                let object = apply_in_place(&api, &document, &uid, |object| {
+                    differences(&document, object, defaults)
+                });
+                (object.await?, document)
+            }
+            Self::TakeOver(document, uid) => {
+                let object = in_time(take_over(&api, document.clone(), &uid)).await?;
+                (object, document)
             }
             Self::HandOver(there, field) => {
-                let (api, name) = (there.api(client), &there.name.name);
-                in_time(hand_over(&api, name, &there.uid, field, HANDED_OVER_TO)).await?;
-                Ok(None)
+                let (name, uid) = (&there.name.name, &there.uid);
+                in_time(hand_over(&api, name, uid, field, HANDED_OVER_TO)).await?;
+                return Ok(None);
             }
             Self::Delete(there) => {
-                let (api, name) = (there.api(client), &there.name.name);
-                in_time(delete(&api, name, there.uid, DeleteParams::background())).await?;
-                Ok(None)
+                let params = DeleteParams::background();
+                in_time(delete(
+                    &api,
+                    &there.name.name,
+                    there.uid,
+                    there.version,
+                    params,
+                ))
+                .await?;
+                return Ok(None);
+            }
+            Self::Label(key, patch) => {
+                let object =
+                    in_time(api.patch(&key.name.name, &edit(), &Patch::Merge(&patch))).await?;
+                return corrected(&api, object, |object| differences_of_patch(&patch, object))
+                    .await
+                    .map(Some);
+            }
+            Self::Status(key, patch) => {
+                return in_time(api.patch_status(&key.name.name, &edit(), &Patch::Merge(patch)))
+                    .await
+                    .map(Some);
+            }
+        };
+        corrected(&api, object, |object| {
+            differences(&document, object, defaults)
+        })
+        .await
+        .map(Some)
+    }
+
+    /// Returns the API of the kind and namespace of the object.
+    fn api(&self, client: &Client) -> Api<DynamicObject> {
+        match self {
+            Self::Create(document) | Self::Apply(document, _) | Self::TakeOver(document, _) => api(
+                client,
+                text(document, "/apiVersion"),
+                text(document, "/kind"),
+                text(document, "/metadata/namespace"),
+            ),
+            Self::HandOver(there, _) | Self::Delete(there) => api(
+                client,
+                &there.api_version,
+                there.kind,
+                &there.name.namespace,
+            ),
+            Self::Label(key, _) | Self::Status(key, _) => {
+                let resource = resource(key.kind, &key.kind.api_version());
+                request::api(client.clone(), key, &resource)
             }
         }
-    }
-}
-
-impl Existing {
-    fn api(&self, client: &Client) -> Api<DynamicObject> {
-        api(client, &self.api_version, self.kind, &self.name.namespace)
     }
 }
 
@@ -101,6 +177,7 @@ impl Existing {
 pub(crate) async fn run(
     client: &Client,
     writes: Vec<ObjectWrite>,
+    defaults: &SpecDefaults,
     answers: &mut Vec<DynamicObject>,
 ) -> Result<(), Failure> {
     let mut refused = None;
@@ -109,11 +186,9 @@ pub(crate) async fn run(
             continue;
         }
         let is_needed = write.is_needed();
-        match write.run(client).await {
+        match write.run(client, defaults).await {
             Ok(written) => answers.extend(written),
-            Err(
-                failure @ (Failure::Refused(_) | Failure::Contested(_) | Failure::Forbidden(_)),
-            ) if !is_needed => {
+            Err(failure) if failure.is_rejection() && !is_needed => {
                 refused.get_or_insert(failure);
             }
             Err(failure) => return Err(failure),
@@ -122,20 +197,9 @@ pub(crate) async fn run(
     refused.map_or(Ok(()), Err)
 }
 
-/// Returns the API of the kind and namespace of a manifest.
-fn api_of(client: &Client, document: &Value) -> Api<DynamicObject> {
-    fn text<'a>(pointer: &str, document: &'a Value) -> &'a str {
-        document
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    }
-    api(
-        client,
-        text("/apiVersion", document),
-        text("/kind", document),
-        text("/metadata/namespace", document),
-    )
+fn text<'a>(document: &'a Value, pointer: &str) -> &'a str {
+    let value = document.pointer(pointer);
+    value.and_then(Value::as_str).unwrap_or_default()
 }
 
 fn api(client: &Client, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
@@ -203,8 +267,10 @@ mod tests {
                 kind: "Service",
                 name: ObjectName::new("a", "old"),
                 uid: "3".into(),
+                version: None,
             });
-            let ended = run(&client, vec![first, slice(), old], &mut Vec::new()).await;
+            let writes = vec![first, slice(), old];
+            let ended = run(&client, writes, &SpecDefaults::default(), &mut Vec::new()).await;
             assert_eq!(
                 ended,
                 Err(Failure::Refused("no".into())),

@@ -16,6 +16,7 @@ use tokio::time::{sleep_until, timeout};
 use tracing::{Instrument, info_span};
 
 use crate::deviation::{Deviation, removals, replacements};
+use crate::managed_fields;
 use crate::write::failure::Failure;
 use crate::{FIELD_MANAGER, REQUEST_TIMEOUT};
 use gatewright_control::event::{Event, Severity};
@@ -70,21 +71,19 @@ async fn apply(api: &Api<DynamicObject>, document: &Value) -> kube::Result<Dynam
     .await
 }
 
-/// Applies a manifest over the object with this UID, and corrects what is added to it.
+/// Applies a manifest over the object with this UID, also where the key of a list's item has to be
+/// changed.
 ///
-/// The key of a list's item cannot be applied: where an admission policy changed the port of a
-/// Service, an apply adds a second one of the same name, which the API server refuses. The changed
-/// fields are set in place first then.
-///
-/// # Errors
-/// When the API server refuses it, or the object differs nevertheless.
-pub(crate) async fn applied_over(
+/// The key of an item cannot be applied: where an admission policy changed the port of a Service,
+/// an apply adds a second one of the same name, which the API server refuses. The changed fields
+/// are set in place first then.
+pub(crate) async fn apply_in_place(
     api: &Api<DynamicObject>,
     document: &Value,
     uid: &str,
     differences: impl Fn(&DynamicObject) -> Vec<Deviation>,
 ) -> Result<DynamicObject, Failure> {
-    let applied = match in_time(apply_over(api, document.clone(), uid)).await {
+    match in_time(apply_over(api, document.clone(), uid)).await {
         Err(Failure::Refused(text)) => {
             let name = document["metadata"]["name"].as_str().unwrap_or_default();
             // A patch of nothing returns the object; the right to get it is not needed.
@@ -96,11 +95,40 @@ pub(crate) async fn applied_over(
             if changed.is_empty() || in_time(patch_version(api, &live, changed)).await.is_err() {
                 return Err(Failure::Refused(text));
             }
-            in_time(apply_over(api, document.clone(), uid)).await?
+            in_time(apply_over(api, document.clone(), uid)).await
         }
-        applied => applied?,
-    };
-    corrected(api, applied, differences).await
+        applied => applied,
+    }
+}
+
+/// Takes over the ownership of all fields of the spec of the object with this UID, then applies a
+/// manifest over it.
+pub(crate) async fn take_over(
+    api: &Api<DynamicObject>,
+    document: Value,
+    uid: &str,
+) -> kube::Result<DynamicObject> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    let there = api.get(name).await?;
+    let managed = managed_fields::of(&there);
+    if there.metadata.uid.as_deref() == Some(uid)
+        && !managed_fields::others_within(&managed, &document["spec"])
+    {
+        let version = document["apiVersion"].as_str().unwrap_or_default();
+        let taken = managed_fields::taken_over(&managed, version);
+        let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
+            "resourceVersion": there.metadata.resource_version}});
+        api.patch(name, &edit(), &Patch::Merge(claim)).await?;
+    }
+    apply_over(api, document, uid).await
+}
+
+/// The parameters of a patch that is not an apply.
+pub(crate) fn edit() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
 }
 
 /// Returns an object that was just written, once it is as desired: fields that were added to it are
@@ -141,13 +169,9 @@ async fn patch_version(
         same.map(|(field, value)| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value}));
     let operations: Value = same.into_iter().chain(operations).collect();
     let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
-    let params = PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    };
     api.patch(
         meta.name.as_deref().unwrap_or_default(),
-        &params,
+        &edit(),
         &Patch::Json::<()>(operations),
     )
     .await
@@ -183,16 +207,18 @@ pub(crate) async fn hand_over(
         .map(drop)
 }
 
-/// Deletes the object with this UID, if it still exists.
+/// Deletes the object with this UID, if it still exists; only in this resource version, if one is
+/// given.
 pub(crate) async fn delete(
     api: &Api<DynamicObject>,
     name: &str,
     uid: String,
+    resource_version: Option<String>,
     params: DeleteParams,
 ) -> kube::Result<()> {
     let preconditions = Some(Preconditions {
         uid: Some(uid),
-        resource_version: None,
+        resource_version,
     });
     match api
         .delete(
