@@ -1,6 +1,7 @@
 //! The runtime of a replica in a cluster: its view of the API server, the control plane, and the
 //! writers. One task owns it.
 
+mod awaited_owners;
 mod bodies;
 mod certificates;
 mod claims;

@@ -1,11 +1,11 @@
 //! Connects the persistent records of first claims with the runtime.
 
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tracing::warn;
 
 use super::KubernetesRuntime;
+use super::awaited_owners::{AwaitedOwners, Wait};
 use crate::claims::{self, Claims};
 use crate::lease::Term;
 use crate::tenants;
@@ -20,21 +20,9 @@ use gatewright_core::translate::Change;
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
-    /// The claims of the first start without a recorded owner.
-    undecided: Option<Undecided>,
+    /// The claims of the first start without a recorded owner, while Envoys wait for them.
+    awaited: Option<AwaitedOwners>,
 }
-
-/// The claims of the first start for which Envoys wait.
-struct Undecided {
-    /// The hostnames and ports.
-    names: BTreeSet<Ownable>,
-    /// When one of them got its owner last.
-    progress: Instant,
-}
-
-/// The time without progress after which Envoys wait no longer: what has an owner must not wait for
-/// what cannot get one.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 impl KubernetesRuntime {
     /// Enables the record.
@@ -58,6 +46,9 @@ impl KubernetesRuntime {
     /// Takes in changes of the record.
     pub(super) fn take_records(&mut self, recorded: Vec<Change>, term: Term) {
         if !recorded.is_empty() {
+            if let Some(awaited) = &mut self.ownership.awaited {
+                awaited.record(recorded.len());
+            }
             self.apply(recorded, term);
         }
     }
@@ -85,35 +76,29 @@ impl KubernetesRuntime {
     /// owner is recorded, and the first start of an installation must not interrupt any. At a later
     /// start new claims, of which a tenant may have thousands, hold up nobody.
     pub(super) fn knows_owners(&mut self, now: Instant) -> bool {
-        let Some(mut undecided) = self.ownership.undecided.take() else {
+        let Some(awaited) = &mut self.ownership.awaited else {
             return true;
         };
         let ledger = self.live.engine().ledger();
         let claims = self.ownership.claims.as_ref();
-        let before = undecided.names.len();
-        undecided.names.retain(|what| {
+        let refused = claims.map_or(0, Claims::refused);
+        let is_refused =
+            |what: &Ownable| refused > 0 && claims.is_some_and(|claims| claims.is_refused(what));
+        let wait = awaited.wait(now, refused, |what| {
             let is_proposed = ledger.proposal(what).is_some_and(|owner| owner.is_some());
-            is_proposed && !claims.is_some_and(|claims| claims.is_refused(what))
+            is_proposed && !is_refused(what)
         });
-        if undecided.names.len() < before {
-            undecided.progress = now;
-        }
-        if undecided.names.is_empty() {
-            return true;
-        }
-        if now.duration_since(undecided.progress) >= PATIENCE {
-            let count = undecided.names.len();
-            let first = undecided.names.first();
-            let first = first.map(ToString::to_string).unwrap_or_default();
-            warn!(
+        match wait {
+            Wait::Goes => return false,
+            Wait::Over => {}
+            Wait::TooLong(count, first) => warn!(
                 event = RECORD,
                 count,
                 "hostnames and ports got no owner in time, {first} among them; all others are served"
-            );
-            return true;
+            ),
         }
-        self.ownership.undecided = Some(undecided);
-        false
+        self.ownership.awaited = None;
+        true
     }
 
     /// Notes which claims at the start have no recorded owner yet, where no record has begun.
@@ -125,15 +110,12 @@ impl KubernetesRuntime {
             .map(|(what, _)| what.clone())
             .filter(|what| !claims.is_some_and(|claims| claims.has_begun(what)))
             .collect();
-        self.ownership.undecided = Some(Undecided {
-            names,
-            progress: Instant::now(),
-        });
+        self.ownership.awaited = Some(AwaitedOwners::new(names, Instant::now()));
     }
 
     /// Returns why Envoys get no configuration yet, although all objects are known.
     pub fn awaited_owners(&self) -> Option<String> {
-        let count = self.ownership.undecided.as_ref()?.names.len();
+        let count = self.ownership.awaited.as_ref()?.count();
         let refused = self.ownership.claims.as_ref().and_then(Claims::trouble);
         Some(refused.unwrap_or_else(|| {
             format!("the owners of {count} hostnames and ports are being recorded")
