@@ -247,22 +247,13 @@ impl Keeper {
     /// Removes an adopted certificate that was deleted by its owner, and its failed attempts.
     pub fn drop_adopted(&self, id: &CertificateId) {
         self.change(id, |table| {
-            let (held, window) = table.change(id, |row| {
-                let Row {
-                    held,
-                    window,
-                    forced,
-                    ..
-                } = std::mem::take(row);
-                row.forced = forced;
-                (held, window)
-            });
-            if let Some(window) = window {
+            let dropped = table.change(id, Row::forget);
+            if let Some(window) = dropped.window {
                 // The certificate may come back.
                 let renewal = Key::new(Kind::Renewal, id.as_str());
                 table.unclaimed.insert(renewal.name().to_owned(), window);
             }
-            held.is_some()
+            dropped.held.is_some()
         });
         self.replan.send_modify(|n| *n += 1);
     }
@@ -322,13 +313,7 @@ impl Keeper {
                 .await
                 .map_err(|e| of_storage(&e))?;
         }
-        self.change(id, |table| {
-            table.change(id, |row| {
-                let Row { held, forced, .. } = std::mem::take(row);
-                row.forced = forced;
-                held.is_some()
-            })
-        });
+        self.change(id, |table| table.change(id, Row::forget).held.is_some());
         Ok(())
     }
 

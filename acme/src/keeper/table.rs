@@ -24,7 +24,7 @@ pub(super) struct Table {
     pub(super) storage_problems: Vec<String>,
 }
 
-/// What is known of a certificate, held or wanted. What few have is boxed.
+/// The row of a certificate, held or wanted. Fields that few rows have are boxed.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) held: Option<Arc<Stored>>,
@@ -53,6 +53,15 @@ pub(super) enum Forced {
 }
 
 impl Row {
+    /// Forgets everything but an operator's request, and returns what there was.
+    pub(super) fn forget(&mut self) -> Row {
+        let kept = Row {
+            forced: self.forced,
+            ..Row::default()
+        };
+        std::mem::replace(self, kept)
+    }
+
     fn is_empty(&self) -> bool {
         let Self {
             held,

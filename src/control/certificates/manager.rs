@@ -345,10 +345,13 @@ impl CertificateManager {
                 self.requests(|requests| requests.touch_host(&host));
             }
         }
-        for (issuer, thumbprint) in self.accounts() {
-            self.requests(|requests| requests.set_thumbprint(issuer, Some(thumbprint)));
-        }
-        self.requests(|requests| requests.expire(Timestamp::now()));
+        let accounts = self.accounts();
+        self.requests(|requests| {
+            for (issuer, thumbprint) in accounts {
+                requests.set_thumbprint(issuer, Some(thumbprint));
+            }
+            requests.expire(Timestamp::now());
+        });
     }
 
     /// Returns the thumbprints of the accounts that answer HTTP-01, by issuer.

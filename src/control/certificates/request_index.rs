@@ -77,7 +77,7 @@ pub(super) struct RequestChanges {
     pub(super) targets: Vec<(ObjectName, Option<SecretTarget>)>,
 }
 
-/// What came of the attempts to get a certificate.
+/// The outcome of the attempts to get a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// The reason for which there is no better certificate than the held one.
@@ -164,7 +164,7 @@ impl RequestIndex {
         }
     }
 
-    /// Sets the held certificate of an id, and what came of the attempts to get one.
+    /// Sets the held certificate of an id, and the outcome of the attempts to get one.
     pub(super) fn take_in(
         &mut self,
         id: &CertificateId,
