@@ -27,6 +27,7 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 use crate::grpc;
+use crate::hex::hex;
 use crate::tls_backend::Pair;
 
 /// Envoy sends logs every second, and spans every five.
@@ -272,8 +273,4 @@ fn json_of(value: Option<AnyValue>) -> Value {
         Some(any_value::Value::BytesValue(bytes)) => json!(hex(&bytes)),
         _ => Value::Null,
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -28,6 +28,7 @@ pub mod grpc;
 pub mod haproxy;
 pub mod held;
 pub mod helm;
+pub mod hex;
 pub mod http_server;
 pub mod issuer;
 pub mod key_server;

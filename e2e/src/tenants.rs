@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::apiserver::{ApiServer, Request};
 use crate::cluster::Cluster;
+use crate::hex::hex;
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
@@ -118,8 +119,7 @@ pub fn certificate_name(host: &str) -> String {
 fn short(host: &str) -> String {
     let label = host.split('.').next().unwrap_or_default();
     let hash = Sha256::digest(host.as_bytes());
-    let hash: String = hash[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{label}-{hash}")
+    format!("{label}-{}", hex(&hash[..4]))
 }
 
 /// Returns kind and name of everything in a namespace that a TenantGateway owns.

@@ -12,6 +12,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use sha2::{Digest, Sha256};
 
+use crate::hex::hex;
+
 /// The name in the controller's server certificate.
 pub const XDS_NAME: &str = "xds.gatewright.io";
 /// How long certificates are valid already: clocks differ.
@@ -33,8 +35,7 @@ impl PemPair {
     /// When it is no PEM.
     pub fn fingerprint(&self) -> Result<String> {
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes())?;
-        let hash = Sha256::digest(&der);
-        Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex(Sha256::digest(&der)))
     }
 }
 

@@ -18,6 +18,7 @@ use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, condition, is_true, service, tls
 use e2e::deploy::{folder, with_component};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
+use e2e::hex::hex;
 use e2e::kubelet::Kubelet;
 use e2e::probe::Probe;
 use e2e::walkthrough::Place;
@@ -50,11 +51,7 @@ const PARTS: [(&str, &str); 5] = [
 /// Returns the name of the objects of Gateway `edge`'s Envoys.
 fn name_of(namespace: &str) -> String {
     let hash = Sha256::digest(format!("{namespace}/edge").as_bytes());
-    let hash: String = hash[..10]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("gatewright-isolated-edge-{hash}")
+    format!("gatewright-isolated-edge-{}", hex(&hash[..10]))
 }
 
 pub(crate) fn parameters(namespace: &str, name: &str, spec: Value) -> Value {

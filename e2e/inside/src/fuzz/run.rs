@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use e2e::hex::hex;
 use sha2::{Digest, Sha256};
 
 use super::{Choice, Target, checkout};
@@ -76,11 +77,7 @@ fn fail(target: &Target, data: Vec<u8>) -> ! {
         break;
     }
     let why = failure(target, &data).unwrap_or_else(|| "not each time".to_owned());
-    let name: String = Sha256::digest(&data)
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let name = hex(&Sha256::digest(&data)[..6]);
     let path = checkout("e2e/fuzz/corpus").join(target.name).join(name);
     fs::write(&path, &data).expect("a file for the case");
     panic!(

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::echo::Echo;
+use e2e::hex::hex;
 use e2e::probe::Probe;
 use e2e::quic::Quic;
 use e2e::tenants::until;
@@ -29,9 +30,7 @@ impl Issued {
 
     /// SHA-256, in hex.
     fn digest(&self) -> String {
-        let digest = digest(&SHA256, self.0.cert.der());
-        let bytes = digest.as_ref().iter();
-        bytes.map(|byte| format!("{byte:02x}")).collect()
+        hex(digest(&SHA256, self.0.cert.der()))
     }
 
     /// SHA-256 of the key, in Base64.
