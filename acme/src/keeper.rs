@@ -12,7 +12,6 @@ mod pass;
 mod refusals;
 mod run;
 mod table;
-mod wanted_certificates;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, RwLock};
@@ -35,7 +34,6 @@ use attempts::end_config_backoff;
 use job::{Job, RunningJobs};
 pub use pass::{Next, Outlook, Pass};
 use table::{Forced, Row, Table};
-pub use wanted_certificates::WantedCertificates;
 
 /// The plan is made at least this often, since clocks jump.
 const MAX_SLEEP: SignedDuration = SignedDuration::from_hours(1);
@@ -214,6 +212,20 @@ impl Keeper {
         })
     }
 
+    /// Adds, changes or (with `None`) removes certificates that [`Self::run`] obtains. The cost does
+    /// not depend on their number.
+    pub fn want(&self, changes: impl IntoIterator<Item = (CertificateId, Option<Wanted>)>) {
+        let mut changed = false;
+        self.write(|table| {
+            for (id, wanted) in changes {
+                changed |= table.change(&id, |row| row.want(wanted));
+            }
+        });
+        if changed {
+            self.replan.send_modify(|n| *n += 1);
+        }
+    }
+
     /// Renews a certificate now, once, regardless of the one that is held.
     pub fn renew(&self, id: &CertificateId) {
         // An operator who asks has changed something: the first attempt is immediate.
@@ -320,7 +332,7 @@ impl Keeper {
     /// Runs one pass: requests renewal windows that are due, plans, and carries the plan out.
     pub async fn pass(self: &Arc<Self>, wanted: &[Wanted], now: Timestamp) -> Pass {
         self.poll_windows(now).await;
-        let wanted = self.with_holds(wanted, now);
+        let wanted = self.read(|table| table.with_holds(wanted, now));
         let held = self.held();
         let budgets = self.budgets();
         let progress = self.progress();
@@ -356,7 +368,7 @@ impl Keeper {
         }
         drop(steps);
         // The plan after these changes.
-        let wanted = self.with_holds(&wanted, now);
+        let wanted = self.read(|table| table.with_holds(&wanted, now));
         let held = self.held();
         let budgets = self.budgets();
         let progress = self.progress();

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use acme::Wanted;
 use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::issuer::Issuer;
-use acme::keeper::{Keeper, WantedCertificates};
+use acme::keeper::Keeper;
 use anyhow::{Result, ensure};
 use e2e_inside::rig::{Rig, config, wanted_of_one};
 use jiff::Timestamp;
@@ -51,20 +51,15 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
         keeper.pass(&wanted, Timestamp::now()).await.issued.len() == certificates,
         "not all were issued"
     );
-    let wanted_certificates = Arc::new(WantedCertificates::default());
-    wanted_certificates.change(
+    keeper.want(
         wanted
             .iter()
             .map(|want| (want.id.clone(), Some(want.clone()))),
     );
     let (stopper, stop) = watch::channel(false);
     let working = keeper.clone();
-    let list = wanted_certificates.clone();
-    let task = tokio::spawn(async move {
-        working
-            .run(&list, watch::channel(Arc::default()).0, stop)
-            .await
-    });
+    let task =
+        tokio::spawn(async move { working.run(watch::channel(Arc::default()).0, stop).await });
     let before = serials(&keeper);
     fn renewed(keeper: &Arc<Keeper>, before: &BTreeSet<String>) -> usize {
         serials(keeper).difference(before).count()
@@ -80,7 +75,7 @@ pub(crate) async fn storm(certificates: Option<usize>) -> Result<()> {
     .await?;
     let other = wanted_of_one("other", "www.example.org")?;
     let asked = Instant::now();
-    wanted_certificates.change([(other.id.clone(), Some(other.clone()))]);
+    keeper.want([(other.id.clone(), Some(other.clone()))]);
     until(
         start,
         || keeper.held_as(&other.id).is_some(),

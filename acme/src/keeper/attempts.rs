@@ -4,10 +4,37 @@ use jiff::Timestamp;
 
 use super::Keeper;
 use super::job::Job;
-use super::table::Forced;
+use super::table::{Forced, Table};
 use crate::failure::{Attempts, Class, Failure};
 use crate::plan::Wanted;
 use crate::renewal::uniform;
+
+impl Table {
+    /// Returns wanted certificates with the back-off of failed attempts. One that changed since has
+    /// none.
+    pub(super) fn with_holds<'a>(
+        &self,
+        wanted: impl IntoIterator<Item = &'a Wanted>,
+        now: Timestamp,
+    ) -> Vec<Wanted> {
+        let with_hold = |w: &Wanted| {
+            let attempts = self.failed(&w.id).filter(|a| a.about == about(w));
+            let forced = self.forced(&w.id);
+            let hold = attempts
+                .filter(|a| a.not_before > now && forced != Some(Forced::Now))
+                .map(|a| (a.not_before, a.last.message.clone()));
+            Wanted {
+                hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
+                // A wanted certificate whose order failed for its own fault gets an order of its
+                // own, so that it cannot fail others.
+                may_share: w.may_share && attempts.is_none_or(|a| a.share_at_most() != Some(1)),
+                renew_now: w.renew_now || forced.is_some(),
+                ..w.clone()
+            }
+        };
+        wanted.into_iter().map(with_hold).collect()
+    }
+}
 
 impl Keeper {
     /// Records a failure. Where names are known to be at fault, it is recorded for their wanted
@@ -55,43 +82,6 @@ impl Keeper {
                 })
             });
         }
-    }
-
-    /// Returns the wanted certificates with the back-off of failed attempts. One that changed since
-    /// has none.
-    pub(super) fn with_holds<'a>(
-        &self,
-        wanted: impl IntoIterator<Item = &'a Wanted>,
-        now: Timestamp,
-    ) -> Vec<Wanted> {
-        self.read(|table| {
-            let attempts = |w: &Wanted| table.failed(&w.id).filter(|a| a.about == about(w));
-            let hold = |w: &Wanted| {
-                let attempts = attempts(w)?;
-                (attempts.not_before > now)
-                    .then(|| (attempts.not_before, attempts.last.message.clone()))
-            };
-            wanted
-                .into_iter()
-                .map(|w| {
-                    let asked = table.forced(&w.id);
-                    let hold = if asked == Some(Forced::Now) {
-                        None
-                    } else {
-                        hold(w)
-                    };
-                    Wanted {
-                        hold: hold.max(w.hold.clone().filter(|h| h.0 > now)),
-                        // A wanted certificate whose order failed for its own fault gets an order
-                        // of its own, so that it cannot fail others.
-                        may_share: w.may_share
-                            && attempts(w).is_none_or(|a| a.share_at_most() != Some(1)),
-                        renew_now: w.renew_now || asked.is_some(),
-                        ..w.clone()
-                    }
-                })
-                .collect()
-        })
     }
 
     fn known(&self, w: &Wanted) -> Option<Attempts> {

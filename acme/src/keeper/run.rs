@@ -11,7 +11,6 @@ use tokio::time::{Duration, Instant, sleep_until};
 
 use super::job::{Job, RunningJobs};
 use super::pass::{Outlook, Pass};
-use super::wanted_certificates::WantedCertificates;
 use super::{Keeper, MAX_SLEEP};
 use crate::issuer::CertificateId;
 use crate::plan::{Order, Progress, Step, Wanted};
@@ -35,24 +34,21 @@ impl Keeper {
         }
     }
 
-    /// Obtains wanted certificates whenever something is wanted anew, is due, or was asked for,
-    /// until `stop` is true. A slow order delays no other: at most `max_concurrent` jobs run at a
+    /// Obtains the [wanted](Self::want) certificates whenever something is wanted anew, is due, or
+    /// was asked for, until `stop` is true. A slow order delays no other: at most `max_concurrent` jobs run at a
     /// time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
-        wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         stop: watch::Receiver<bool>,
     ) {
         let mut running = RunningJobs::default();
-        self.run_loop(wanted_certificates, report, stop, &mut running)
-            .await;
+        self.run_loop(report, stop, &mut running).await;
         running.end().await;
     }
 
     async fn run_loop(
         self: &Arc<Self>,
-        wanted_certificates: &WantedCertificates,
         report: watch::Sender<Arc<Pass>>,
         mut stop: watch::Receiver<bool>,
         running: &mut RunningJobs,
@@ -66,13 +62,12 @@ impl Keeper {
         let mut next_plan = Instant::now();
         let mut earliest_plan = Instant::now();
         let mut replans = self.replan.subscribe();
-        let mut wants = wanted_certificates.changes();
         while !*stop.borrow() {
             let start = Instant::now();
             if start >= next_plan {
                 let now = Timestamp::now();
-                wants.mark_unchanged();
-                let wanted = self.with_holds(wanted_certificates.read().values(), now);
+                replans.mark_unchanged();
+                let wanted = self.read(|table| table.with_holds(table.wanted(), now));
                 busy.retain(|id, job| {
                     let serves = job
                         .serves
@@ -176,12 +171,6 @@ impl Keeper {
                     }
                 }
                 Some(()) = abandonments.next(), if !abandonments.is_empty() => {}
-                changed = wants.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    next_plan = earliest_plan;
-                }
                 // `self` holds the sender, so that this never fails.
                 _ = replans.changed() => next_plan = earliest_plan,
                 () = sleep_until(next_plan) => {}

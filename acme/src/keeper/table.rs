@@ -9,7 +9,7 @@ use super::Stored;
 use crate::breaker::Breakers;
 use crate::failure::Attempts;
 use crate::issuer::CertificateId;
-use crate::plan::Obtained;
+use crate::plan::{Obtained, Wanted};
 use crate::renewal::Window;
 
 /// Certificates, and what concerns all of them.
@@ -27,6 +27,8 @@ pub(super) struct Table {
 /// The row of a certificate, held or wanted. Fields that few rows have are boxed.
 #[derive(Default)]
 pub(super) struct Row {
+    /// The wish for it; `None` if it is only held, or was named by an operator.
+    wanted: Option<Box<Wanted>>,
     pub(super) held: Option<Arc<Stored>>,
     /// The certificate that the held one replaced, in case Envoys refuse that.
     pub(super) replaced: Option<Arc<Stored>>,
@@ -53,9 +55,19 @@ pub(super) enum Forced {
 }
 
 impl Row {
-    /// Forgets everything but an operator's request, and returns what there was.
+    /// Sets or (with `None`) ends what is wanted. Returns whether that changed something.
+    pub(super) fn want(&mut self, wanted: Option<Wanted>) -> bool {
+        let changed = self.wanted.as_deref() != wanted.as_ref();
+        if changed {
+            self.wanted = wanted.map(Box::new);
+        }
+        changed
+    }
+
+    /// Forgets everything but what is wanted and an operator's request, and returns what there was.
     pub(super) fn forget(&mut self) -> Row {
         let kept = Row {
+            wanted: self.wanted.take(),
             forced: self.forced,
             ..Row::default()
         };
@@ -64,6 +76,7 @@ impl Row {
 
     fn is_empty(&self) -> bool {
         let Self {
+            wanted,
             held,
             replaced,
             window,
@@ -75,7 +88,7 @@ impl Row {
         } = self;
         let certificates = held.is_none() && replaced.is_none() && obtained.is_none();
         let renewal = window.is_none() && ask_again.is_none() && forced.is_none();
-        certificates && renewal && failed.is_none() && refusals.is_none()
+        wanted.is_none() && certificates && renewal && failed.is_none() && refusals.is_none()
     }
 }
 
@@ -104,6 +117,11 @@ impl Table {
             self.rows.remove(id);
         }
         changed
+    }
+
+    /// Returns the wanted certificates, by stable name.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> {
+        self.rows.values().filter_map(|row| row.wanted.as_deref())
     }
 
     /// Returns all certificates.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use acme::failure::{Attempts, Class};
 use acme::fallback_issuer::FallbackIssuer;
 use acme::issuer::Issuer;
-use acme::keeper::{Keeper, Next, Outlook, Pass, WantedCertificates};
+use acme::keeper::{Keeper, Next, Outlook, Pass};
 use acme::self_signed::SelfSigned;
 use acme::storage::StorageError;
 use acme::{CertificateId, Names, Storage};
@@ -95,7 +95,6 @@ pub struct CertificateManager {
     /// The issuers of single objects, or the reason for which they cannot be opened.
     own: Mutex<BTreeMap<ObjectName, Own>>,
     requests: Mutex<RequestIndex>,
-    wanted_certificates: WantedCertificates,
     nudge: watch::Sender<u64>,
     report: watch::Sender<Arc<Pass>>,
     /// Namespaces and names of found certificates of internal CAs that are gone, for instance with
@@ -172,7 +171,6 @@ impl CertificateManager {
             fallbacks,
             own: Mutex::default(),
             requests: Mutex::default(),
-            wanted_certificates: WantedCertificates::default(),
             nudge: watch::channel(0).0,
             report: watch::channel(Arc::default()).0,
             without_ca: Mutex::default(),
@@ -311,7 +309,7 @@ impl CertificateManager {
         gone.iter()
             .for_each(|host| self.endpoints.forget(host.as_str()));
         if !wanted.is_empty() {
-            self.wanted_certificates.change(wanted);
+            self.keeper.want(wanted);
         }
         certificate_updates
     }
@@ -400,9 +398,7 @@ impl CertificateManager {
         out: mpsc::Sender<Vec<CertificateUpdate>>,
         stop: watch::Receiver<bool>,
     ) {
-        let keeping = self
-            .keeper
-            .run(&self.wanted_certificates, self.report.clone(), stop.clone());
+        let keeping = self.keeper.run(self.report.clone(), stop.clone());
         let collecting = gc::run(
             &*self.storage,
             || {

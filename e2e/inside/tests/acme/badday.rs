@@ -12,7 +12,7 @@ use acme::budget::{Limits, Rate};
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
 use acme::challenge::{DnsSolver, Solvers};
 use acme::engine::AcmeConfig;
-use acme::keeper::{Keeper, Next, Pass, WantedCertificates};
+use acme::keeper::{Keeper, Next, Pass};
 use acme::storage::{Key, Kind};
 use acme::{Class, Wanted};
 use anyhow::{Context, Result, ensure};
@@ -61,7 +61,6 @@ async fn until_done(
 /// Runs a keeper with a list of wanted certificates in a task; stops it when dropped.
 struct Running {
     keeper: Arc<Keeper>,
-    wanted_certificates: Arc<WantedCertificates>,
     report: watch::Receiver<Arc<Pass>>,
     _stop: watch::Sender<bool>,
     task: tokio::task::JoinHandle<()>,
@@ -69,16 +68,13 @@ struct Running {
 
 impl Running {
     fn start(keeper: Arc<Keeper>, wanted: Vec<Wanted>) -> Self {
-        let wanted_certificates = Arc::new(WantedCertificates::default());
-        wanted_certificates.change(wanted.into_iter().map(|want| (want.id.clone(), Some(want))));
+        keeper.want(wanted.into_iter().map(|want| (want.id.clone(), Some(want))));
         let (told, report) = watch::channel(Arc::default());
         let (stopper, stop) = watch::channel(false);
         let working = keeper.clone();
-        let list = wanted_certificates.clone();
-        let task = tokio::spawn(async move { working.run(&list, told, stop).await });
+        let task = tokio::spawn(async move { working.run(told, stop).await });
         Self {
             keeper,
-            wanted_certificates,
             report,
             _stop: stopper,
             task,
@@ -133,7 +129,7 @@ fn a_forced_renewal_that_fails_is_tried_as_rarely_as_any_other() -> Result<()> {
         // Whatever triggers a new plan, it is not retried before its back-off is over.
         for i in 0..20 {
             let other = want(&format!("h{i}.example.com"))?;
-            running.wanted_certificates.change([(
+            running.keeper.want([(
                 other.id.clone(),
                 Some(Wanted {
                     issuer: "nobody".to_owned(),
@@ -345,7 +341,7 @@ fn a_clock_that_is_far_ahead_does_not_renew_in_a_loop() -> Result<()> {
             .await?;
         for i in 0..20 {
             let other = want(&format!("h{i}.example.com"))?;
-            running.wanted_certificates.change([(
+            running.keeper.want([(
                 other.id.clone(),
                 Some(Wanted {
                     issuer: "nobody".to_owned(),
@@ -446,9 +442,7 @@ fn a_host_that_is_removed_in_the_middle_leaves_nothing_behind() -> Result<()> {
         })
         .await?;
         let start = std::time::Instant::now();
-        running
-            .wanted_certificates
-            .change([(want(&gone)?.id, None)]);
+        running.keeper.want([(want(&gone)?.id, None)]);
         wait_for(async || {
             Ok(storage.list(Kind::Order).await?.is_empty()
                 && rig.ca.counts().deactivated.contains(&gone))
@@ -547,8 +541,8 @@ fn orders_of_one_tenant_that_come_to_no_end_hold_up_nobody_else() -> Result<()> 
         let start = std::time::Instant::now();
         let alices = wanted_of_one("alice", "www.alice.example")?;
         running
-            .wanted_certificates
-            .change([(alices.id.clone(), Some(alices.clone()))]);
+            .keeper
+            .want([(alices.id.clone(), Some(alices.clone()))]);
         running
             .until(|pass| {
                 pass.outlook
