@@ -30,6 +30,7 @@ pub(crate) mod host_quota;
 pub(crate) mod http3;
 pub(crate) mod isolated_envoys;
 pub(crate) mod issuance;
+pub(crate) mod item_claims;
 pub(crate) mod judged_policy;
 pub(crate) mod log_collectors;
 pub(crate) mod login_secrets;

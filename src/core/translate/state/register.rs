@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::granted_names::GrantedNames;
+use super::item_claims::ItemClaims;
 use crate::rule::ownership::{By, Claimant, well_known};
 use crate::rule::settings::Settings;
 use gatewright_objects::inputs::ObjectKey;
@@ -19,7 +20,7 @@ pub(crate) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>)
 /// All claims, and the record, which is read as [`Ledger`] and changed here alone.
 pub(crate) struct Register {
     ledger: Ledger,
-    claims: MultiMap<Ownable, Claimant>,
+    claims: ItemClaims,
     /// Claims of namespaces on items that others own.
     denied: MultiMap<Arc<str>, Ownable>,
     /// The hostnames that the platform granted.
@@ -39,7 +40,7 @@ impl Register {
         let bytes = settings.limits.namespace.record_bytes();
         Self {
             ledger: Ledger::new(settings.recording, settings.hold, bytes),
-            claims: MultiMap::default(),
+            claims: ItemClaims::default(),
             denied: MultiMap::default(),
             granted: GrantedNames::default(),
         }
@@ -73,19 +74,35 @@ impl Register {
 
     /// Adds or removes a claim.
     pub(crate) fn claim(&mut self, what: &Ownable, claimant: &Claimant, there: bool) {
+        let namespace = &claimant.namespace;
         self.claims.set(what, claimant, there);
-        if !there
-            && !self
-                .claims
-                .of(what)
-                .any(|other| other.namespace == claimant.namespace)
-        {
-            self.denied.remove(&claimant.namespace, what);
+        let created = self.claims.first_of(what, namespace);
+        let is_denied = created.is_some() && self.decided_namespace(what) != Some(namespace);
+        self.denied.set(namespace, what, is_denied);
+        self.ledger.count(what, namespace, created);
+    }
+
+    /// The namespace of the owner of an item, recorded or proposed.
+    fn decided_namespace(&self, what: &Ownable) -> Option<&Arc<str>> {
+        Some(&self.ledger.decided(what)?.namespace)
+    }
+
+    /// Changes the ledger, and with it to whom an item is denied.
+    fn redecide<T>(&mut self, what: &Ownable, change: impl FnOnce(&mut Ledger) -> T) -> T {
+        let before = self.decided_namespace(what).cloned();
+        let changed = change(&mut self.ledger);
+        let after = self.decided_namespace(what).cloned();
+        if before != after {
+            if let Some(before) = before
+                && self.claims.first_of(what, &before).is_some()
+            {
+                self.denied.insert(before, what.clone());
+            }
+            if let Some(after) = after {
+                self.denied.remove(&after, what);
+            }
         }
-        let mut claims = self.claims.of(what);
-        let first = claims.find(|other| other.namespace == claimant.namespace);
-        let created = first.map(|first| first.created);
-        self.ledger.count(what, &claimant.namespace, created);
+        changed
     }
 
     /// True if a namespace claims an item through a Gateway of another namespace.
@@ -97,7 +114,7 @@ impl Register {
 
     /// Applies a change of the record. Returns whether the owner changed.
     pub(crate) fn take(&mut self, what: &Ownable, owner: Option<OwnerRecord>) -> bool {
-        let before = self.ledger.take(what, owner);
+        let before = self.redecide(what, |ledger| ledger.take(what, owner));
         !is_same_owner(before.as_ref(), self.ledger.owner(what))
     }
 
@@ -113,7 +130,7 @@ impl Register {
 
     /// The objects of a namespace that claim hostnames, with the bytes of each.
     pub(crate) fn costs(&self, namespace: &str) -> impl Iterator<Item = (ObjectKey, u64)> {
-        let items = self.claims.keys();
+        let items = self.claims.items();
         let claims = items.flat_map(|what| self.claims.of(what).map(move |by| (what, by)));
         let own = claims.filter(move |(_, claimant)| *claimant.namespace == *namespace);
         own.filter_map(|(what, claimant)| {
@@ -148,9 +165,8 @@ impl Register {
         let all = wide
             .with(Hostname::any())
             .into_iter()
-            .flat_map(|first| self.claims.from(first));
-        all.map(|(what, _)| what)
-            .take_while(|what| what.is_beside(wide))
+            .flat_map(|first| self.claims.items_from(first));
+        all.take_while(|what| what.is_beside(wide))
             .filter(|what| what.is_below(wide))
     }
 
@@ -160,7 +176,7 @@ impl Register {
         name: &'a Hostname,
     ) -> impl Iterator<Item = &'a Ownable> {
         self.claims
-            .keys()
+            .items()
             .filter(move |what| what.hostname().is_some_and(|claimed| name.covers(claimed)))
     }
 
@@ -296,19 +312,8 @@ impl Register {
         owner: Option<OwnerRecord>,
         now_ms: u64,
     ) -> Option<Option<OwnerRecord>> {
-        let namespaces: BTreeSet<Arc<str>> = self
-            .claims
-            .of(what)
-            .map(|claimant| claimant.namespace.clone())
-            .collect();
-        for namespace in namespaces {
-            let denied = owner
-                .as_ref()
-                .is_none_or(|owner| owner.namespace != namespace);
-            self.denied.set(&namespace, what, denied);
-        }
         let start = self.ledger.next_start(now_ms);
-        self.ledger.record(what, owner, start)
+        self.redecide(what, |ledger| ledger.record(what, owner, start))
     }
 }
 
