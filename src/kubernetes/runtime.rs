@@ -386,7 +386,7 @@ impl KubernetesRuntime {
             }
         }
         let forgotten = self.request_bodies(requests);
-        changes.extend(self.references.all_ready().into_iter().map(Change::put));
+        changes.extend(self.references.take_ready().into_iter().map(Change::put));
         self.queued.known.extend(
             self.references
                 .rekeyed()
@@ -394,7 +394,6 @@ impl KubernetesRuntime {
         );
         self.queue(changes, term);
         for key in forgotten {
-            self.forget_body(&key);
             self.in_turn(Afterwards::Forget(key), term);
         }
     }

@@ -11,13 +11,16 @@ use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
 impl KubernetesRuntime {
-    /// Fetches bodies. Returns the objects whose bodies are to be dropped.
+    /// Fetches bodies, or drops them, in this order. Returns the objects whose bodies are dropped.
     pub(super) fn request_bodies(&mut self, requests: Vec<BodyRequest>) -> Vec<ObjectKey> {
         let mut forgotten = Vec::new();
         for request in requests {
             match request {
                 BodyRequest::Fetch(key) => self.fetch(key),
-                BodyRequest::Forget(key) => forgotten.push(key),
+                BodyRequest::Forget(key) => {
+                    self.forget_body(&key);
+                    forgotten.push(key);
+                }
             }
         }
         forgotten
@@ -48,7 +51,8 @@ impl KubernetesRuntime {
             Kind::ConfigMap => self.change_of_config_map(&key, body).into_iter().collect(),
             _ => self.changes_of_secret(&key, body),
         };
-        changes.extend(self.references.ready(&key).into_iter().map(Change::put));
+        self.references.recheck(&key);
+        changes.extend(self.references.take_ready().into_iter().map(Change::put));
         self.apply(changes, term);
         self.begin(term);
     }

@@ -407,3 +407,37 @@ async fn credentials_that_went_are_used_no_more() {
     }
     site.runtime.stop().await;
 }
+
+#[tokio::test]
+async fn a_secret_that_went_and_came_back_at_once_is_fetched() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.all_is_seen();
+    let secret = ObjectName::new("a", "cert");
+    let there = |version: &str| ObjectUpdate::Secret(secret.clone(), version.to_owned(), false);
+    site.tell(vec![there("1")]);
+    site.put(json!({"apiVersion": GATEWAY, "kind": "Gateway",
+        "metadata": {"namespace": "a", "name": "g", "uid": "1", "generation": 1},
+        "spec": {"gatewayClassName": "c", "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS",
+            "tls": {"certificateRefs": [{"name": "cert"}]}}]}}));
+    let key = ObjectKey::new(Kind::Secret, secret.clone());
+    assert!(site.runtime.references.awaits(&key));
+    let gateway = ObjectName::new("a", "g");
+    let is_applied = |site: &Site| {
+        site.runtime
+            .live
+            .engine()
+            .store()
+            .gateway(&gateway)
+            .is_some()
+    };
+    assert!(!is_applied(&site), "the Gateway waits for it");
+    site.tell(vec![ObjectUpdate::Delete(key.clone())]);
+    assert!(!site.runtime.references.awaits(&key), "there is none");
+    assert!(is_applied(&site), "the Gateway waits for nothing any more");
+    site.tell(vec![there("2")]);
+    site.tell(vec![ObjectUpdate::Delete(key.clone()), there("3")]);
+    assert!(site.runtime.references.awaits(&key), "the new one");
+    site.until_asked("GET /api/v1/namespaces/a/secrets/cert")
+        .await;
+    site.runtime.stop().await;
+}

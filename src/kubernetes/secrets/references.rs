@@ -1,6 +1,6 @@
 //! Tracks the Secrets and ConfigMaps that objects refer to, and the objects that wait for a body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::Client;
 
@@ -45,6 +45,8 @@ pub(crate) struct References {
     /// The objects that refer to a body which is being fetched. A new version of a Gateway waits
     /// for the bodies of its listeners, so that it breaks none.
     deferred: BTreeMap<ObjectKey, Object>,
+    /// Those of them that may wait for no body any more.
+    unchecked: BTreeSet<ObjectKey>,
 }
 
 impl References {
@@ -55,6 +57,7 @@ impl References {
             secrets: Referenced::new(client, Kind::Secret),
             config_maps,
             deferred: BTreeMap::new(),
+            unchecked: BTreeSet::new(),
         }
     }
 
@@ -87,12 +90,18 @@ impl References {
 
     /// Takes in an object that may have references, or a ReferenceGrant.
     pub(crate) fn put(&mut self, object: &Object) -> Vec<BodyRequest> {
+        if matches!(object, Object::ReferenceGrant(_)) {
+            self.recheck_all();
+        }
         self.each(|refs| refs.put(object))
     }
 
     /// Takes in the deletion of such an object.
     pub(crate) fn delete(&mut self, key: &ObjectKey) -> Vec<BodyRequest> {
         self.deferred.remove(key);
+        if key.kind == Kind::ReferenceGrant {
+            self.recheck_all();
+        }
         self.each(|refs| refs.delete(key))
     }
 
@@ -166,6 +175,19 @@ impl References {
     /// Drops a body.
     pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.of_mut(key.kind).bodies.forget(&key.name);
+        self.recheck(key);
+    }
+
+    /// Notes that a body is not waited for any more.
+    pub(crate) fn recheck(&mut self, key: &ObjectKey) {
+        let referrers = self.of(key.kind).refs.referrers(&key.name).cloned();
+        let referrers: Vec<ObjectKey> = referrers.collect();
+        self.unchecked.extend(referrers);
+    }
+
+    /// Notes that a ReferenceGrant has changed: an object may refer to less than before.
+    fn recheck_all(&mut self) {
+        self.unchecked.extend(self.deferred.keys().cloned());
     }
 
     /// Defers an object until the bodies that it refers to are fetched, or returns it if there is
@@ -176,6 +198,7 @@ impl References {
         let key = object.key();
         let waits = !matches!(object, Object::AttachedPolicy(_));
         if waits && (asks || self.is_waiting(&key)) {
+            self.unchecked.insert(key.clone());
             self.deferred.insert(key, object);
             return None;
         }
@@ -187,37 +210,14 @@ impl References {
         self.secrets.is_awaited_by(referrer) || self.config_maps.is_awaited_by(referrer)
     }
 
-    /// Returns the deferred objects that refer to a Secret or ConfigMap and wait for no body any
-    /// more.
-    pub(crate) fn ready(&mut self, key: &ObjectKey) -> Vec<Object> {
-        let referrers: Vec<ObjectKey> = self
-            .of(key.kind)
-            .refs
-            .referrers(&key.name)
-            .cloned()
-            .collect();
-        let ready = referrers
+    /// Returns the deferred objects that wait for no body any more.
+    pub(crate) fn take_ready(&mut self) -> Vec<Object> {
+        std::mem::take(&mut self.unchecked)
             .into_iter()
-            .filter(|referrer| !self.is_waiting(referrer))
-            .collect::<Vec<_>>();
-        ready
-            .into_iter()
-            .filter_map(|referrer| self.deferred.remove(&referrer))
-            .collect()
-    }
-
-    /// Returns all deferred objects that wait for no body any more.
-    pub(crate) fn all_ready(&mut self) -> Vec<Object> {
-        let Self {
-            secrets,
-            config_maps,
-            deferred,
-        } = self;
-        deferred
-            .extract_if(.., |key, _| {
-                !secrets.is_awaited_by(key) && !config_maps.is_awaited_by(key)
+            .filter_map(|key| {
+                let is_ready = self.deferred.contains_key(&key) && !self.is_waiting(&key);
+                is_ready.then(|| self.deferred.remove(&key))?
             })
-            .map(|(_, object)| object)
             .collect()
     }
 
