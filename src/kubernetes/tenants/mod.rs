@@ -121,6 +121,8 @@ impl Decided {
 pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Box<LiveObject>>,
+    /// The objects that were deleted while they were written: the answer may be of before.
+    deleted: BTreeSet<Derived>,
     /// The defaults of derived objects, as far as their schemas are known.
     defaults: SpecDefaults,
     undecided: Undecided,
@@ -152,6 +154,7 @@ impl Tenants {
             recorder: EventRecorder::new(client.clone()),
             client,
             held: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             defaults: SpecDefaults::default(),
             undecided: Undecided::default(),
             states: States::default(),
@@ -186,9 +189,13 @@ impl Tenants {
                 }
                 self.states.forget(&derived);
                 self.next_write.remove(&derived);
+                let task = Task::Object(derived.clone());
+                if self.worker.is_running(&task) {
+                    self.deleted.insert(derived);
+                }
                 // The object may be wanted, and is created again then.
-                self.want(Task::Object(derived.clone()));
-                Task::Object(derived)
+                self.want(task.clone());
+                task
             }
             None if key.kind == Kind::TenantGateway => {
                 self.transient_since.remove(&key.name);

@@ -36,13 +36,14 @@ impl Tenants {
         {
             *next = (*next).max(Instant::now() + (took * 2).min(LONGEST_GAP).saturating_sub(GAP));
         }
+        let is_deleted = matches!(&task, Task::Object(derived) if self.deleted.remove(derived));
         if let Task::Status(_) = &task {
             self.recorder.written(&task.key(), outcome.is_ok());
         }
         match outcome {
             Ok(object) => {
                 self.worker.done(&task);
-                if let (Task::Object(derived), Some(object)) = (&task, object) {
+                if let (Task::Object(derived), Some(object), false) = (&task, object, is_deleted) {
                     self.take_answer(derived, &object);
                 }
                 if let Some(over) = self.heal(&task, tenancy, Instant::now()) {

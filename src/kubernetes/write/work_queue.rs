@@ -253,6 +253,11 @@ impl<K: Queued> WorkQueue<K> {
         self.lines.next()
     }
 
+    /// Returns whether an item is running.
+    pub fn is_running(&self, key: &K) -> bool {
+        self.running.contains(key)
+    }
+
     /// Returns whether an item is queued, or is queued again while it runs.
     pub fn is_wanted(&self, key: &K) -> bool {
         self.due.contains_key(key) || self.again.contains_key(key)

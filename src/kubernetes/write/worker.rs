@@ -91,6 +91,11 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
         self.queue.drop(key);
     }
 
+    /// Returns whether a request about an object is under way.
+    pub(crate) fn is_running(&self, key: &K) -> bool {
+        self.queue.is_running(key)
+    }
+
     /// Returns the next object that is due, while there is room. [`Worker::begin`] or
     /// [`Worker::done`] must follow.
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
