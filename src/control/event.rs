@@ -38,6 +38,10 @@ pub const XDS_KEYS: &str = "XdsKeys";
 /// The maximum number of listeners in the text of an event.
 const LISTENERS_NAMED: usize = 4;
 
+/// The maximum number of events of one step about things on their way: a first start has one for
+/// each listener.
+const ON_THEIR_WAY_LOGGED: usize = 20;
+
 /// Logs a warning about a file: its path, and `text`.
 pub fn warn_of_file(path: &Path, text: impl fmt::Display) {
     let path = path.display();
@@ -396,11 +400,29 @@ impl Events {
         self
     }
 
-    /// Logs the events, each with at least the severity `least`.
-    pub fn log(self, least: Severity) {
+    /// Logs the events, each with at least the severity `least`. Of those about things on their way
+    /// the first are logged, and the number of the others.
+    pub fn log(mut self, least: Severity) {
+        let omitted = self.omit_on_their_way();
         for event in self.0 {
             event.log(least);
         }
+        if omitted > 0 {
+            info!(
+                event = "ConditionsOmitted",
+                omitted, "{omitted} more conditions are pending: see the statuses of the objects"
+            );
+        }
+    }
+
+    /// Removes the events about things on their way, all but the first. Returns their number.
+    fn omit_on_their_way(&mut self) -> usize {
+        let mut on_their_way = 0;
+        self.0.retain(|event| {
+            on_their_way += usize::from(event.is_on_its_way());
+            !event.is_on_its_way() || on_their_way <= ON_THEIR_WAY_LOGGED
+        });
+        on_their_way.saturating_sub(ON_THEIR_WAY_LOGGED)
     }
 }
 
@@ -452,6 +474,20 @@ mod tests {
         let mut events = Events::default();
         events.extend([broken.clone(), waits]);
         assert_eq!(events.without_pending(), Events(vec![broken]));
+    }
+
+    #[test]
+    fn many_objects_that_wait_are_logged_as_a_number_and_faults_one_by_one() {
+        let mut events = Events::default();
+        for _ in 0..ON_THEIR_WAY_LOGGED + 7 {
+            events.extend([condition("Pending"), condition("BackendNotFound")]);
+        }
+        assert_eq!(events.omit_on_their_way(), 7);
+        let waiting = events.iter().filter(|event| event.is_on_its_way()).count();
+        assert_eq!(waiting, ON_THEIR_WAY_LOGGED);
+        let faults = events.iter().filter(|event| !event.is_on_its_way()).count();
+        assert_eq!(faults, ON_THEIR_WAY_LOGGED + 7, "none is omitted");
+        assert_eq!(events.omit_on_their_way(), 0, "no more than are logged");
     }
 
     #[test]
