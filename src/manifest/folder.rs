@@ -1,6 +1,7 @@
 //! Computes the changes of objects that follow from changes of files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -129,13 +130,16 @@ impl Folder {
 
     /// Returns the files at or under a path.
     pub fn under(&self, path: &Path) -> Vec<PathBuf> {
-        let broken = self.problems.keys().map(PathBuf::as_path);
-        let known: BTreeSet<&Path> = self.files().chain(broken).collect();
-        known
-            .into_iter()
-            .filter(|file| file.starts_with(path))
-            .map(Path::to_path_buf)
-            .collect()
+        // Paths are ordered by their parts: those under one follow it.
+        let from = || (Bound::Included(path), Bound::Unbounded);
+        let files = self.files.range::<Path, _>(from()).map(|(file, _)| &**file);
+        let broken = self.problems.range::<Path, _>(from());
+        let broken = broken.map(|(file, _)| file.as_path());
+        let known: BTreeSet<&Path> = files
+            .take_while(|file| file.starts_with(path))
+            .chain(broken.take_while(|file| file.starts_with(path)))
+            .collect();
+        known.into_iter().map(Path::to_path_buf).collect()
     }
 
     /// Returns the manifest files.
@@ -304,6 +308,26 @@ mod tests {
             put(&mut folder, "x.yaml", &service("a", 81)).0,
             ["delete service default/b"]
         );
+    }
+
+    #[test]
+    fn a_directory_has_what_is_under_it_and_not_what_begins_alike() {
+        let mut folder = Folder::default();
+        for (number, file) in ["a-b/c", "a.yaml", "a/b/c", "a/d", "ab/c"]
+            .iter()
+            .enumerate()
+        {
+            put(&mut folder, file, &service(&format!("s{number}"), 80));
+        }
+        put(&mut folder, "a/broken", "kind: [\n");
+        let under = |path: &str| folder.under(Path::new(path));
+        assert_eq!(under("a"), ["a/b/c", "a/broken", "a/d"].map(PathBuf::from));
+        assert_eq!(
+            under("a/d"),
+            [PathBuf::from("a/d")],
+            "a file is under itself"
+        );
+        assert_eq!(under("a/c"), [PathBuf::new(); 0]);
     }
 
     #[test]

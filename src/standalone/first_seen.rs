@@ -17,6 +17,8 @@ use gatewright_core::model::ObjectName;
 pub struct FirstSeen {
     log: ClaimLog<Objects>,
     times: BTreeMap<ObjectKey, i64>,
+    /// The latest time that was given.
+    latest: i64,
 }
 
 /// The record of these times.
@@ -71,7 +73,8 @@ impl FirstSeen {
     /// When it cannot be read or written.
     pub fn open(path: &Path) -> Result<Self, ClaimLogError> {
         let (log, times) = ClaimLog::open(path)?;
-        Ok(Self { log, times })
+        let latest = times.values().max().copied().unwrap_or_default();
+        Ok(Self { log, times, latest })
     }
 
     /// Sets the creation times of these objects, which are all that there are: others are not known
@@ -108,10 +111,9 @@ impl FirstSeen {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
-        let latest = self.times.values().max().copied().unwrap_or_default();
         let now = i64::try_from(now)
             .unwrap_or(i64::MAX)
-            .max(latest.saturating_add(1));
+            .max(self.latest.saturating_add(1));
         for change in changes {
             let key = change.key();
             match change {
@@ -121,6 +123,7 @@ impl FirstSeen {
                     };
                     *created = *self.times.entry(key.clone()).or_insert_with(|| {
                         record.insert(key, Some(now));
+                        self.latest = now;
                         now
                     });
                 }
