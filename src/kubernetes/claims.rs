@@ -367,7 +367,9 @@ impl Claims {
     /// entry need not be removed.
     fn waiting(&self, entry: &Ownable, pipeline: &Pipeline) -> Option<Waiting> {
         let proposal = pipeline.proposal(entry)?;
-        let owner = proposal.or_else(|| self.shards.owner(entry))?;
+        let recorded = self.shards.owner(entry);
+        // A record that was written may not be applied yet.
+        let owner = proposal.or(recorded).filter(|_| proposal != recorded)?;
         Some((owner.namespace.to_string(), entry.clone()))
     }
 

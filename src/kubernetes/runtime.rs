@@ -677,6 +677,7 @@ impl KubernetesRuntime {
 
     /// Starts the queued writes of all writers.
     pub fn write(&mut self, term: Term) {
+        self.apply_records(term);
         let may_write = self.leads(term) && self.serving;
         let inputs = tenants::DecisionInputs {
             tenancy: self.live.pipeline().tenancy(),

@@ -1,6 +1,6 @@
 //! Connects the persistent records of first claims with the runtime.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::warn;
 
@@ -15,13 +15,31 @@ use gatewright_core::inputs::Kind;
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Change;
 
+/// At the first start, the time for which records are applied together: they come by thousands, and
+/// Envoys wait for all of them.
+const TOGETHER: Duration = Duration::from_secs(1);
+
 /// The state of the ownership of hostnames and ports.
-#[derive(Default)]
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
     /// The claims of the first start without a recorded owner, while Envoys wait for them.
     awaited: Option<AwaitedOwners>,
+    /// The records that are not applied yet, in order.
+    recorded: Vec<Change>,
+    /// When some were applied last.
+    pub(super) applied: Instant,
+}
+
+impl Default for Ownership {
+    fn default() -> Self {
+        Self {
+            claims: None,
+            awaited: None,
+            recorded: Vec::new(),
+            applied: Instant::now(),
+        }
+    }
 }
 
 impl KubernetesRuntime {
@@ -45,12 +63,28 @@ impl KubernetesRuntime {
 
     /// Takes in changes of the record.
     pub(super) fn take_records(&mut self, recorded: Vec<Change>, term: Term) {
-        if !recorded.is_empty() {
-            if let Some(awaited) = &mut self.ownership.awaited {
-                awaited.record(recorded.len());
-            }
-            self.apply(recorded, term);
+        self.ownership.recorded.extend(recorded);
+        self.apply_records(term);
+    }
+
+    /// Applies the records that have come, unless more come in a moment for which Envoys wait.
+    pub(super) fn apply_records(&mut self, term: Term) {
+        let Ownership {
+            claims,
+            awaited,
+            recorded,
+            applied,
+        } = &mut self.ownership;
+        let more_come = awaited.is_some() && claims.as_ref().is_some_and(Claims::is_writing);
+        if recorded.is_empty() || (more_come && applied.elapsed() < TOGETHER) {
+            return;
         }
+        let recorded = std::mem::take(recorded);
+        *applied = Instant::now();
+        if let Some(awaited) = awaited {
+            awaited.record(recorded.len());
+        }
+        self.apply(recorded, term);
     }
 
     /// Removes something from the record of ownership.

@@ -18,7 +18,7 @@ use crate::watch::sync::Trouble;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
 use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
 use gatewright_core::model::ObjectName;
-use gatewright_core::ownership::Recording;
+use gatewright_core::ownership::{Ownable, Recording};
 use gatewright_core::translate::{Fleet, Settings};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -221,6 +221,44 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
     site.complete(Kind::TLSRoute);
     site.until_asked("POST /api/v1/namespaces/ours/configmaps")
         .await;
+    site.runtime.stop().await;
+}
+
+#[tokio::test]
+async fn the_records_of_a_first_start_are_applied_together() {
+    let mut site = Site::new(recorded());
+    tenant(&mut site);
+    let hosts = ["x.a.org", "y.a.org", "z.a.org"];
+    hosts.iter().for_each(|host| route(&mut site, host));
+    site.all_is_seen();
+    site.runtime.lead(site.term);
+    site.runtime.write(site.term);
+    let is_writing = |site: &Site| {
+        let claims = site.runtime.ownership.claims.as_ref();
+        claims.is_some_and(Claims::is_writing)
+    };
+    assert!(is_writing(&site), "the owners of all names");
+    // The moment does not end.
+    site.runtime.ownership.applied = Instant::now() + Duration::from_secs(3600);
+    let wanted: Vec<Ownable> = site.runtime.live.pipeline().proposed().cloned().collect();
+    assert!(wanted.len() >= hosts.len(), "{wanted:?}");
+    for what in &wanted {
+        let owner = site.runtime.live.pipeline().proposal(what).flatten();
+        let record = Change::Fact(Fact::Recorded(what.clone(), owner.cloned()));
+        site.runtime.take_records(vec![record], site.term);
+    }
+    let left = site.runtime.live.pipeline().proposed().count();
+    assert_eq!(
+        left,
+        wanted.len(),
+        "none is applied while others are written"
+    );
+    // The writes end.
+    let claims = site.runtime.ownership.claims.take().expect("it is there");
+    claims.stop().await;
+    site.runtime.ownership.claims = Some(Claims::new(site.client.clone(), "ours"));
+    site.runtime.write(site.term);
+    assert_eq!(site.runtime.live.pipeline().proposed().count(), 0);
     site.runtime.stop().await;
 }
 
