@@ -327,7 +327,7 @@ mod tests {
             [PathBuf::from("a/d")],
             "a file is under itself"
         );
-        assert_eq!(under("a/c"), [PathBuf::new(); 0]);
+        assert_eq!(under("a/c"), Vec::<PathBuf>::new());
     }
 
     #[test]
