@@ -695,9 +695,8 @@ impl KubernetesRuntime {
         let now = Instant::now();
         let claims = self.ownership.claims.as_ref();
         let is_recording = claims.is_some_and(Claims::is_writing);
-        self.statuses
-            .writer
-            .yield_to((is_recording, self.tenants.is_busy()), now);
+        let is_busy = self.tenants.is_busy() || self.awaits_owners();
+        self.statuses.writer.yield_to((is_recording, is_busy), now);
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);

@@ -1,5 +1,6 @@
 //! Connects the persistent records of first claims with the runtime.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use tracing::warn;
@@ -135,16 +136,22 @@ impl KubernetesRuntime {
         true
     }
 
+    /// Returns whether Envoys still wait for the owners of the first start.
+    pub(super) fn awaits_owners(&self) -> bool {
+        self.ownership.awaited.is_some()
+    }
+
     /// Notes which claims at the start have no recorded owner yet, where no record has begun.
     pub(super) fn note_undecided(&mut self) {
         let claims = self.ownership.claims.as_ref();
         let proposed = self.live.engine().ledger().proposals();
-        let names = proposed
+        let names: BTreeSet<Ownable> = proposed
             .filter(|(_, owner)| owner.is_some())
             .map(|(what, _)| what.clone())
             .filter(|what| !claims.is_some_and(|claims| claims.has_begun(what)))
             .collect();
-        self.ownership.awaited = Some(AwaitedOwners::new(names, Instant::now()));
+        let is_first = !names.is_empty();
+        self.ownership.awaited = is_first.then(|| AwaitedOwners::new(names, Instant::now()));
     }
 
     /// Returns why Envoys get no configuration yet, although all objects are known.

@@ -54,6 +54,7 @@ impl Site {
             fleet: Fleet::Shared,
             envoys,
             isolated,
+            recording: tenancy.recording.unwrap_or(Recording::ThisProcess),
             ..Settings::new(CONTROLLER, Vec::new())
         };
         let live =
@@ -227,10 +228,19 @@ async fn a_claim_that_came_while_changes_did_not_is_recorded_once_they_do() {
 #[tokio::test]
 async fn the_records_of_a_first_start_are_applied_together() {
     let mut site = Site::new(recorded());
-    tenant(&mut site);
-    let hosts = ["x.a.org", "y.a.org", "z.a.org"];
-    hosts.iter().for_each(|host| route(&mut site, host));
+    site.put(
+        json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "c", "uid": "1"},
+        "spec": {"controllerName": CONTROLLER}}),
+    );
+    let hosts = ["x", "y", "z"];
+    let listeners = hosts.map(|host| {
+        json!({"name": host, "port": 80, "protocol": "HTTP", "hostname": format!("{host}.a.org")})
+    });
+    site.put(json!({"apiVersion": GATEWAY, "kind": "Gateway",
+        "metadata": {"namespace": "a", "name": "g", "uid": "2", "generation": 1},
+        "spec": {"gatewayClassName": "c", "listeners": listeners}}));
     site.all_is_seen();
+    assert!(site.runtime.awaits_owners());
     site.runtime.lead(site.term);
     site.runtime.write(site.term);
     let is_writing = |site: &Site| {

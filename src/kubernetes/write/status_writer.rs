@@ -62,8 +62,9 @@ impl StatusWriter {
     }
 
     /// Starts no write while the record of ownership is written: a hostname is served once its
-    /// owner is recorded, and its status says so then. While the writer of objects is busy, the
-    /// rate of statuses is reduced. It does not stop them, since a burst may take minutes.
+    /// owner is recorded, and its status says so then. While the writer of objects is busy, or
+    /// Envoys wait for the owners of a first start, the rate of statuses is reduced. It does not
+    /// stop them, since a burst may take minutes.
     pub fn yield_to(&mut self, (is_recording, is_busy): (bool, bool), now: Instant) {
         self.recording = is_recording.then(|| self.recording.unwrap_or(now));
         let waits = self
