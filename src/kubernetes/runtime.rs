@@ -39,7 +39,7 @@ use crate::watch::definitions::ServedDefinitions;
 use crate::watch::last_heard::LastHeard;
 use crate::watch::observed::ObservedObject;
 use crate::watch::sync::WatchSync;
-use crate::write::status_writer::Done;
+use crate::write::status_writer::{Done, RecordWrites};
 use certificates::Certificates;
 use claims::Ownership;
 use gatewright_control::event::{Event, Severity, WATCH};
@@ -694,9 +694,13 @@ impl KubernetesRuntime {
         self.tenants.write(inputs, may_write);
         let now = Instant::now();
         let claims = self.ownership.claims.as_ref();
-        let is_recording = claims.is_some_and(Claims::is_writing);
-        let is_busy = self.tenants.is_busy() || self.awaits_owners();
-        self.statuses.writer.yield_to((is_recording, is_busy), now);
+        let record = match claims.is_some_and(Claims::is_writing) {
+            false => RecordWrites::None,
+            true if self.awaits_owners() => RecordWrites::First,
+            true => RecordWrites::Some,
+        };
+        let is_busy = self.tenants.is_busy();
+        self.statuses.writer.yield_to(record, is_busy, now);
         self.write_services(may_write, term);
         self.write_isolated(may_write, term);
         self.write_statuses(may_write);

@@ -37,6 +37,10 @@ const FIELDS: Duration = Duration::from_secs(5);
 /// The time after the start in which Envoys reconnect.
 const FIRST: Duration = Duration::from_secs(30);
 
+/// The maximum number of statuses that are decided before changes are taken in again: at a start
+/// tens of thousands wait for Envoys.
+const AT_A_TIME: usize = 100;
+
 /// The writer of statuses.
 pub(super) struct Statuses {
     /// Our controller name, which identifies our entries in statuses.
@@ -130,9 +134,13 @@ fn watched(kind: Kind) -> Option<&'static Watched> {
 }
 
 impl KubernetesRuntime {
-    /// Starts the queued writes of statuses. Without permission to write they are dropped.
+    /// Starts queued writes of statuses, the others in the next turn. Without permission to write
+    /// they are dropped.
     pub(super) fn write_statuses(&mut self, may_write: bool) {
-        while let Some(key) = self.statuses.writer.take(Instant::now()) {
+        for _ in 0..AT_A_TIME {
+            let Some(key) = self.statuses.writer.take(Instant::now()) else {
+                return;
+            };
             if !may_write {
                 self.statuses.writer.nothing(&key);
                 continue;

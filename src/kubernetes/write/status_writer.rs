@@ -37,6 +37,17 @@ pub struct Done {
     pub outcome: Result<Box<DynamicObject>, Failure>,
 }
 
+/// What is being written of the record of ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordWrites {
+    /// Nothing.
+    None,
+    /// Some owners.
+    Some,
+    /// The owners of the first start, for which all Envoys wait.
+    First,
+}
+
 /// The writer of statuses.
 pub struct StatusWriter {
     client: Client,
@@ -62,14 +73,15 @@ impl StatusWriter {
     }
 
     /// Starts no write while the record of ownership is written: a hostname is served once its
-    /// owner is recorded, and its status says so then. While the writer of objects is busy, or
-    /// Envoys wait for the owners of a first start, the rate of statuses is reduced. It does not
-    /// stop them, since a burst may take minutes.
-    pub fn yield_to(&mut self, (is_recording, is_busy): (bool, bool), now: Instant) {
+    /// owner is recorded, and its status says so then. While the writer of objects is busy, the
+    /// rate of statuses is reduced. It does not stop them, since a burst may take minutes.
+    pub fn yield_to(&mut self, record: RecordWrites, is_busy: bool, now: Instant) {
+        let is_recording = record != RecordWrites::None;
         self.recording = is_recording.then(|| self.recording.unwrap_or(now));
-        let waits = self
-            .recording
-            .is_some_and(|since| now.saturating_duration_since(since) < BEHIND_RECORD);
+        let waits = self.recording.is_some_and(|since| {
+            let is_first = record == RecordWrites::First;
+            is_first || now.saturating_duration_since(since) < BEHIND_RECORD
+        });
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
         self.worker.set_room(match (waits, is_busy) {
             (true, _) => 0,
@@ -180,22 +192,27 @@ mod tests {
         let now = Instant::now();
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "web"));
         writer.want(key.clone(), now);
-        writer.yield_to((true, false), now);
+        writer.yield_to(RecordWrites::Some, false, now);
         assert_eq!(writer.take(now), None, "the record is written first");
-        writer.yield_to((false, false), now);
+        writer.yield_to(RecordWrites::None, false, now);
         assert_eq!(writer.take(now), Some(key.clone()), "the record is written");
         writer.nothing(&key);
         writer.want(key.clone(), now);
-        for (after, taken) in [
-            (Duration::ZERO, None),
-            (BEHIND_RECORD - Duration::from_millis(1), None),
-            (BEHIND_RECORD, Some(key)),
+        for (record, after, taken) in [
+            (RecordWrites::Some, Duration::ZERO, None),
+            (
+                RecordWrites::Some,
+                BEHIND_RECORD - Duration::from_millis(1),
+                None,
+            ),
+            (RecordWrites::First, BEHIND_RECORD, None),
+            (RecordWrites::Some, BEHIND_RECORD, Some(key)),
         ] {
-            writer.yield_to((true, false), now + after);
+            writer.yield_to(record, false, now + after);
             assert_eq!(
                 writer.take(now + after),
                 taken,
-                "after {after:?} of writes of the record"
+                "after {after:?} of writes of the record: {record:?}"
             );
         }
     }
