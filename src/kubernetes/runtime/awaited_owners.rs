@@ -48,6 +48,11 @@ impl AwaitedOwners {
         self.names.len()
     }
 
+    /// Returns whether there are more claims than records, of which this many are not taken in yet.
+    pub(super) fn lacks_some(&self, more: usize) -> bool {
+        self.recorded + more < self.names.len()
+    }
+
     /// Takes in that this many records came.
     pub(super) fn record(&mut self, count: usize) {
         self.recorded += count;

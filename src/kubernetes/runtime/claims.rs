@@ -16,8 +16,8 @@ use gatewright_core::inputs::Kind;
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Change;
 
-/// At the first start, the time for which records are applied together: they come by thousands, and
-/// Envoys wait for all of them.
+/// At the first start, the longest time for which records are applied together: they come by
+/// thousands, and Envoys wait for all of them.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The state of the ownership of hostnames and ports.
@@ -68,16 +68,18 @@ impl KubernetesRuntime {
         self.apply_records(term);
     }
 
-    /// Applies the records that have come, unless more come in a moment for which Envoys wait.
+    /// Applies the records that have come, unless Envoys wait for more of them.
     pub(super) fn apply_records(&mut self, term: Term) {
         let Ownership {
-            claims,
             awaited,
             recorded,
             applied,
+            ..
         } = &mut self.ownership;
-        let more_come = awaited.is_some() && claims.as_ref().is_some_and(Claims::is_writing);
-        if recorded.is_empty() || (more_come && applied.elapsed() < TOGETHER) {
+        let lacks_some = awaited
+            .as_ref()
+            .is_some_and(|awaited| awaited.lacks_some(recorded.len()));
+        if recorded.is_empty() || (lacks_some && applied.elapsed() < TOGETHER) {
             return;
         }
         let recorded = std::mem::take(recorded);
