@@ -694,10 +694,12 @@ impl KubernetesRuntime {
         self.tenants.write(inputs, may_write);
         let now = Instant::now();
         let claims = self.ownership.claims.as_ref();
-        let record = match claims.is_some_and(Claims::is_writing) {
-            false => RecordWrites::None,
-            true if self.awaits_owners() => RecordWrites::First,
-            true => RecordWrites::Some,
+        let record = if !claims.is_some_and(Claims::is_writing) {
+            RecordWrites::None
+        } else if self.awaits_owners() {
+            RecordWrites::First
+        } else {
+            RecordWrites::Some
         };
         let is_busy = self.tenants.is_busy();
         self.statuses.writer.yield_to(record, is_busy, now);
