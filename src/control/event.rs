@@ -149,6 +149,11 @@ pub enum Event {
         /// The view.
         view: String,
     },
+    /// More conditions of one step are pending than are logged.
+    ConditionsOmitted {
+        /// The number of those that are not logged.
+        omitted: usize,
+    },
     /// An object is ignored because it cannot be parsed.
     Unreadable {
         /// The object.
@@ -187,7 +192,10 @@ impl Event {
     pub fn severity(&self) -> Severity {
         match self {
             Self::Unchanged { .. } => Severity::Debug,
-            Self::Acknowledged { .. } | Self::Bound { .. } | Self::FloodEnded => Severity::Info,
+            Self::Acknowledged { .. }
+            | Self::Bound { .. }
+            | Self::ConditionsOmitted { .. }
+            | Self::FloodEnded => Severity::Info,
             Self::Condition { .. } if self.is_on_its_way() => Severity::Info,
             Self::Condition { .. }
             | Self::Unserved { .. }
@@ -301,6 +309,9 @@ impl Event {
                 at_its_severity!(event = "Bound", envoy = node, resource)
             }
             Self::RejectionsOmitted { view } => at_its_severity!(event = "RejectionsOmitted", view),
+            Self::ConditionsOmitted { omitted } => {
+                at_its_severity!(event = "ConditionsOmitted", omitted);
+            }
             Self::Unreadable { object, .. } => {
                 let (object, namespace) = named(Some(object));
                 at_its_severity!(event = "Unreadable", object, namespace);
@@ -355,6 +366,10 @@ impl fmt::Display for Event {
             Self::Bound { node, resource } => {
                 write!(f, "envoy {node:?} has bound the address of Listener {resource} and serves it")
             }
+            Self::ConditionsOmitted { omitted } => write!(
+                f,
+                "{omitted} more conditions are pending: see the statuses of the objects"
+            ),
             Self::RejectionsOmitted { view } => {
                 write!(
                     f,
@@ -404,14 +419,11 @@ impl Events {
     /// the first are logged, and the number of the others.
     pub fn log(mut self, least: Severity) {
         let omitted = self.omit_on_their_way();
+        if omitted > 0 {
+            self.push(Event::ConditionsOmitted { omitted });
+        }
         for event in self.0 {
             event.log(least);
-        }
-        if omitted > 0 {
-            info!(
-                event = "ConditionsOmitted",
-                omitted, "{omitted} more conditions are pending: see the statuses of the objects"
-            );
         }
     }
 
@@ -419,8 +431,11 @@ impl Events {
     fn omit_on_their_way(&mut self) -> usize {
         let mut on_their_way = 0;
         self.0.retain(|event| {
-            on_their_way += usize::from(event.is_on_its_way());
-            !event.is_on_its_way() || on_their_way <= ON_THEIR_WAY_LOGGED
+            if !event.is_on_its_way() {
+                return true;
+            }
+            on_their_way += 1;
+            on_their_way <= ON_THEIR_WAY_LOGGED
         });
         on_their_way.saturating_sub(ON_THEIR_WAY_LOGGED)
     }
