@@ -212,8 +212,8 @@ impl Keeper {
         })
     }
 
-    /// Adds, changes or (with `None`) removes certificates that [`Self::run`] obtains. The cost does
-    /// not depend on their number.
+    /// Adds, changes or (with `None`) removes certificates that [`Self::run`] obtains. The cost
+    /// does not depend on their number.
     pub fn want(&self, changes: impl IntoIterator<Item = (CertificateId, Option<Wanted>)>) {
         let mut changed = false;
         self.write(|table| {

@@ -35,8 +35,8 @@ impl Keeper {
     }
 
     /// Obtains the [wanted](Self::want) certificates whenever something is wanted anew, is due, or
-    /// was asked for, until `stop` is true. A slow order delays no other: at most `max_concurrent` jobs run at a
-    /// time, and each plan leaves those alone.
+    /// was asked for, until `stop` is true. A slow order delays no other: at most `max_concurrent`
+    /// jobs run at a time, and each plan leaves those alone.
     pub async fn run(
         self: &Arc<Self>,
         report: watch::Sender<Arc<Pass>>,

@@ -27,7 +27,7 @@ pub(super) struct Table {
 /// The row of a certificate, held or wanted. Fields that few rows have are boxed.
 #[derive(Default)]
 pub(super) struct Row {
-    /// The wish for it; `None` if it is only held, or was named by an operator.
+    /// The certificate as it is wanted; `None` if it is only held, or named by an operator.
     wanted: Option<Box<Wanted>>,
     pub(super) held: Option<Arc<Stored>>,
     /// The certificate that the held one replaced, in case Envoys refuse that.
