@@ -695,11 +695,11 @@ impl KubernetesRuntime {
         let now = Instant::now();
         let claims = self.ownership.claims.as_ref();
         let record = if !claims.is_some_and(Claims::is_writing) {
-            RecordWrites::None
+            RecordWrites::Idle
         } else if self.awaits_owners() {
-            RecordWrites::First
+            RecordWrites::FirstOwners
         } else {
-            RecordWrites::Some
+            RecordWrites::NewOwners
         };
         let is_busy = self.tenants.is_busy();
         self.statuses.writer.yield_to(record, is_busy, now);

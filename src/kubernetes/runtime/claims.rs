@@ -21,6 +21,7 @@ use gatewright_core::translate::Change;
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The state of the ownership of hostnames and ports.
+#[derive(Default)]
 pub(super) struct Ownership {
     /// The record; `None` where first claims do not count.
     pub(super) claims: Option<Claims>,
@@ -28,19 +29,8 @@ pub(super) struct Ownership {
     awaited: Option<AwaitedOwners>,
     /// The records that are not applied yet, in order.
     recorded: Vec<Change>,
-    /// When some were applied last.
-    pub(super) applied: Instant,
-}
-
-impl Default for Ownership {
-    fn default() -> Self {
-        Self {
-            claims: None,
-            awaited: None,
-            recorded: Vec::new(),
-            applied: Instant::now(),
-        }
-    }
+    /// The time at which records were last applied.
+    pub(super) applied: Option<Instant>,
 }
 
 impl KubernetesRuntime {
@@ -79,11 +69,12 @@ impl KubernetesRuntime {
         let lacks_some = awaited
             .as_ref()
             .is_some_and(|awaited| awaited.lacks_some(recorded.len()));
-        if recorded.is_empty() || (lacks_some && applied.elapsed() < TOGETHER) {
+        let is_soon = applied.is_some_and(|applied| applied.elapsed() < TOGETHER);
+        if recorded.is_empty() || (lacks_some && is_soon) {
             return;
         }
         let recorded = std::mem::take(recorded);
-        *applied = Instant::now();
+        *applied = Some(Instant::now());
         if let Some(awaited) = awaited {
             awaited.record(recorded.len());
         }

@@ -243,7 +243,7 @@ async fn the_records_of_a_first_start_are_applied_together() {
     assert!(site.runtime.awaits_owners());
     site.runtime.lead(site.term);
     // The second does not end.
-    site.runtime.ownership.applied = Instant::now() + Duration::from_secs(3600);
+    site.runtime.ownership.applied = Some(Instant::now() + Duration::from_secs(3600));
     let wanted: Vec<Ownable> = site.runtime.live.pipeline().proposed().cloned().collect();
     assert!(wanted.len() >= hosts.len(), "{wanted:?}");
     for what in &wanted {

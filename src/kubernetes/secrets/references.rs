@@ -212,13 +212,10 @@ impl References {
 
     /// Returns the deferred objects that wait for no body any more.
     pub(crate) fn take_ready(&mut self) -> Vec<Object> {
-        std::mem::take(&mut self.unchecked)
-            .into_iter()
-            .filter_map(|key| {
-                let is_ready = self.deferred.contains_key(&key) && !self.is_waiting(&key);
-                is_ready.then(|| self.deferred.remove(&key))?
-            })
-            .collect()
+        let mut ready = std::mem::take(&mut self.unchecked);
+        ready.retain(|key| !self.is_waiting(key));
+        let ready = ready.into_iter();
+        ready.filter_map(|key| self.deferred.remove(&key)).collect()
     }
 
     /// Waits for the result of a fetch; `None` when a delayed retry is due.

@@ -121,7 +121,7 @@ impl Decided {
 pub struct Tenants {
     client: Client,
     held: BTreeMap<Derived, Box<LiveObject>>,
-    /// The objects that were deleted while they were written: the answer may be of before.
+    /// The objects that were deleted while a write ran, whose answer may be older.
     deleted: BTreeSet<Derived>,
     /// The defaults of derived objects, as far as their schemas are known.
     defaults: SpecDefaults,

@@ -37,15 +37,15 @@ pub struct Done {
     pub outcome: Result<Box<DynamicObject>, Failure>,
 }
 
-/// What is being written of the record of ownership.
+/// The running writes of the record of ownership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordWrites {
-    /// Nothing.
-    None,
-    /// Some owners.
-    Some,
-    /// The owners of the first start, for which all Envoys wait.
-    First,
+    /// No write.
+    Idle,
+    /// Writes of new owners, while Envoys are served.
+    NewOwners,
+    /// Writes of the owners of the first start, for which all Envoys wait.
+    FirstOwners,
 }
 
 /// The writer of statuses.
@@ -76,10 +76,10 @@ impl StatusWriter {
     /// owner is recorded, and its status says so then. While the writer of objects is busy, the
     /// rate of statuses is reduced. It does not stop them, since a burst may take minutes.
     pub fn yield_to(&mut self, record: RecordWrites, is_busy: bool, now: Instant) {
-        let is_recording = record != RecordWrites::None;
+        let is_recording = record != RecordWrites::Idle;
         self.recording = is_recording.then(|| self.recording.unwrap_or(now));
         let waits = self.recording.is_some_and(|since| {
-            let is_first = record == RecordWrites::First;
+            let is_first = record == RecordWrites::FirstOwners;
             is_first || now.saturating_duration_since(since) < BEHIND_RECORD
         });
         let turn = now.saturating_duration_since(self.begun) >= BEHIND_OBJECTS;
@@ -192,21 +192,21 @@ mod tests {
         let now = Instant::now();
         let key = ObjectKey::new(Kind::HTTPRoute, ObjectName::new("a", "web"));
         writer.want(key.clone(), now);
-        writer.yield_to(RecordWrites::Some, false, now);
+        writer.yield_to(RecordWrites::NewOwners, false, now);
         assert_eq!(writer.take(now), None, "the record is written first");
-        writer.yield_to(RecordWrites::None, false, now);
+        writer.yield_to(RecordWrites::Idle, false, now);
         assert_eq!(writer.take(now), Some(key.clone()), "the record is written");
         writer.nothing(&key);
         writer.want(key.clone(), now);
         for (record, after, taken) in [
-            (RecordWrites::Some, Duration::ZERO, None),
+            (RecordWrites::NewOwners, Duration::ZERO, None),
             (
-                RecordWrites::Some,
+                RecordWrites::NewOwners,
                 BEHIND_RECORD - Duration::from_millis(1),
                 None,
             ),
-            (RecordWrites::First, BEHIND_RECORD, None),
-            (RecordWrites::Some, BEHIND_RECORD, Some(key)),
+            (RecordWrites::FirstOwners, BEHIND_RECORD, None),
+            (RecordWrites::NewOwners, BEHIND_RECORD, Some(key)),
         ] {
             writer.yield_to(record, false, now + after);
             assert_eq!(
