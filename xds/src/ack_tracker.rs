@@ -277,13 +277,12 @@ impl AckTracker {
         new
     }
 
-    /// Returns the generation that every stream has considered; earlier removals need not be
-    /// remembered.
+    /// Returns the generation up to which no stream needs removals any more.
     pub(crate) fn low_watermark(&self) -> Generation {
         self.entries()
             .streams
             .values()
-            .map(|m| m.progress.considered())
+            .map(|m| m.progress.forgettable())
             .min()
             .unwrap_or(Generation::MAX)
     }

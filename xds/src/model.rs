@@ -226,7 +226,7 @@ impl<D: Dialect> World<D> {
             self.generation,
             upserts,
             &removals,
-            self.session.considered(),
+            self.session.forgettable(),
         );
     }
 

@@ -226,7 +226,8 @@ pub(crate) struct Session {
     round: Option<Round>,
     /// The target of the last round that was begun.
     began: Generation,
-    /// The target of the last round that has ended.
+    /// The target of the last round that has ended; the generation at the start until the first
+    /// subscriptions were answered.
     ended: Generation,
     /// True once the first subscriptions were answered.
     primed: bool,
@@ -271,7 +272,7 @@ impl Session {
             subscriptions: Default::default(),
             round: None,
             began: generation,
-            ended: 0,
+            ended: generation,
             primed: false,
             warming: BTreeSet::new(),
             scope_sources: ScopeSources::default(),
@@ -372,6 +373,17 @@ impl Session {
             .unwrap_or(Generation::MAX)
     }
 
+    /// Returns the generation up to which removals need not be remembered: all changes are
+    /// considered, and the client uses nothing any more that references what was removed.
+    pub(crate) fn forgettable(&self) -> Generation {
+        let considered = self.considered();
+        if self.primed {
+            considered.min(self.ended)
+        } else {
+            considered
+        }
+    }
+
     /// Returns the generation up to which everything subscribed to is acknowledged or in
     /// quarantine.
     pub(crate) fn acknowledged(&self) -> Generation {
@@ -422,6 +434,7 @@ impl Session {
         let first = self.subscriptions[kind as usize].is_none();
         let dropped_scopes = self.drops(Kind::Scope);
         let asked = self.requests;
+        let ended = self.ended;
         let limits = self.limits.clone();
         let sub = self.subscriptions[kind as usize]
             .get_or_insert_with(|| Box::new(Subscription::new(kind, tables.generation)));
@@ -510,9 +523,8 @@ impl Session {
             if name == "*" {
                 continue;
             }
-            unknown += u64::from(
-                on_demand(&limits, kind, &name) && tables.table(kind).current(&name).is_none(),
-            );
+            let requested = tables.table(kind).requested(&name, ended);
+            unknown += u64::from(on_demand(&limits, kind, &name) && requested.is_none());
             sub.explicit = true;
             let known = known(&name).or_else(|| {
                 // A client that requests an alias has the resource under its name.
@@ -527,12 +539,7 @@ impl Session {
                 .intern(&name)
                 .unwrap_or_else(|| self.names.intern(&name));
             if kind != Kind::Secret || canonical_secret_name(&name) {
-                sub.subscribe(
-                    &name,
-                    asked,
-                    tables.table(kind).current(&name).map(|r| &**r),
-                    &limits,
-                );
+                sub.subscribe(&name, asked, requested.map(|r| &**r), &limits);
                 let is_current = |v| {
                     tables
                         .table(kind)
@@ -551,6 +558,11 @@ impl Session {
                     continue;
                 }
                 sub.older.extend(known.map(|_| name.clone()));
+                // The client may still use what needs it, until that has changed.
+                if kind.rank() == Rank::Free && known.is_some() && requested.is_none() {
+                    sub.pending_removals.insert(name, tables.generation);
+                    continue;
+                }
             }
             // A repeated request for a name is answered again: the client may have dropped the
             // resource.
@@ -577,7 +589,11 @@ impl Session {
                     self.scope_sources.has_older(&name);
                 }
                 sub.older.insert(name.clone());
-                sub.answers.insert(name);
+                if kind.rank() == Rank::Free {
+                    sub.pending_removals.insert(name, tables.generation);
+                } else {
+                    sub.answers.insert(name);
+                }
             }
         }
         // Unknown secrets are not kept among the names, but their answers are held here until they

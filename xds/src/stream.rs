@@ -435,11 +435,15 @@ impl<D: Dialect> Conversation<D> {
                 Effect::Unknown { names } => self.view_store.count_unknown(names),
             }
         }
+        let forgettable = self.progress.forgettable();
         if self
             .progress
             .update(&self.session, self.acknowledged_generation())
         {
             tracker.notify_progress();
+        }
+        if self.progress.forgettable() > forgettable {
+            self.view_store.prune();
         }
     }
 

@@ -23,7 +23,7 @@ struct OfKind {
 #[derive(Default)]
 pub(crate) struct StreamProgress {
     acknowledged: AtomicU64,
-    considered: AtomicU64,
+    forgettable: AtomicU64,
     /// Time of the last ACK, in seconds since 1970; 0 before the first.
     last_ack: AtomicU64,
     kinds: [OfKind; Kind::COUNT],
@@ -34,7 +34,7 @@ impl StreamProgress {
     /// acknowledged nothing.
     pub(crate) fn new(considered: Generation) -> StreamProgress {
         StreamProgress {
-            considered: AtomicU64::new(considered),
+            forgettable: AtomicU64::new(considered),
             ..Default::default()
         }
     }
@@ -53,7 +53,7 @@ impl StreamProgress {
             );
             of.considered.store(sub.cursor, Relaxed);
         }
-        self.considered.store(session.considered(), Relaxed);
+        self.forgettable.store(session.forgettable(), Relaxed);
         self.acknowledged.swap(acknowledged, Relaxed) != acknowledged
     }
 
@@ -72,9 +72,9 @@ impl StreamProgress {
         self.acknowledged.load(Relaxed)
     }
 
-    /// Returns the generation up to which all changes are considered.
-    pub(crate) fn considered(&self) -> Generation {
-        self.considered.load(Relaxed)
+    /// Returns the generation up to which removals need not be remembered.
+    pub(crate) fn forgettable(&self) -> Generation {
+        self.forgettable.load(Relaxed)
     }
 
     /// Returns the subscriptions.

@@ -1,6 +1,7 @@
 //! The subscription of one stream to one kind, with its responses in flight.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -273,6 +274,28 @@ impl Subscription {
         evicted
     }
 
+    /// Returns true if the client is about to get something that a listener of it waits for before
+    /// it takes the place of the one before: Envoy acknowledges a listener while it still warms it.
+    /// What it requests for one connection or request does not count, since strangers cause that.
+    pub(crate) fn warms_listeners(&self, limits: &Limits) -> bool {
+        if self.kind == Kind::VirtualHost {
+            return false;
+        }
+        if self.kind != Kind::Secret {
+            return self.has_more() || !self.answered();
+        }
+        let is_regular = |name: &Arc<str>| !on_demand(limits, self.kind, name);
+        let sent = self.in_flight.iter().flat_map(|response| &response.items);
+        let later = self.probes.iter().flatten();
+        let prefix: &str = &limits.regular_secret_prefix;
+        sent.chain(later).map(Item::name).any(is_regular)
+            || self
+                .answers
+                .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
+                .next()
+                .is_some_and(is_regular)
+    }
+
     /// Returns true if no response is in flight.
     pub(crate) fn answered(&self) -> bool {
         self.in_flight.is_empty() && self.probes.is_empty()
@@ -305,8 +328,9 @@ impl Subscription {
     }
 
     /// Returns the item to send for `name`: its resource, its last good version if the current one
-    /// is refused, or its absence. `None` if there is nothing to send.
-    pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>) -> Option<Item> {
+    /// is refused, or its absence. `None` if there is nothing to send. The client uses nothing any
+    /// more that was removed up to the generation `ended`.
+    pub(crate) fn item(&self, tables: &Tables, name: &Arc<str>, ended: Generation) -> Option<Item> {
         let held = || self.older.contains(name) || self.quarantine.contains_key(name);
         let gone = || match self.kind {
             Kind::VirtualHost if self.named.contains_key(name) && !held() => {
@@ -320,7 +344,10 @@ impl Subscription {
         match tables.table(self.kind).entry(name) {
             Some(entry) => self
                 .item_of(name, entry, Some(&tables.suspects))
-                .unwrap_or_else(gone),
+                .unwrap_or_else(|| match entry.requested(ended) {
+                    Some(removed) => Some(Item::Upsert(removed.clone())),
+                    None => gone(),
+                }),
             None => gone(),
         }
     }

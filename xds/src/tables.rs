@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use crate::kind::Rank;
 use crate::suspects::Suspects;
 use crate::view::Generation;
 use crate::{Kind, Resource};
@@ -18,12 +19,22 @@ pub(crate) struct Entry {
     pub(crate) acknowledged: bool,
     /// The last version that a client acknowledged, until `current` is.
     pub(crate) good: Option<Arc<Resource>>,
+    /// What was removed, of a free kind: a client that still uses what references it may request it
+    /// for the first time.
+    removed: Option<Arc<Resource>>,
 }
 
 impl Entry {
     /// Returns the generation in which `current` was published.
     pub(crate) fn generation(&self) -> Generation {
         self.position.0
+    }
+
+    /// Returns the resource for a client that requests it and has what was published up to the
+    /// generation `ended`: the current one, or the one that is removed in a later generation.
+    pub(crate) fn requested(&self, ended: Generation) -> Option<&Arc<Resource>> {
+        let removed = self.removed.as_ref().filter(|_| self.generation() > ended);
+        self.current.as_ref().or(removed)
     }
 }
 
@@ -49,6 +60,17 @@ impl Table {
 
     pub(crate) fn current(&self, name: &str) -> Option<&Arc<Resource>> {
         self.entry(name)?.current.as_ref()
+    }
+
+    /// Returns the resource for a client that requests `name`; see [`Entry::requested`].
+    pub(crate) fn requested(&self, name: &str, ended: Generation) -> Option<&Arc<Resource>> {
+        self.entry(name)?.requested(ended)
+    }
+
+    /// Returns the generation in which `name` was removed, while that is remembered.
+    pub(crate) fn removed(&self, name: &str) -> Option<Generation> {
+        let entry = self.entry(name).filter(|entry| entry.current.is_none())?;
+        Some(entry.generation())
     }
 
     /// Returns the last version of `name` that a client acknowledged, while the current one is not
@@ -88,6 +110,7 @@ impl Table {
     ) {
         let previous = self.entries.remove(name);
         let mut good = None;
+        let mut removed = None;
         if let Some(previous) = previous {
             self.log.remove(&previous.position);
             match previous.current {
@@ -95,6 +118,8 @@ impl Table {
                     for alias in r.aliases() {
                         self.aliases.remove(alias);
                     }
+                    removed =
+                        (resource.is_none() && r.kind().rank() == Rank::Free).then(|| r.clone());
                     good = if previous.acknowledged {
                         Some(r)
                     } else {
@@ -123,6 +148,7 @@ impl Table {
                 position,
                 acknowledged: false,
                 good,
+                removed,
             },
         );
     }
@@ -208,14 +234,30 @@ impl Tables {
         if at > 0 {
             self.generation = generation;
         }
+        self.prune(low_watermark);
         for table in &mut self.by_kind {
-            table.prune(low_watermark);
             if table.tombstones.len() > MAX_TOMBSTONES.max(table.len()) {
                 table.prune(generation - 1);
                 self.pruned = generation - 1;
             }
         }
         applied
+    }
+
+    /// Returns the generation of the oldest removal that is remembered.
+    pub(crate) fn oldest_removal(&self) -> Option<Generation> {
+        let oldest = self
+            .by_kind
+            .iter()
+            .filter_map(|table| table.tombstones.first());
+        oldest.map(|(generation, _)| *generation).min()
+    }
+
+    /// Drops removed names up to a generation which every stream has considered.
+    pub(crate) fn prune(&mut self, low_watermark: Generation) {
+        for table in &mut self.by_kind {
+            table.prune(low_watermark);
+        }
     }
 
     /// Records that a client acknowledged `resource`; its older versions are not needed any more.

@@ -52,6 +52,17 @@ impl ViewStore {
         self.tables.write().expect("no holder of this lock panics")
     }
 
+    /// Drops the removals that no stream needs any more.
+    pub(crate) fn prune(&self) {
+        let Some(oldest) = self.read().oldest_removal() else {
+            return;
+        };
+        let low_watermark = self.tracker.low_watermark();
+        if oldest <= low_watermark {
+            self.write().prune(low_watermark);
+        }
+    }
+
     /// Counts requests for secrets that do not exist.
     pub(crate) fn count_unknown(&self, names: u64) {
         let is_notified = self.unknown.send_if_modified(|total| {

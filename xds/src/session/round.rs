@@ -71,7 +71,7 @@ impl Session {
         if !self.end_round() {
             return None;
         }
-        if self.release_removals() {
+        if self.release_removals(tables) {
             return self.respond(tables, now);
         }
         if self.began == tables.generation {
@@ -140,6 +140,7 @@ impl Session {
                 }
                 if entry.current.is_some() {
                     sub.pending_removals.remove(name);
+                    sub.withdrawn.remove(name);
                     sub.answers.insert(name.clone());
                 } else if !sub.answers.contains(name) {
                     sub.pending_removals.insert(name.clone(), tables.generation);
@@ -224,7 +225,7 @@ impl Session {
     pub(super) fn next_of(&mut self, kind: Kind, tables: &Tables) -> Option<Vec<Item>> {
         self.subscription(kind)?;
         let limits = self.limits.clone();
-        let asked = self.requests;
+        let (asked, ended) = (self.requests, self.ended);
         let free = kind.rank() == Rank::Free;
         let made_before = free || self.made_before(kind);
         let drops = self.drops(kind);
@@ -261,10 +262,17 @@ impl Session {
                         .table(kind)
                         .entry(&name)
                         .is_some_and(|e| e.generation() > sub.cursor);
-                let item = if fresh { None } else { sub.item(tables, &name) };
+                let item = if fresh {
+                    None
+                } else {
+                    sub.item(tables, &name, ended)
+                };
                 let item = item.filter(|item| !drops || item.resource().is_none());
                 if let Some(resource) = item.as_ref().and_then(Item::resource) {
                     sub.found(resource, asked, &limits);
+                    if let Some(generation) = tables.table(kind).removed(&name) {
+                        sub.pending_removals.insert(name.clone(), generation);
+                    }
                 }
                 if let Some(item) = item
                     && !page.push(item)
@@ -477,10 +485,15 @@ impl Session {
         }
     }
 
-    /// Sends removals of free kinds, once the round that took up the change has ended: a hostname
-    /// that is no longer terminated needs its certificate until the listener has changed. Returns
-    /// true if there are any.
-    fn release_removals(&mut self) -> bool {
+    /// Sends removals of free kinds, once the round that took up the change has ended and the
+    /// listeners of it are in use: a hostname that is no longer terminated needs its certificate
+    /// until the listener has changed. Returns true if there are any.
+    fn release_removals(&mut self, tables: &Tables) -> bool {
+        let limits = self.limits.clone();
+        let is_pending = self.subscriptions().any(|s| !s.pending_removals.is_empty());
+        if !is_pending || self.subscriptions().any(|s| s.warms_listeners(&limits)) {
+            return false;
+        }
         let began = self.began;
         let mut any = false;
         for sub in self
@@ -493,13 +506,14 @@ impl Session {
                 .pending_removals
                 .extract_if(.., |_, generation| *generation <= began)
                 .collect();
+            let table = tables.table(sub.kind);
             let gone = gone
                 .into_iter()
                 .map(|(name, _)| name)
-                .filter(|name| sub.wants(name, None))
+                .filter(|name| sub.wants(name, None) && table.current(name).is_none())
                 .collect::<Vec<_>>();
             any |= !gone.is_empty();
-            sub.answers.extend(gone);
+            sub.withdrawn.extend(gone);
         }
         any
     }

@@ -17,6 +17,7 @@ mod names;
 mod pages;
 mod retries;
 mod scopes;
+mod secrets;
 mod suspects;
 
 /// A client that answers on request of the test.
@@ -121,7 +122,7 @@ impl Chat {
             self.generation,
             upserts,
             &removals,
-            self.session.considered(),
+            self.session.forgettable(),
         );
     }
 
