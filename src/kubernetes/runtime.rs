@@ -393,9 +393,7 @@ impl KubernetesRuntime {
                 .map(|(secret, ours)| tenancy::Change::Fact(tenancy::Fact::Keyed(secret, ours))),
         );
         self.queue(changes, term);
-        for key in forgotten {
-            self.in_turn(Afterwards::Forget(key), term);
-        }
+        self.drop_in_turn(forgotten, term);
     }
 
     fn forget(&mut self, key: &ObjectKey) {

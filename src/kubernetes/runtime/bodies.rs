@@ -83,6 +83,8 @@ impl KubernetesRuntime {
     /// Returns the changes that the body of a Secret makes.
     fn changes_of_secret(&mut self, key: &ObjectKey, body: Body) -> Vec<Change> {
         let is_wanted = self.references.wants(key);
+        let was_dropped = self.queued.remembers(key);
+        let is_held = !was_dropped && self.live.engine().store().secret(&key.name).is_some();
         let change = match body {
             Body::There(object) => Some(Change::put(*object)),
             // The watch reports the deletion of a Secret with a certificate, but not of one with
@@ -90,7 +92,7 @@ impl KubernetesRuntime {
             Body::Gone if !is_wanted => Some(Change::delete(key.clone())),
             Body::Gone => None,
             // The body that was read before stays in use.
-            Body::Refused(_) if self.live.engine().store().secret(&key.name).is_some() => None,
+            Body::Refused(_) if is_held => None,
             Body::Refused(why) => Some(Change::put(Object::Secret(Secret::without(
                 key.name.clone(),
                 SecretError::Unread(why),
@@ -102,8 +104,7 @@ impl KubernetesRuntime {
             .filter(|change| is_used || matches!(change, Change::Object(ObjectChange::Delete(_))));
         // The Secret was deleted and created again: its deletion has to be applied too, for those
         // who ask whether it existed before.
-        let went = self.queued.remembers(key)
-            && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
+        let went = was_dropped && matches!(change, Some(Change::Object(ObjectChange::Put(_))));
         let went = went.then(|| Change::delete(key.clone()));
         went.into_iter().chain(change).collect()
     }

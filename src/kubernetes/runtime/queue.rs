@@ -1,6 +1,6 @@
 //! Queues changes of the watches, with fair queueing: see [`gatewright_core::fair_queue`].
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use tokio::time::sleep_until;
@@ -22,6 +22,9 @@ pub(super) struct QueuedChanges {
     pub(super) queue: FairQueue,
     /// The actions that wait until earlier changes are applied.
     afterwards: VecDeque<(u64, Afterwards)>,
+    /// The bodies that were to be dropped and are being fetched again: the one before stays in use
+    /// until then.
+    refetched: BTreeSet<ObjectKey>,
     /// The changes for tenancy: existing derived objects, facts and records.
     pub(super) known: Vec<tenancy::Change>,
 }
@@ -33,7 +36,7 @@ impl QueuedChanges {
         self.afterwards.retain(
             |(_, waits)| !matches!(waits, Afterwards::Forget(forgotten) if forgotten == key),
         );
-        self.afterwards.len() < before
+        self.refetched.remove(key) || self.afterwards.len() < before
     }
 }
 
@@ -91,6 +94,19 @@ impl KubernetesRuntime {
             self.take_afterwards(afterwards, term);
         }
         self.begin(term);
+    }
+
+    /// Drops bodies once all changes that are queued now are applied, except those that are wanted
+    /// again.
+    pub(super) fn drop_in_turn(&mut self, bodies: Vec<ObjectKey>, term: Term) {
+        for key in bodies {
+            if self.references.awaits(&key) {
+                self.queued.refetched.insert(key);
+            } else {
+                self.queued.refetched.remove(&key);
+                self.in_turn(Afterwards::Forget(key), term);
+            }
+        }
     }
 
     /// Does this once all changes that are queued now are applied.

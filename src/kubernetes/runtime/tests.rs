@@ -16,7 +16,7 @@ use crate::isolated::{IsolatedEvent, IsolatedKind};
 use crate::issuance::IssuanceConfig;
 use crate::watch::sync::Trouble;
 use gatewright_control::certificates::{AuthorityLimits, TenantIssuers};
-use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object};
+use gatewright_core::inputs::{EXPOSES, MANAGED_BY, MANAGER, Object, SecretError};
 use gatewright_core::model::ObjectName;
 use gatewright_core::ownership::{Ownable, Recording};
 use gatewright_core::translate::{Fleet, Settings};
@@ -91,20 +91,8 @@ impl Site {
     }
 
     /// Delivers an object, as an event of the watch.
-    fn put(&mut self, mut value: Value) {
-        let api_version = Arc::from(value["apiVersion"].as_str().expect("it says what it is"));
-        value["metadata"]["resourceVersion"] = json!("1");
-        let whole: DynamicObject = serde_json::from_value(value.clone()).expect("an object");
-        if value["kind"] != "Service" {
-            value.as_object_mut().expect("fields").remove("status");
-        }
-        let object = Object::parse_admitted(value).expect("it can be read");
-        let update = ObjectUpdate::Put(
-            Box::new(object),
-            Some(Box::new(ObservedObject::new(&api_version, &whole))),
-            Author::default(),
-        );
-        self.tell(vec![update]);
+    fn put(&mut self, value: Value) {
+        self.tell(vec![put(value)]);
     }
 
     /// Delivers changes, as an event of the watch, which wait in the fair queue.
@@ -148,6 +136,22 @@ impl Site {
             self.runtime.write(self.term);
         }
     }
+}
+
+/// An object that was added or changed.
+fn put(mut value: Value) -> ObjectUpdate {
+    let api_version = Arc::from(value["apiVersion"].as_str().expect("it says what it is"));
+    value["metadata"]["resourceVersion"] = json!("1");
+    let whole: DynamicObject = serde_json::from_value(value.clone()).expect("an object");
+    if value["kind"] != "Service" {
+        value.as_object_mut().expect("fields").remove("status");
+    }
+    let object = Object::parse_admitted(value).expect("it can be read");
+    ObjectUpdate::Put(
+        Box::new(object),
+        Some(Box::new(ObservedObject::new(&api_version, &whole))),
+        Author::default(),
+    )
 }
 
 /// A Gateway moved from the dedicated to the shared fleet, and a route left us: a process that
@@ -472,5 +476,58 @@ async fn a_secret_that_went_and_came_back_at_once_is_fetched() {
     assert!(site.runtime.references.awaits(&key), "the new one");
     site.until_asked("GET /api/v1/namespaces/a/secrets/cert")
         .await;
+    site.runtime.stop().await;
+}
+
+/// A hostname that moves from one Gateway to another is served meanwhile.
+#[tokio::test]
+async fn a_secret_whose_last_reference_moves_stays_in_use_until_it_is_read_again() {
+    let mut site = Site::new(tenancy::Settings::default());
+    site.all_is_seen();
+    let secret = ObjectName::new("a", "cert");
+    let there = |version: &str| ObjectUpdate::Secret(secret.clone(), version.to_owned(), false);
+    fn gateway(name: &str, secret: &str) -> Value {
+        json!({"apiVersion": GATEWAY, "kind": "Gateway",
+            "metadata": {"namespace": "a", "name": name, "uid": name, "generation": 1},
+            "spec": {"gatewayClassName": "c", "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS",
+                "tls": {"certificateRefs": [{"name": secret}]}}]}})
+    }
+    fn is_held(site: &Site, secret: &ObjectName) -> bool {
+        site.runtime.live.engine().store().secret(secret).is_some()
+    }
+    let key = ObjectKey::new(Kind::Secret, secret.clone());
+    let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {"namespace": "a", "name": "cert"}, "data": {}});
+    let body = || {
+        Body::There(Box::new(
+            Object::parse_admitted(body.clone()).expect("a Secret"),
+        ))
+    };
+
+    site.tell(vec![there("1")]);
+    site.put(gateway("g", "cert"));
+    site.runtime
+        .take_body(Some((key.clone(), body())), site.term);
+    assert!(is_held(&site, &secret));
+    site.tell(vec![put(gateway("g", "other")), put(gateway("h", "cert"))]);
+    assert!(site.runtime.references.awaits(&key), "it is read again");
+    assert!(is_held(&site, &secret), "and in use until then");
+
+    site.tell(vec![ObjectUpdate::Delete(key.clone())]);
+    assert!(!is_held(&site, &secret), "it was deleted");
+    site.tell(vec![there("2")]);
+    site.runtime
+        .take_body(Some((key.clone(), body())), site.term);
+    assert!(is_held(&site, &secret));
+    site.tell(vec![ObjectUpdate::Delete(key.clone()), there("3")]);
+    assert!(is_held(&site, &secret), "the new one is read");
+    site.runtime
+        .take_body(Some((key, Body::Refused("no".into()))), site.term);
+    let content = site.runtime.live.engine().store().secret(&secret);
+    let certificate = content.map(|secret| &secret.certificate);
+    assert!(
+        matches!(certificate, Some(Err(SecretError::Unread(_)))),
+        "the new one cannot be read, and the one before was deleted"
+    );
     site.runtime.stop().await;
 }
