@@ -14,6 +14,7 @@ use e2e::envoys::Envoys;
 use e2e::gatewright::Gatewright;
 use e2e::load::Load;
 use e2e::probe::Probe;
+use e2e::tenants::until;
 use e2e_inside::world::free_port;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -131,6 +132,11 @@ impl Site {
     pub(super) async fn serving(&self) -> Result<(Gatewright, u32, Load)> {
         let mut program = self.start(&[])?;
         configured(&mut program).await?;
+        // A listener for one host has another certificate than that of the Gateway.
+        until("the host is served", async || {
+            Ok(self.status("web.example.org").await.is_ok())
+        })
+        .await?;
         Ok((program, self.one().await?, self.load()))
     }
 
