@@ -64,8 +64,13 @@ fn a_removal_waits_for_the_secrets_of_the_new_listener() {
     );
     let said = chat.read();
     let (listeners, _) = first(&said);
+    chat.subscribe(Kind::Secret, &["unknown"]);
+    let said = chat.read();
+    let (secrets, _) = first(&said);
     chat.subscribe(Kind::Secret, &["sds/own"]);
     chat.answer(Kind::Listener, listeners, None);
+    assert!(chat.read().is_empty(), "a secret is unanswered");
+    chat.answer(Kind::Secret, secrets, None);
     assert_eq!(
         chat.settle(),
         [
