@@ -62,7 +62,8 @@ impl KubernetesRuntime {
         if !self.references.wants(key) {
             return None;
         }
-        self.queued.remembers(key);
+        let was_dropped = self.queued.remembers(key);
+        let is_held = !was_dropped && self.live.engine().store().config_map(&key.name).is_some();
         match body {
             Body::There(mut object) => {
                 // Before it waits for others, together with all that were read.
@@ -72,7 +73,7 @@ impl KubernetesRuntime {
             // The watch reports the deletion.
             Body::Gone => None,
             // The body that was read before stays valid.
-            Body::Refused(_) if self.live.engine().store().config_map(&key.name).is_some() => None,
+            Body::Refused(_) if is_held => None,
             Body::Refused(why) => {
                 let unread = ConfigMap::without(key.name.clone(), CaBundleError::Unread(why));
                 Some(Change::put(Object::ConfigMap(unread)))
