@@ -274,9 +274,10 @@ impl Subscription {
         evicted
     }
 
-    /// Returns true if the client is about to get something that a listener of it waits for before
-    /// it takes the place of the one before: Envoy acknowledges a listener while it still warms it.
-    /// What it requests for one connection or request does not count, since strangers cause that.
+    /// Returns true if a listener may be warming: Envoy acknowledges a listener, and uses the
+    /// version before until it has the resources that the new one references. On-demand secrets and
+    /// virtual hosts are not among them: Envoy requests these for a connection or a request, of any
+    /// client.
     pub(crate) fn warms_listeners(&self, limits: &Limits) -> bool {
         if self.kind == Kind::VirtualHost {
             return false;

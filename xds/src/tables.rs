@@ -19,8 +19,8 @@ pub(crate) struct Entry {
     pub(crate) acknowledged: bool,
     /// The last version that a client acknowledged, until `current` is.
     pub(crate) good: Option<Arc<Resource>>,
-    /// What was removed, of a free kind: a client that still uses what references it may request it
-    /// for the first time.
+    /// The resource before its removal, for kinds of [`Rank::Free`]: a client whose listener still
+    /// references it may request it for the first time.
     removed: Option<Arc<Resource>>,
 }
 

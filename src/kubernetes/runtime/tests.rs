@@ -445,6 +445,14 @@ async fn credentials_that_went_are_used_no_more() {
     site.runtime.stop().await;
 }
 
+/// A Gateway in namespace `a` with a listener that has this Secret.
+fn gateway(name: &str, secret: &str) -> Value {
+    json!({"apiVersion": GATEWAY, "kind": "Gateway",
+        "metadata": {"namespace": "a", "name": name, "uid": name, "generation": 1},
+        "spec": {"gatewayClassName": "c", "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS",
+            "tls": {"certificateRefs": [{"name": secret}]}}]}})
+}
+
 #[tokio::test]
 async fn a_secret_that_went_and_came_back_at_once_is_fetched() {
     let mut site = Site::new(tenancy::Settings::default());
@@ -452,10 +460,7 @@ async fn a_secret_that_went_and_came_back_at_once_is_fetched() {
     let secret = ObjectName::new("a", "cert");
     let there = |version: &str| ObjectUpdate::Secret(secret.clone(), version.to_owned(), false);
     site.tell(vec![there("1")]);
-    site.put(json!({"apiVersion": GATEWAY, "kind": "Gateway",
-        "metadata": {"namespace": "a", "name": "g", "uid": "1", "generation": 1},
-        "spec": {"gatewayClassName": "c", "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS",
-            "tls": {"certificateRefs": [{"name": "cert"}]}}]}}));
+    site.put(gateway("g", "cert"));
     let key = ObjectKey::new(Kind::Secret, secret.clone());
     assert!(site.runtime.references.awaits(&key));
     let gateway = ObjectName::new("a", "g");
@@ -486,12 +491,6 @@ async fn a_secret_whose_last_reference_moves_stays_in_use_until_it_is_read_again
     site.all_is_seen();
     let secret = ObjectName::new("a", "cert");
     let there = |version: &str| ObjectUpdate::Secret(secret.clone(), version.to_owned(), false);
-    fn gateway(name: &str, secret: &str) -> Value {
-        json!({"apiVersion": GATEWAY, "kind": "Gateway",
-            "metadata": {"namespace": "a", "name": name, "uid": name, "generation": 1},
-            "spec": {"gatewayClassName": "c", "listeners": [{"name": "l", "port": 443, "protocol": "HTTPS",
-                "tls": {"certificateRefs": [{"name": secret}]}}]}})
-    }
     fn is_held(site: &Site, secret: &ObjectName) -> bool {
         site.runtime.live.engine().store().secret(secret).is_some()
     }

@@ -2,25 +2,18 @@
 
 use super::*;
 
-fn first(said: &[(u64, Said)]) -> (u64, &Said) {
-    let (nonce, said) = &said[0];
-    (*nonce, said)
-}
-
 /// Envoy requests the certificate of a hostname at the first handshake, which may come after the
 /// hostname was published under another certificate and before the listener that knows that.
 #[test]
 fn a_removed_secret_is_served_until_the_listener_has_changed() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("web")]);
     chat.publish(vec![listener("l", "new")], &[(Kind::Secret, "web")]);
-    let said = chat.read();
-    let (listeners, content) = first(&said);
-    assert_eq!(*content, new(Kind::Listener, "l"));
+    let (listeners, content) = chat.read().remove(0);
+    assert_eq!(content, new(Kind::Listener, "l"));
 
     chat.subscribe(Kind::Secret, &["web"]);
-    let said = chat.read();
-    let (secrets, content) = first(&said);
-    assert_eq!(*content, new(Kind::Secret, "web"));
+    let (secrets, content) = chat.read().remove(0);
+    assert_eq!(content, new(Kind::Secret, "web"));
     chat.answer(Kind::Secret, secrets, None);
     assert!(chat.read().is_empty(), "the listener before is in use");
 
@@ -36,8 +29,7 @@ fn a_removed_secret_is_served_until_the_listener_has_changed() {
 fn a_removed_secret_is_remembered_while_a_listener_is_unanswered() {
     let mut chat = Chat::settled(vec![listener("l", ""), secret("web")]);
     chat.publish(vec![listener("l", "new")], &[(Kind::Secret, "web")]);
-    let said = chat.read();
-    let (listeners, _) = first(&said);
+    let (listeners, _) = chat.read().remove(0);
     chat.publish(vec![secret("other")], &[]);
     chat.subscribe(Kind::Secret, &["web"]);
     assert_eq!(chat.settle(), [[new(Kind::Secret, "web")]]);
@@ -62,11 +54,9 @@ fn a_removal_waits_for_the_secrets_of_the_new_listener() {
         vec![listener("l", "new"), secret("sds/own")],
         &[(Kind::Secret, "a.web")],
     );
-    let said = chat.read();
-    let (listeners, _) = first(&said);
+    let (listeners, _) = chat.read().remove(0);
     chat.subscribe(Kind::Secret, &["unknown"]);
-    let said = chat.read();
-    let (secrets, _) = first(&said);
+    let (secrets, _) = chat.read().remove(0);
     chat.subscribe(Kind::Secret, &["sds/own"]);
     chat.answer(Kind::Listener, listeners, None);
     assert!(chat.read().is_empty(), "a secret is unanswered");
@@ -87,8 +77,7 @@ fn a_removal_does_not_wait_for_requests_of_strangers() {
     chat.subscribe(Kind::Secret, &["web"]);
     chat.settle();
     chat.publish(vec![listener("l", "new")], &[(Kind::Secret, "web")]);
-    let said = chat.read();
-    let (listeners, _) = first(&said);
+    let (listeners, _) = chat.read().remove(0);
     chat.subscribe(Kind::Secret, &["unknown", "other"]);
     let secrets = chat.read();
     chat.answer(Kind::Listener, listeners, None);
