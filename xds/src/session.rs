@@ -456,6 +456,8 @@ impl Session {
             if name == "*" {
                 sub.wildcard = false;
                 sub.answers.retain(|n| sub.named.contains_key(n));
+                sub.pending_removals
+                    .retain(|n, _| sub.named.contains_key(n));
                 // A resource that the client is not subscribed to is not refused by it either.
                 let named = &sub.named;
                 let unasked = sub
@@ -473,6 +475,7 @@ impl Session {
                     sub.answers.insert(name);
                 } else {
                     sub.answers.remove(&name);
+                    sub.pending_removals.remove(&name);
                     if sub.divisions.remove(&name).is_some() {
                         self.effects.push(Effect::undivided(kind, name.clone()));
                     }

@@ -510,7 +510,7 @@ impl Session {
             let gone = gone
                 .into_iter()
                 .map(|(name, _)| name)
-                .filter(|name| sub.wants(name, None) && table.current(name).is_none())
+                .filter(|name| table.current(name).is_none())
                 .collect::<Vec<_>>();
             any |= !gone.is_empty();
             sub.withdrawn.extend(gone);

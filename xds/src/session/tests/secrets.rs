@@ -118,3 +118,25 @@ fn a_secret_that_a_client_reports_is_removed_after_its_listener_has_changed() {
         [[new(Kind::Listener, "l")], [gone(Kind::Secret, "web")]]
     );
 }
+
+/// The names of unknown secrets that are remembered are limited, their removals are not.
+#[test]
+fn all_secrets_that_a_client_reports_and_that_are_gone_are_removed() {
+    let limits = Limits {
+        unknown_secrets: 2,
+        ..Limits::default()
+    };
+    let mut chat = Chat::new(limits, vec![listener("l", "")]);
+    let names = ["a", "b", "c", "d"];
+    let reported = names.map(|name| (name.to_owned(), "older".to_owned()));
+    chat.send(
+        Kind::Secret,
+        DeltaRequest {
+            subscribe: names.map(str::to_owned).into(),
+            initial_resource_versions: reported.into(),
+            ..Default::default()
+        },
+    );
+    let removed = names.map(str::to_owned).into();
+    assert_eq!(chat.settle(), [[(Kind::Secret, vec![], removed)]]);
+}
