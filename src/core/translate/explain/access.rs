@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::super::key::ListenerId;
+use super::super::key::{ListenerId, RouteKey};
 use super::super::state::attached_policies::{Effect, JudgedAttachment};
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
 use gatewright_objects::inputs::{Kind, ObjectKey};
 use gatewright_objects::model::{
     Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
-    Login, RequiredClaim, Route, TokenAuth,
+    Login, Reason, RequiredClaim, Route, TokenAuth,
 };
 use gatewright_objects::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
 
@@ -75,7 +75,32 @@ impl Explainer<'_> {
             let key = judged.policy.key();
             Some(format!("{key}: {}: {text}", reason.as_str()))
         });
-        sorted(causes)
+        let objects = self.attached_to(hostname, listener).into_iter();
+        let missing = objects.flat_map(|object| {
+            let closing = self.closing_by_section(&object, listener);
+            let reason = Reason::TargetNotFound.as_str();
+            let what = "has no rule or listener of its sectionName";
+            let told = closing.map(|judged| {
+                format!("{}: {reason}: {object} {what}", judged.policy.key())
+            });
+            told.collect::<Vec<String>>()
+        });
+        sorted(causes.chain(missing))
+    }
+
+    /// The AccessPolicies on an object that name a section which it does not have.
+    fn closing_by_section<'a>(
+        &'a self,
+        object: &'a ObjectKey,
+        listener: &ListenerId,
+    ) -> impl Iterator<Item = &'a JudgedAttachment> {
+        let parent = self.admission().parents.get(&listener.parent);
+        let parent = parent.filter(|parent| parent.key.object() == *object);
+        let route = RouteKey::of(object).and_then(|key| self.routing.store.route(&key));
+        self.routing.attached.on(object).filter(move |judged| {
+            route.is_some_and(|route| judged.closes_route(object, &route.rules))
+                || parent.is_some_and(|parent| judged.closes_parent(object, parent))
+        })
     }
 
     /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on

@@ -81,8 +81,11 @@ impl AttachedPolicing<'_> {
             return;
         };
         let section = section.as_deref();
+        // One that is not there closes all of them.
+        let known = self.admission.parents.get(&parent);
+        let meant = section.filter(|name| known.is_some_and(|at| at.listener(name).is_some()));
         touch_listeners(self.admission, &parent, dirty, |listener| {
-            section.is_none_or(|section| *listener.name == *section)
+            meant.is_none_or(|section| *listener.name == *section)
         });
         self.touch_charges(&parent, dirty);
         if let (ParentKey::Gateway(gateway), None) = (&parent, section) {
@@ -127,6 +130,41 @@ impl AttachedPolicing<'_> {
         };
         dirty.charged.extend(attachments.routes_at(parent));
     }
+}
+
+/// Marks everything at a Gateway or ListenerSet that has other listeners than before, if a policy
+/// names one of them: as long as there is none of that name, the policy closes all.
+pub(crate) fn touch_sections(
+    admission: Admission<'_>,
+    store: &Store,
+    (key, old): (&ParentKey, Option<&Parent>),
+    dirty: &mut Dirty,
+) {
+    let new = admission.parents.get(key);
+    let [before, after] = [old, new].map(|parent| parent.map(listener_names));
+    let mut policies = store.indexes().attached_by_target(&key.object());
+    let is_named = before != after
+        && policies.any(|policy| {
+            policy.kind == Kind::AccessPolicy && names_section(store, policy, &key.object())
+        });
+    if !is_named {
+        return;
+    }
+    touch_listeners(admission, key, dirty, |_| true);
+    if let Some(parent) = new {
+        dirty.charged.extend(admission.attachments.routes_at(parent));
+    }
+}
+
+fn listener_names(parent: &Parent) -> Vec<&str> {
+    parent.listeners.iter().map(|one| &*one.name).collect()
+}
+
+fn names_section(store: &Store, policy: &ObjectKey, object: &ObjectKey) -> bool {
+    store.attached_policy(policy).is_some_and(|policy| {
+        let mut targets = policy.targets.iter();
+        targets.any(|target| target.object == *object && target.section.is_some())
+    })
 }
 
 /// Marks the statuses of the policies that are attached to an object.

@@ -8,7 +8,7 @@ use super::route_traffic;
 use super::verdict::condition;
 use crate::key::{ParentKey, RouteKey, Verdict};
 use crate::rule::protocol::Protocol;
-use crate::state::attached_policies::{Effect, JudgedAttachment};
+use crate::state::attached_policies::{Effect, JudgedAttachment, has_rule};
 use crate::state::parent::Parent;
 use gatewright_objects::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
 use gatewright_objects::model::{Condition, ConditionType, Reason, Status};
@@ -64,8 +64,14 @@ impl Report<'_> {
                 let section = target.section.as_deref();
                 let is_there = target.object == *object
                     && match RouteKey::of(object).and_then(|key| self.store.route(&key)) {
-                        Some(route) => at_rule(route, object, section).is_ok(),
-                        None => at_listener(parent, object, section).is_ok(),
+                        Some(route) => {
+                            at_rule(route, object, section).is_ok()
+                                || judged.closes_route(object, &route.rules)
+                        }
+                        None => {
+                            at_listener(parent, object, section).is_ok()
+                                || judged.closes_parent(object, parent)
+                        }
                     };
                 is_there && route_traffic::takes_effect(self.attached, judged, target).is_ok()
             })
@@ -84,7 +90,8 @@ impl Report<'_> {
             let Some(known) = self.store.route(&route) else {
                 return vec![missing(object)];
             };
-            let verdict = at_rule(known, object, section);
+            let closes = judged.closes_route(object, &known.rules);
+            let verdict = told(at_rule(known, object, section), closes);
             let accepted = self
                 .attachments
                 .of(&route)
@@ -104,7 +111,8 @@ impl Report<'_> {
         };
         match self.parents.get(&key) {
             Some(parent) => {
-                let verdict = at_listener(parent, object, section);
+                let closes = judged.closes_parent(object, parent);
+                let verdict = told(at_listener(parent, object, section), closes);
                 vec![(gateway(parent), verdict.and(parent.allows(judged)))]
             }
             // It belongs to another controller.
@@ -123,13 +131,23 @@ fn missing(object: &ObjectKey) -> (ObjectKey, Verdict) {
     (object.clone(), Err((Reason::TargetNotFound, text)))
 }
 
+/// The same with what comes of a section that is not there.
+fn told(verdict: Verdict, closes: bool) -> Verdict {
+    verdict.map_err(|(reason, text)| match reason {
+        Reason::TargetNotFound if closes => {
+            let text = format!("{text}: until it has, all requests of it are answered 500");
+            (reason, text)
+        }
+        _ => (reason, text),
+    })
+}
+
 /// Ok if a policy is attached to a route, or to a rule that it has.
 fn at_rule(route: &Route, object: &ObjectKey, section: Option<&str>) -> Verdict {
     let Some(section) = section else {
         return Ok(());
     };
-    let mut names = route.rules.iter().map(|rule| rule.name.as_deref());
-    if names.any(|name| name == Some(section)) {
+    if has_rule(&route.rules, section) {
         return Ok(());
     }
     let text = format!("{object} has no rule of name {section:?}");

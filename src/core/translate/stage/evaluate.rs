@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
-use super::attached_policing::touch_statuses;
+use super::attached_policing::{touch_sections, touch_statuses};
 use super::certificate_condition::touch_routes;
 use super::host_settings::touch_hosts;
 use super::offer;
@@ -163,6 +163,12 @@ impl Evaluation<'_> {
         self.parents
             .set_ends(key, new.iter().flat_map(Parent::certificates));
         self.parents.set(key, new);
+        let admission = Admission {
+            parents: self.parents,
+            attachments: self.attachments,
+            register: self.register,
+        };
+        touch_sections(admission, self.store, (key, old.as_ref()), dirty);
         dirty.wanting.insert(key.clone());
     }
 

@@ -121,6 +121,7 @@ impl<'a> Routing<'a> {
             parent,
             listener,
             route,
+            rules: self.store.route(route).map_or(&[], |route| &route.rules),
             rule: rule.section.as_deref(),
         };
         let limits = self.attached.rate_limits(place, self.admission.attachments);

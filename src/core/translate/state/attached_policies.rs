@@ -65,6 +65,41 @@ impl JudgedAttachment {
             Effect::Nothing | Effect::Traffic(_) => &Effect::Nothing,
         }
     }
+
+    /// True if it is an AccessPolicy that closes an object as a whole, because it names a section
+    /// that the object does not have. One on the object and a section of it is on the object.
+    fn closes_for_missing_section(
+        &self,
+        object: &ObjectKey,
+        has_section: impl Fn(&str) -> bool,
+    ) -> bool {
+        let closes = match &self.effect {
+            Effect::Admit(access) => !access.only_reports(),
+            Effect::Close => true,
+            Effect::Nothing | Effect::Traffic(_) => false,
+        };
+        let of_object = || {
+            let targets = self.policy.targets.iter();
+            targets.filter(|target| target.object == *object)
+        };
+        closes
+            && of_object().all(|target| target.section.is_some())
+            && of_object().any(|target| {
+                let section = target.section.as_deref();
+                section.is_some_and(|section| !has_section(section))
+            })
+    }
+
+    /// True if it closes a route as a whole, because it names a rule that the route does not have.
+    pub(crate) fn closes_route(&self, object: &ObjectKey, rules: &[RouteRule]) -> bool {
+        self.closes_for_missing_section(object, |name| has_rule(rules, name))
+    }
+
+    /// True if it closes a Gateway or ListenerSet as a whole, because it names a listener that is
+    /// not there.
+    pub(crate) fn closes_parent(&self, object: &ObjectKey, parent: &Parent) -> bool {
+        self.closes_for_missing_section(object, |name| parent.listener(name).is_some())
+    }
 }
 
 /// A rule of a route at a listener.
@@ -76,6 +111,8 @@ pub(crate) struct Place<'a> {
     pub(crate) listener: &'a ListenerId,
     /// The route.
     pub(crate) route: &'a RouteKey,
+    /// The rules of the route.
+    pub(crate) rules: &'a [RouteRule],
     /// The name of the rule, if it has one.
     pub(crate) rule: Option<&'a str>,
 }
@@ -91,6 +128,7 @@ pub(crate) fn places<'a>(
             parent,
             listener,
             route: key,
+            rules: &route.rules,
             rule: rule.name.as_deref(),
         };
         (rule, place)
@@ -104,6 +142,7 @@ impl Place<'_> {
             parent,
             listener,
             route,
+            rules: _,
             rule,
         } = self;
         let gateway = ObjectKey::new(Kind::Gateway, parent.placement.gateway.clone());
@@ -121,6 +160,11 @@ impl Place<'_> {
             rule.map(|rule| target(route.object(), Some(rule))),
         ]
     }
+}
+
+/// True if one of the rules has this name.
+pub(crate) fn has_rule(rules: &[RouteRule], name: &str) -> bool {
+    rules.iter().any(|rule| rule.name.as_deref() == Some(name))
 }
 
 fn target(object: ObjectKey, section: Option<&str>) -> AttachmentTarget {
@@ -238,9 +282,28 @@ impl AttachedPolicies {
         found
     }
 
+    /// True if an AccessPolicy names a listener or rule that its target, around this place, does
+    /// not have: it may have meant any of them, this one as well.
+    fn is_closed_by_missing_section(&self, place: Place<'_>) -> bool {
+        let (parent, route) = (place.listener.parent.object(), place.route.object());
+        let of_parent = self.on(&parent);
+        let of_parent = of_parent.filter(|judged| judged.closes_parent(&parent, place.parent));
+        let of_route = self.on(&route);
+        let of_route = of_route.filter(|judged| judged.closes_route(&route, place.rules));
+        of_parent.chain(of_route).any(|judged| {
+            matches!(
+                judged.effect_at(place.parent),
+                Effect::Admit(_) | Effect::Close
+            )
+        })
+    }
+
     /// The clients that may send the requests of a place. AccessPolicies add up: an inner one never
     /// opens what an outer one closed.
     pub(crate) fn access(&self, place: Place<'_>) -> AccessAt {
+        if !self.is_empty() && self.is_closed_by_missing_section(place) {
+            return AccessAt::Closed;
+        }
         let mut all = Vec::new();
         for judged in self.at(Kind::AccessPolicy, place) {
             match judged.effect_at(place.parent) {
