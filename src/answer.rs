@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::cli::{Document, Output, RunningProgram};
 use crate::run;
 use gatewright_control::{ask, tell};
+use gatewright_core::printable::{printable, printable_json};
 
 /// The interval of `certs --watch` and `status --watch`.
 pub const WATCH: Duration = Duration::from_secs(1);
@@ -19,19 +20,36 @@ pub const WATCH: Duration = Duration::from_secs(1);
 pub fn print(value: &Value, how: Document) -> Result<bool> {
     let text = match how {
         Document::Yaml => serde_yaml_ng::to_string(value)?,
-        Document::Json => serde_json::to_string_pretty(value)? + "\n",
+        Document::Json => printable_json(&serde_json::to_string_pretty(value)?).into_owned() + "\n",
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(true)
 }
 
+/// The same value with texts that have no effect on a terminal.
+fn harmless(value: &Value) -> Value {
+    match value {
+        Value::String(text) => printable(text).into(),
+        Value::Array(items) => items.iter().map(harmless).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, field)| (name.clone(), harmless(field)));
+            Value::Object(fields.collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// Prints an answer as a document, or as this text. Returns true, as [`print()`] does.
 pub fn show(value: &Value, how: Output, text: impl FnOnce() -> Result<String>) -> Result<bool> {
     match how {
-        Output::Yaml => print(value, Document::Yaml),
+        // YAML has them as they are.
+        Output::Yaml => print(&harmless(value), Document::Yaml),
         Output::Json => print(value, Document::Json),
         Output::Table => {
-            io::stdout().write_all(text()?.as_bytes())?;
+            let text = text()?;
+            let lines: Vec<_> = text.split('\n').map(printable).collect();
+            io::stdout().write_all(lines.join("\n").as_bytes())?;
             Ok(true)
         }
     }

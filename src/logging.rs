@@ -1,9 +1,10 @@
 //! The log on standard error: its filter, and its formats.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use gatewright_control::event;
+use gatewright_core::printable::{printable, printable_json};
 use tracing::field::{Field, Visit};
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
@@ -18,17 +19,18 @@ use crate::cli::LogFormat;
 /// Starts logging. The filter is `GATEWRIGHT_LOG`, otherwise `RUST_LOG`.
 pub fn begin(how: LogFormat) {
     let (filter, unread) = filter(|name| std::env::var(name).ok());
-    let builder = SubscriberBuilder::default()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let builder = SubscriberBuilder::default().with_env_filter(filter);
     match how {
         LogFormat::Text => {
+            let builder = builder.with_writer(io::stderr);
             let builder = builder
                 .with_ansi(io::stderr().is_terminal())
                 .with_target(false);
             builder.fmt_fields(ForPeople(DefaultFields::new())).init();
         }
-        LogFormat::Json => as_json(builder).init(),
+        LogFormat::Json => {
+            as_json(builder.with_writer(|| HarmlessJson(io::stderr()))).init();
+        }
     }
     if let Some(text) = unread {
         warn!("{text}");
@@ -85,13 +87,37 @@ impl<'writer> FormatFields<'writer> for ForPeople {
     ) -> fmt::Result {
         let mut typed = TypedEvent::default();
         fields.record(&mut typed);
-        match typed {
+        let text = match typed {
             TypedEvent {
                 is_typed: true,
                 text: Some(text),
-            } => writer.write_str(&text),
-            _ => self.0.format_fields(writer, fields),
+            } => text,
+            _ => {
+                let mut text = String::new();
+                self.0.format_fields(Writer::new(&mut text), fields)?;
+                text
+            }
+        };
+        // Objects, clients, backends and CAs write parts of it: what they write is no line of ours.
+        writer.write_str(&printable(&text))
+    }
+}
+
+/// A writer of lines of JSON, which have no character that a terminal obeys.
+struct HarmlessJson<W>(W);
+
+impl<W: Write> Write for HarmlessJson<W> {
+    /// Takes a whole line: each is one call.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) => self.0.write_all(printable_json(text).as_bytes())?,
+            Err(_) => self.0.write_all(line)?,
         }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -115,13 +141,13 @@ impl Visit for TypedEvent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
     use gatewright_control::event::{Event, Severity, Subject};
     use gatewright_core::inputs::{Kind, ObjectKey};
     use gatewright_core::model::ObjectName;
+    use gatewright_core::printable::is_unprintable;
     use serde_json::{Value, json};
 
     /// Returns the log in a format.
@@ -129,17 +155,20 @@ mod tests {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
         let builder = SubscriberBuilder::default()
-            .with_max_level(tracing::Level::DEBUG)
-            .with_writer(move || Written(to.clone()));
+            .with_max_level(tracing::Level::DEBUG);
         match how {
             LogFormat::Text => {
+                let builder = builder.with_writer(move || Written(to.clone()));
                 let builder = builder.with_ansi(false).with_target(false).without_time();
                 tracing::subscriber::with_default(
                     builder.fmt_fields(ForPeople(DefaultFields::new())).finish(),
                     log,
                 );
             }
-            LogFormat::Json => tracing::subscriber::with_default(as_json(builder).finish(), log),
+            LogFormat::Json => {
+                let builder = builder.with_writer(move || HarmlessJson(Written(to.clone())));
+                tracing::subscriber::with_default(as_json(builder).finish(), log);
+            }
         }
         let bytes = written.lock().expect("one thread").clone();
         String::from_utf8(bytes).expect("text")
@@ -307,6 +336,41 @@ mod tests {
             tracing::warn!(id = "a", "was not written")
         });
         assert_eq!(text, " WARN was not written id=\"a\"\n");
+    }
+
+    /// What an object may be called where the schema takes any text.
+    const FORGED: &str =
+        "x\n2026-01-01T00:00:00Z  WARN envoy down\r\u{1b}[2J\u{7}\u{9b}1m\u{202e}evil\u{2066}\u{61c}";
+
+    #[test]
+    fn no_text_of_an_object_is_a_line_or_has_an_effect_on_a_terminal() {
+        fn log() {
+            let event = Event::Unreadable {
+                object: shop(),
+                why: format!("certificateRefs: {FORGED}"),
+            };
+            event.log(Severity::Debug);
+            tracing::warn!("{FORGED} is no name");
+            tracing::warn!(object = FORGED, other = %FORGED, debug = ?FORGED, "it failed");
+            let _entered = tracing::info_span!("request", object = %FORGED).entered();
+            tracing::warn!(event = "File", file = %FORGED, "{FORGED}");
+        }
+        for how in [LogFormat::Text, LogFormat::Json] {
+            let logged = logged(how, log);
+            let hidden = logged.chars().filter(|c| *c != '\n' && is_unprintable(*c));
+            assert_eq!(hidden.collect::<String>(), "", "{logged}");
+            assert_eq!(logged.lines().count(), 4, "{logged}");
+            assert!(logged.ends_with('\n'), "{logged}");
+            for line in logged.lines() {
+                let begins = match how {
+                    LogFormat::Text => line.starts_with(" WARN "),
+                    LogFormat::Json => serde_json::from_str::<Value>(line).is_ok(),
+                };
+                assert!(begins, "{line}");
+            }
+        }
+        let json = as_object(|| tracing::warn!("{FORGED}"));
+        assert_eq!(json["message"], FORGED, "programs read what was written");
     }
 
     #[test]

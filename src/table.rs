@@ -1,6 +1,7 @@
 //! Tables in the output of commands.
 
 use comfy_table::{ContentArrangement, Table, presets};
+use gatewright_core::printable::printable;
 use terminal_size::{Width, terminal_size_of};
 
 /// Formats rows in columns. Cells are wrapped so that a row fits the terminal, if standard output
@@ -32,9 +33,11 @@ fn formatted<const N: usize>(rows: &[[String; N]], width: Option<u16>) -> String
     text
 }
 
-/// Replaces control characters, by which the author of an object could write over a terminal.
+/// Escapes characters by which the author of an object could write over a terminal. A cell may have
+/// several lines, which stay in its column.
 fn harmless(cell: &str) -> String {
-    cell.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}")
+    let lines: Vec<_> = cell.split('\n').map(printable).collect();
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -75,6 +78,6 @@ mod tests {
     fn wide_characters_take_two_cells_and_control_characters_none_of_their_effect() {
         let rows = [["名前", "x"], ["ab\u{1b}[2J", "y"]].map(|row| row.map(str::to_owned));
         let text = formatted(&rows, None);
-        assert_eq!(text, "名前    x\nab\u{fffd}[2J  y\n");
+        assert_eq!(text, "名前           x\nab\\u{1b}[2J  y\n");
     }
 }

@@ -17,7 +17,7 @@ pub mod statuses;
 
 pub use gatewright_objects::{
     channel, cost, definitions, external_name, gateway_api, inputs, interner, limits, model,
-    multimap, namespaces, ownership, request_outcome, store, unserved, wanted,
+    multimap, namespaces, ownership, printable, request_outcome, store, unserved, wanted,
 };
 pub use gatewright_tenancy as tenancy;
 pub use gatewright_translate as translate;

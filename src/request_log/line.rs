@@ -1,5 +1,6 @@
 //! A line of the access log.
 
+use gatewright_core::printable::printable;
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
 use serde_json::{Map, Value};
 
@@ -113,19 +114,6 @@ impl RequestLine {
 
 fn text_of<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
     fields.get(name)?.as_str()
-}
-
-/// A text in which control characters are escaped: a terminal would obey them.
-fn printable(text: &str) -> String {
-    let mut printable = String::new();
-    for char in text.chars() {
-        if char.is_control() {
-            printable.extend(char.escape_default());
-        } else {
-            printable.push(char);
-        }
-    }
-    printable
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod model;
 pub mod multimap;
 pub mod namespaces;
 pub mod ownership;
+pub mod printable;
 pub mod quota;
 pub mod request_outcome;
 pub mod status;

@@ -1,6 +1,9 @@
 //! Conditions of an object's status, with the reasons of the Gateway API v1.7.0.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use crate::printable::printable;
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,8 +101,13 @@ impl Condition {
 /// characters, and would refuse it at every retry.
 const MAX_MESSAGE: usize = 4096;
 
-/// Shortens the message of a condition if it is too long.
-pub fn clipped(mut message: String) -> String {
+/// Makes the message of a condition fit for a status, which names what others wrote: on one line,
+/// without characters that a terminal obeys, and shortened if it is too long.
+pub fn clipped(message: String) -> String {
+    let mut message = match printable(&message) {
+        Cow::Borrowed(_) => message,
+        Cow::Owned(escaped) => escaped,
+    };
     if message.len() > MAX_MESSAGE {
         let whole = message.len();
         let mut end = MAX_MESSAGE - 64;
@@ -269,6 +277,11 @@ mod tests {
     #[test]
     fn long_messages_are_shortened_at_a_character() {
         assert_eq!(clipped("short".to_owned()), "short");
+        let forged = "Service a/\u{202e}x\ny does not exist".to_owned();
+        assert_eq!(
+            clipped(forged),
+            "Service a/\\u{202e}x\\ny does not exist"
+        );
         let long = clipped("ä".repeat(20_000));
         assert!(long.len() <= MAX_MESSAGE && long.ends_with("... (shortened: 40000 bytes)"));
         assert_eq!(clipped(long.clone()), long);
