@@ -299,7 +299,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 Safety::Strict
             };
             let store = dir.path().join("last-good");
-            let (opened, outcome) = Watcher::open(path, safety, Some(&store))?;
+            let limits = &configuration.limits.object;
+            let (opened, outcome) = Watcher::open(path, safety, limits, Some(&store))?;
             if outcome.changes.is_empty() {
                 let dir = path.display();
                 warn!(

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use garde::Validate;
 use gatewright_control::certificates::{SettingsError, check_issuers, read_file};
+use gatewright_core::inputs::plain;
 use serde_json::Value;
 
 use super::Configuration;
@@ -33,7 +34,10 @@ pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, Config
     }
     let document = without_nulls(document);
     let configuration: Configuration = serde_path_to_error::deserialize(document)
-        .map_err(|error| source.error(&error.path().to_string(), error.into_inner()))?;
+        .map_err(|error| {
+            let path = error.path().to_string();
+            source.error(&path, plain(&error.into_inner().to_string()))
+        })?;
     if let Err(report) = configuration.validate() {
         let mut problems = report.iter();
         if let Some((path, problem)) = problems.next() {
@@ -197,13 +201,13 @@ mod tests {
             ),
             (
                 "envoys:\n  streams: {perPod: no}\n",
-                "FILE:4: envoys.streams.perPod: invalid type: string \"no\", expected u32",
+                "FILE:4: envoys.streams.perPod: expected a whole number, found \"no\"",
             ),
             (
                 "issuers:\n  le:\n    directory: lets\n",
                 "FILE:5: issuers.le.directory: \"lets\": expected letsencrypt",
             ),
-            ("lease: 3\n", "FILE:3: lease: invalid type"),
+            ("lease: 3\n", "FILE:3: lease: expected an object, found 3"),
             (
                 "lease: {}\nlease: {}\n",
                 "FILE: duplicate key \"lease\" at line 4",

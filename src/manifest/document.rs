@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::cut::before_mistake;
 use super::place;
 use super::unique_keys::{read_json, read_yaml};
 use gatewright_control::event::Event;
-use gatewright_core::inputs::{Object, ObjectKey};
+use gatewright_core::inputs::{Object, ObjectKey, Unreadable};
 
 /// A problem of a file, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +25,8 @@ pub struct Problem {
     pub kind: ProblemKind,
     /// The message: the error, and the remedy.
     pub reason: String,
+    /// True if an AccessPolicy may be in it, and nobody knows for what.
+    pub hides_access: bool,
 }
 
 /// The kind of a problem.
@@ -59,6 +62,15 @@ impl Problem {
             object,
             kind: ProblemKind::Unreadable,
             reason,
+            hides_access: false,
+        }
+    }
+
+    /// The same, if an AccessPolicy may be in it that nobody can read.
+    pub(super) fn hiding_access(self, hides_access: bool) -> Self {
+        Self {
+            hides_access,
+            ..self
         }
     }
 
@@ -71,6 +83,7 @@ impl Problem {
             object,
             kind: ProblemKind::DefinedTwice,
             reason,
+            hides_access: false,
         }
     }
 }
@@ -109,6 +122,9 @@ impl Problem {
 pub struct Parsed {
     /// The objects, each with its first line.
     pub objects: Vec<(usize, Object)>,
+    /// What is in effect of objects that cannot be read as a whole, as long as there is nothing
+    /// better.
+    pub salvaged: Vec<(usize, Object)>,
     /// The problems of the parts that could not be parsed.
     pub problems: Vec<Problem>,
 }
@@ -147,52 +163,131 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
         };
         match value {
             Ok(Value::Null) => {}
-            Ok(value) => object(&path, line, text, value, &mut parsed),
+            Ok(value) => {
+                let mut document = Document::new(&path, line);
+                document.take("", value);
+                document.finish(text, &mut parsed);
+            }
             Err((at, message)) => {
                 let reason = in_file(&message, line, at);
                 let line = line.saturating_add(at.saturating_sub(1));
+                let rest = Unreadable::cut(&before_mistake(text), text, reason.clone());
+                let problem = Problem::unreadable(path.clone(), line, None, reason);
                 parsed
                     .problems
-                    .push(Problem::unreadable(path.clone(), line, None, reason));
+                    .push(problem.hiding_access(rest.hides_access));
+                parsed
+                    .salvaged
+                    .extend(rest.salvaged.map(|object| (line, object)));
             }
         }
     }
     parsed
 }
 
-fn object(path: &Arc<PathBuf>, line: usize, text: &str, mut value: Value, parsed: &mut Parsed) {
-    if value.get("kind").and_then(Value::as_str) == Some("List") {
-        match value.get("items") {
-            Some(Value::Array(items)) => {
-                for item in items {
-                    object(path, line, text, item.clone(), parsed);
-                }
-            }
-            _ => {
-                let reason = "a List needs items".to_owned();
-                parsed
-                    .problems
-                    .push(Problem::unreadable(path.clone(), line, None, reason));
-            }
+/// What was read of one document. The lines are looked up at the end, all at once.
+struct Document<'a> {
+    path: &'a Arc<PathBuf>,
+    /// The first line.
+    line: usize,
+    objects: Vec<(String, Object)>,
+    salvaged: Vec<(String, Object)>,
+    problems: Vec<(String, Problem)>,
+}
+
+impl<'a> Document<'a> {
+    fn new(path: &'a Arc<PathBuf>, line: usize) -> Self {
+        Self {
+            path,
+            line,
+            objects: Vec::new(),
+            salvaged: Vec::new(),
+            problems: Vec::new(),
         }
-        return;
     }
-    let named = name(&value);
-    without_nulls(&mut value);
-    match Object::parse(value) {
-        Ok(object) => {
-            if let Object::Secret(secret) = &object {
-                secret.judge();
+
+    /// Takes the object, or the objects of the List, that the document has at a place.
+    fn take(&mut self, place: &str, mut value: Value) {
+        if value.get("kind").and_then(Value::as_str) == Some("List") {
+            let Some(Value::Array(items)) = value.get_mut("items").map(Value::take) else {
+                return self.refuse(place, None, "a List needs items".to_owned(), false);
+            };
+            for (number, item) in items.into_iter().enumerate() {
+                self.take(&below(place, &format!("items[{number}]")), item);
             }
-            parsed.objects.push((line, object));
+            return;
         }
-        Err(error) => {
-            let reason = error.to_string();
-            let line = line + line_of(text, &reason);
-            parsed
-                .problems
-                .push(Problem::unreadable(path.clone(), line, named, reason));
+        without_nulls(&mut value);
+        match Object::parse_written(&value) {
+            Ok(object) => {
+                if let Object::Secret(secret) = &object {
+                    secret.judge();
+                }
+                self.objects.push((place.to_owned(), object));
+            }
+            Err(unreadable) => {
+                let Unreadable {
+                    why,
+                    salvaged,
+                    hides_access,
+                } = *unreadable;
+                let reason = why.to_string();
+                let field = field_of(&reason).map(|field| below(place, field));
+                let field = field.unwrap_or_else(|| place.to_owned());
+                self.refuse(&field, name(&value), reason, hides_access);
+                self.salvaged
+                    .extend(salvaged.map(|object| (place.to_owned(), object)));
+            }
         }
+    }
+
+    fn refuse(&mut self, field: &str, object: Option<String>, reason: String, hides_access: bool) {
+        let problem = Problem::unreadable(self.path.clone(), self.line, object, reason);
+        let problem = problem.hiding_access(hides_access);
+        self.problems.push((field.to_owned(), problem));
+    }
+
+    /// Adds everything to the content of the file.
+    fn finish(self, text: &str, parsed: &mut Parsed) {
+        let Self {
+            path: _,
+            line,
+            objects,
+            salvaged,
+            problems,
+        } = self;
+        let fields: Vec<&str> = objects
+            .iter()
+            .chain(&salvaged)
+            .map(|(place, _)| place.as_str())
+            .chain(problems.iter().map(|(field, _)| field.as_str()))
+            .collect();
+        let lines = if fields.iter().all(|field| field.is_empty()) {
+            vec![0; fields.len()]
+        } else {
+            place::lines_of(text, &fields)
+        };
+        let mut lines = lines.into_iter().map(|offset| line + offset);
+        let objects = objects.into_iter().zip(&mut lines);
+        parsed
+            .objects
+            .extend(objects.map(|((_, object), line)| (line, object)));
+        let salvaged = salvaged.into_iter().zip(&mut lines);
+        parsed
+            .salvaged
+            .extend(salvaged.map(|((_, object), line)| (line, object)));
+        let problems = problems.into_iter().zip(lines);
+        parsed
+            .problems
+            .extend(problems.map(|((_, problem), line)| Problem { line, ..problem }));
+    }
+}
+
+/// The path of a field below a place; the document itself has the empty one.
+fn below(place: &str, field: &str) -> String {
+    match place {
+        "" => field.to_owned(),
+        place => format!("{place}.{field}"),
     }
 }
 
@@ -230,18 +325,17 @@ fn name(value: &Value) -> Option<String> {
     Some(format!("{} {namespace}{name}", kind.to_lowercase()))
 }
 
-/// Returns the offset in lines of the field that a message names: the path before the first colon,
-/// or after `unknown field`.
-fn line_of(text: &str, reason: &str) -> usize {
+/// Returns the field that a message names: the path before the first colon, or after `unknown
+/// field`.
+fn field_of(reason: &str) -> Option<&str> {
     let path = reason
         .strip_prefix("unknown field ")
         .or_else(|| reason.split_once(": ").map(|(path, _)| path));
     path.filter(|path| !path.contains(' '))
-        .map_or(0, |path| place::line_of(text, path))
 }
 
 /// Returns the YAML documents of a text, each with its first line.
-fn documents(text: &str) -> Vec<(usize, &str)> {
+pub(super) fn documents(text: &str) -> Vec<(usize, &str)> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut first = 1;
@@ -319,7 +413,7 @@ mod tests {
                 .iter()
                 .map(|(line, _)| *line)
                 .collect::<Vec<_>>(),
-            [3, 9]
+            [3, 12]
         );
     }
 
@@ -372,10 +466,56 @@ mod tests {
     }
 
     #[test]
+    fn every_mistake_in_a_list_has_its_line_and_the_text_is_read_once_for_all_lines() {
+        fn list(routes: usize) -> String {
+            let head = "apiVersion: v1\nkind: List\nitems:\n";
+            let route = "- apiVersion: gateway.networking.k8s.io/v1\n  kind: HTTPRoute\n  metadata:\n    name: rN\n    \
+                         namespace: default\n  spec:\n    hostnames: [rN.example.org]\n    rules:\n    - backendRefs:\n      \
+                         - name: web\n        port: \"80\"\n";
+            let routes = (0..routes).map(|number| route.replace('N', &number.to_string()));
+            head.to_owned() + &routes.collect::<String>()
+        }
+        for routes in [1, 400] {
+            let before = place::tests::PASSES.get();
+            let parsed = check(&list(routes));
+            let passes = place::tests::PASSES.get() - before;
+            assert_eq!(passes, 1, "passes over {routes} routes");
+            let lines: Vec<usize> = parsed.problems.iter().map(|one| one.line).collect();
+            let expected: Vec<usize> = (0..routes).map(|number| 3 + 11 * (number + 1)).collect();
+            assert_eq!(lines, expected, "the lines of the ports");
+            let salvaged: Vec<usize> = parsed.salvaged.iter().map(|(line, _)| *line).collect();
+            let expected: Vec<usize> = (0..routes).map(|number| 4 + 11 * number).collect();
+            assert_eq!(salvaged, expected, "the lines of the routes");
+        }
+        // Lists in Lists, in JSON.
+        let service = "{\"apiVersion\": \"v1\", \"kind\": \"Service\", \"metadata\": {\"name\": \"a\"},\n\"spec\": {\"prots\": []}}";
+        let inner = format!("{{\"kind\": \"List\", \"items\": [\n{service},\n{service}]}}");
+        let outer = format!("{{\"kind\": \"List\", \"items\": [\n{inner}]}}");
+        let problems = parse(Path::new("x.json"), &outer).problems;
+        let lines: Vec<usize> = problems.iter().map(|one| one.line).collect();
+        assert_eq!(lines, [4, 6], "{problems:?}");
+    }
+
+    #[test]
+    fn a_route_of_many_rules_is_not_read_once_for_each_rule() {
+        let rule = "  - matches: [{path: {value: /a}}]\n    filters: 5\n".repeat(3000);
+        let route = format!(
+            "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: a}}\nspec:\n  \
+             hostnames: [a.example.org]\n  rules:\n{rule}"
+        );
+        let parsed = check(&route);
+        let [(_, Object::Route(route))] = &parsed.salvaged[..] else {
+            panic!("{:?}", parsed.problems)
+        };
+        assert_eq!(route.rules.len(), 0, "more than a route may have");
+        assert_eq!(route.hostnames.len(), 1, "its hostnames stay its own");
+    }
+
+    #[test]
     fn an_error_of_a_type_names_the_field_and_its_line() {
         let route = "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: a}\nspec:\n  rules:\n  \
                      - backendRefs:\n    - name: a\n      port: 80\n  - backendRefs:\n    - name: a\n      port: \"80\"\n";
-        let why = "httproute default/a: spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32";
+        let why = "httproute default/a: spec.rules[1].backendRefs[0].port: expected a whole number, found \"80\"";
         assert_eq!(
             check(&format!("{SERVICE}---\n{route}")).problems[0].to_string(),
             format!("x.yaml:17: {why}")

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::document::{Parsed, Problem};
-use gatewright_core::inputs::{Object, ObjectChange, ObjectKey};
+use gatewright_core::inputs::{Kind, Object, ObjectChange, ObjectKey};
+use gatewright_core::limits::ObjectLimits;
 
 /// The files of a directory, as last read. Pure.
 #[derive(Default)]
@@ -16,6 +17,8 @@ pub struct Folder {
     holders: BTreeMap<ObjectKey, Vec<Arc<Path>>>,
     /// The problems, by file.
     problems: BTreeMap<PathBuf, Vec<Problem>>,
+    /// The limits of objects; what is beyond them is not kept.
+    limits: Option<ObjectLimits>,
 }
 
 /// An object of a file, which has them in the order of their keys.
@@ -24,6 +27,8 @@ struct Entry {
     key: ObjectKey,
     line: usize,
     object: Object,
+    /// True if it is what could be read of an object with mistakes.
+    salvaged: bool,
 }
 
 fn find<'a>(entries: &'a [Entry], key: &ObjectKey) -> Option<&'a Entry> {
@@ -68,11 +73,20 @@ impl Outcome {
 }
 
 impl Folder {
+    /// An empty folder that keeps of each object what these limits allow.
+    pub fn within(limits: ObjectLimits) -> Self {
+        Self {
+            limits: Some(limits),
+            ..Self::default()
+        }
+    }
+
     /// Returns whether a file would lose objects by this content.
     pub(super) fn loses(&self, path: &Path, parsed: &Parsed) -> bool {
         let there: BTreeSet<ObjectKey> = parsed
             .objects
             .iter()
+            .chain(&parsed.salvaged)
             .map(|(_, object)| object.key())
             .collect();
         self.files
@@ -92,35 +106,58 @@ impl Folder {
     }
 
     fn change(&mut self, path: &Path, parsed: Parsed, keeps_missing: bool) -> Outcome {
-        let mut problems = parsed.problems;
-        let mut objects: BTreeMap<ObjectKey, (usize, Object)> = BTreeMap::new();
-        for (line, object) in parsed.objects {
+        let Parsed {
+            objects,
+            salvaged,
+            mut problems,
+        } = parsed;
+        let old = self.files.get(path).map_or(&[][..], Vec::as_slice);
+        let hides_access = problems.iter().any(|problem| problem.hides_access);
+        let mut entries: BTreeMap<ObjectKey, Entry> = BTreeMap::new();
+        for (line, mut object) in objects {
             let key = object.key();
-            match objects.get(&key) {
-                Some((first, _)) => {
-                    let reason = format!(
-                        "is already defined in line {first} of this file; that one is used"
-                    );
-                    problems.push(Problem::defined_twice(path, line, &key, reason));
-                }
-                None => {
-                    objects.insert(key, (line, object));
-                }
+            if let Some(first) = entries.get(&key) {
+                let reason = format!(
+                    "is already defined in line {} of this file; that one is used",
+                    first.line
+                );
+                problems.push(Problem::defined_twice(path, line, &key, reason));
+                continue;
+            }
+            // Its policy may be in the part that cannot be read.
+            if hides_access && is_guarded(key.kind) && find(old, &key).is_none() {
+                continue;
+            }
+            if let Some(limits) = &self.limits {
+                object.drop_over_limit(limits);
+            }
+            entries.insert(
+                key.clone(),
+                Entry {
+                    key,
+                    line,
+                    object,
+                    salvaged: false,
+                },
+            );
+        }
+        if keeps_missing || !problems.is_empty() {
+            for entry in old.iter().filter(|entry| !entry.salvaged) {
+                entries
+                    .entry(entry.key.clone())
+                    .or_insert_with(|| entry.clone());
             }
         }
-        if (keeps_missing || !problems.is_empty())
-            && let Some(old) = self.files.get(path)
-        {
-            for Entry { key, line, object } in old {
-                objects
-                    .entry(key.clone())
-                    .or_insert_with(|| (*line, object.clone()));
-            }
+        for (line, object) in salvaged {
+            let key = object.key();
+            entries.entry(key.clone()).or_insert(Entry {
+                key,
+                line,
+                object,
+                salvaged: true,
+            });
         }
-        let entries = objects
-            .into_iter()
-            .map(|(key, (line, object))| Entry { key, line, object });
-        self.replace(path, entries.collect(), problems)
+        self.replace(path, entries.into_values().collect(), problems)
     }
 
     /// Removes a file.
@@ -164,6 +201,19 @@ impl Folder {
     /// Returns the first problem of a file or directory.
     pub fn problem(&self, path: &Path) -> Option<&Problem> {
         self.problems.get(path)?.first()
+    }
+
+    /// Returns the objects of which only a part could be read.
+    pub fn salvaged(&self) -> BTreeSet<ObjectKey> {
+        let entries = self.files.values().flatten();
+        let salvaged = entries.filter(|entry| entry.salvaged);
+        salvaged.map(|entry| entry.key.clone()).collect()
+    }
+
+    /// Returns the problems that may hide an AccessPolicy, one for each file.
+    pub fn hidden_access(&self) -> impl Iterator<Item = &Problem> {
+        let files = self.problems.values();
+        files.filter_map(|problems| problems.iter().find(|problem| problem.hides_access))
     }
 
     /// Returns all present problems.
@@ -246,6 +296,14 @@ impl Folder {
         };
         find(entries, key).map(|entry| &entry.object)
     }
+}
+
+/// True for the kinds that an AccessPolicy guards.
+fn is_guarded(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Gateway | Kind::ListenerSet | Kind::HTTPRoute | Kind::GRPCRoute
+    )
 }
 
 /// The keys of two lists of entries, each once, in their order.

@@ -4,15 +4,20 @@
 //! file, line and reason. Parsing (`document`) and the changes of objects ([`Folder`]) are pure;
 //! `Reader` reads, and uses its last good content where it cannot; [`Watcher`] waits for changes.
 
+mod cut;
 mod document;
 mod folder;
 mod last_good;
 mod place;
+#[cfg(test)]
+mod plain_errors;
 mod private_group;
 mod reader;
 mod scan;
 mod stale;
 mod unique_keys;
+#[cfg(test)]
+mod unreadable_policies;
 mod watcher;
 mod watches;
 mod ways;
@@ -21,6 +26,6 @@ pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};
 pub(crate) use place::line_of;
 pub use scan::{Safety, read, scan};
-pub use stale::{ManifestMetrics, Stale};
+pub use stale::{ManifestMetrics, Served, Stale};
 pub(crate) use unique_keys::read_yaml;
 pub use watcher::{WatchError, Watcher};

@@ -1,32 +1,45 @@
-//! Finds the line of a field in the text of a document: the parser reads the text again as far as
-//! the field, and an error there has its line.
+//! Finds the lines of fields in the text of a document. The work is one pass over the text, however
+//! many fields are looked for.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use granit_parser::{Event, Parser};
 
 /// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around
 /// it that is there, where it is not. JSON is YAML.
 pub(crate) fn line_of(text: &str, field: &str) -> usize {
-    let mut path = field;
-    while !path.is_empty() {
-        let parser = serde_yaml_ng::Deserializer::from_str(text);
-        if let Err(error) = (Seek { path }).deserialize(parser) {
-            return error.location().map_or(0, |place| place.line() - 1);
-        }
-        path = &path[..path.rfind(['.', '[']).unwrap_or(0)];
-    }
-    0
+    lines_of(text, &[field]).first().copied().unwrap_or(0)
 }
 
-/// A path below a value. Reading the value fails at the end of the path, and not where the value
-/// does not have it.
+/// Returns the lines of several fields, as [`line_of`].
+pub(super) fn lines_of(text: &str, fields: &[&str]) -> Vec<usize> {
+    #[cfg(test)]
+    tests::PASSES.with(|passes| passes.set(passes.get() + 1));
+    let mut search = Search {
+        lines: vec![0; fields.len()],
+        around: Vec::new(),
+        root: fields
+            .iter()
+            .enumerate()
+            .map(|(number, path)| Sought { number, path })
+            .collect(),
+    };
+    for event in Parser::new_from_str(text) {
+        // What follows a mistake cannot be found.
+        let Ok((event, span)) = event else { break };
+        search.take(&event, span.start.line().saturating_sub(1));
+    }
+    search.lines
+}
+
+/// A field that is looked for: its number, and the path to it below a value.
 #[derive(Clone, Copy)]
-struct Seek<'a> {
+struct Sought<'a> {
+    number: usize,
     path: &'a str,
 }
 
-impl<'a> Seek<'a> {
+impl<'a> Sought<'a> {
     /// The path below the entry of a mapping, if it leads there. A key may contain dots.
     fn below_key(self, key: &str) -> Option<Self> {
         let path = match self.path.strip_prefix('[') {
@@ -36,103 +49,113 @@ impl<'a> Seek<'a> {
                 path.strip_prefix(key)?
             }
         };
-        (path.is_empty() || path.starts_with(['.', '['])).then_some(Self { path })
+        let leads_there = path.is_empty() || path.starts_with(['.', '[']);
+        leads_there.then_some(Self { path, ..self })
     }
 
     /// The number of the item of a list to which the path leads, and the path below it.
     fn item(self) -> Option<(usize, Self)> {
         let (number, path) = self.path.strip_prefix('[')?.split_once(']')?;
-        Some((number.parse().ok()?, Self { path }))
+        Some((number.parse().ok()?, Self { path, ..self }))
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Seek<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        // A value of another type fails at the innermost field that is there.
-        match self.item() {
-            _ if self.path.is_empty() => deserializer.deserialize_bool(Never),
-            Some(_) => deserializer.deserialize_seq(self),
-            None => deserializer.deserialize_map(self),
-        }
-    }
+/// A list or mapping whose end was not read yet.
+enum Around<'a> {
+    /// The number of the next item, and what is looked for in the items.
+    List(usize, BTreeMap<usize, Vec<Sought<'a>>>),
+    /// What is looked for in the entries; after a key, in its value.
+    Mapping(Vec<Sought<'a>>, Option<Vec<Sought<'a>>>),
 }
 
-impl<'de> Visitor<'de> for Seek<'_> {
-    type Value = ();
+/// The state of a pass.
+struct Search<'a> {
+    /// The lines found so far, by the number of the field.
+    lines: Vec<usize>,
+    around: Vec<Around<'a>>,
+    root: Vec<Sought<'a>>,
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value with fields or items")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        while let Some(below) = entries.next_key_seed(Key(self))? {
-            match below {
-                Some(below) => entries.next_value_seed(below)?,
-                None => {
-                    entries.next_value::<IgnoredAny>()?;
+impl<'a> Search<'a> {
+    fn take(&mut self, event: &Event<'_>, line: usize) {
+        match event {
+            Event::Scalar(text, ..) => {
+                if !self.take_key(text, line) {
+                    self.entered(line);
                 }
             }
+            Event::Alias(_) => {
+                self.entered(line);
+            }
+            Event::SequenceStart(..) => {
+                let mut items: BTreeMap<usize, Vec<Sought<'a>>> = BTreeMap::new();
+                for sought in self.entered(line) {
+                    if let Some((number, below)) = sought.item() {
+                        items.entry(number).or_default().push(below);
+                    }
+                }
+                self.around.push(Around::List(0, items));
+            }
+            Event::MappingStart(..) => {
+                let sought = self.entered(line);
+                self.around.push(Around::Mapping(sought, None));
+            }
+            Event::SequenceEnd | Event::MappingEnd => {
+                self.around.pop();
+            }
+            _ => {}
         }
-        Ok(())
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let Some((number, below)) = self.item() else {
-            return Ok(());
+    /// Takes a scalar as the key of an entry, if it is one.
+    fn take_key(&mut self, key: &str, line: usize) -> bool {
+        let Some(Around::Mapping(sought, value @ None)) = self.around.last_mut() else {
+            return false;
         };
-        for _ in 0..number {
-            if items.next_element::<IgnoredAny>()?.is_none() {
-                return Ok(());
+        let below: Vec<Sought<'a>> = sought.iter().filter_map(|one| one.below_key(key)).collect();
+        for found in &below {
+            if let Some(known) = self.lines.get_mut(found.number) {
+                *known = line;
             }
         }
-        items.next_element_seed(below)?;
-        while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(())
-    }
-}
-
-/// Accepts no value, so that reading one fails at its place.
-struct Never;
-
-impl Visitor<'_> for Never {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no value")
-    }
-}
-
-/// A key of a mapping: the path below it, if the path leads there.
-struct Key<'a>(Seek<'a>);
-
-impl<'de, 'a> DeserializeSeed<'de> for Key<'a> {
-    type Value = Option<Seek<'a>>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl<'a> Visitor<'_> for Key<'a> {
-    type Value = Option<Seek<'a>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a key")
+        *value = Some(below);
+        true
     }
 
-    fn visit_str<E: Error>(self, key: &str) -> Result<Self::Value, E> {
-        match self.0.below_key(key) {
-            Some(Seek { path: "" }) => Err(E::custom("the field is here")),
-            below => Ok(below),
+    /// Notes that a value begins. Returns what is looked for in it.
+    fn entered(&mut self, line: usize) -> Vec<Sought<'a>> {
+        match self.around.last_mut() {
+            None => std::mem::take(&mut self.root),
+            Some(Around::List(next, items)) => {
+                let found = items.remove(next).unwrap_or_default();
+                *next += 1;
+                for one in &found {
+                    if let Some(known) = self.lines.get_mut(one.number) {
+                        *known = line;
+                    }
+                }
+                found
+            }
+            // A key that is no scalar leads nowhere.
+            Some(Around::Mapping(_, value @ None)) => {
+                *value = Some(Vec::new());
+                Vec::new()
+            }
+            Some(Around::Mapping(_, value)) => value.take().unwrap_or_default(),
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// How often a text was read to find lines.
+        pub(in super::super) static PASSES: Cell<usize> = const { Cell::new(0) };
+    }
 
     const ROUTE: &str = "\
 kind: HTTPRoute

@@ -5,15 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::last_good::{Identity, Kept, LastGood, Text};
-use super::scan::{problem, read_text, scan};
+use super::scan::{ReadText, problem, read_text, refused, scan};
 use super::ways::passes_links;
-use super::{Folder, Outcome, Parsed, Safety, Stale, parse};
+use super::{Folder, Outcome, Parsed, Safety, Served, Stale, parse};
 use gatewright_control::in_order;
+use gatewright_core::limits::ObjectLimits;
 
 /// The delay before a file that does not parse is read again and reported, since it may be half
 /// written.
@@ -26,6 +29,11 @@ const EXCHANGING: Duration = Duration::from_secs(1);
 const GONE: Duration = Duration::from_millis(200);
 /// The maximum of that delay, from the first deletion.
 const GONE_AT_MOST: Duration = Duration::from_secs(5);
+/// The size in bytes from which on a file is read by a thread of its own, so that no other file
+/// waits for it.
+const LARGE: u64 = 1 << 20;
+/// The polling interval of such threads.
+const READING: Duration = Duration::from_millis(20);
 /// The delay before the deletion of all files of a directory takes effect.
 const EMPTIED: Duration = Duration::from_secs(10);
 
@@ -61,10 +69,15 @@ pub(super) struct Reader {
     read: BTreeMap<PathBuf, (SystemTime, u64)>,
     /// The files with errors.
     broken: BTreeSet<PathBuf>,
+    /// The files and directories that could not be read at the start, and of which no content was
+    /// known; until they are read.
+    unknown: BTreeSet<PathBuf>,
     /// The directories that cannot be read, with the time of the content that is served of them.
     unread: BTreeMap<PathBuf, SystemTime>,
     /// The files that did not parse, or that may be half exchanged, and when they are read again.
     doubtful: BTreeMap<PathBuf, Instant>,
+    /// The large files that are being read, and whether such as do not parse are read once more.
+    reading: BTreeMap<PathBuf, (bool, Receiver<ReadText>)>,
     /// The deleted files whose deletion has not taken effect yet.
     gone: BTreeSet<PathBuf>,
     /// The time of the first and the last of these deletions.
@@ -93,6 +106,7 @@ impl Reader {
     pub(super) fn open(
         root: &Path,
         safety: Safety,
+        limits: &ObjectLimits,
         store: Option<&Path>,
         now: Now,
     ) -> io::Result<(Self, Outcome)> {
@@ -105,7 +119,7 @@ impl Reader {
         };
         let mut this = Self {
             safety,
-            folder: Folder::default(),
+            folder: Folder::within(limits.clone()),
             identity: kept.identity,
             presence: Presence::There,
             seen: kept
@@ -116,8 +130,10 @@ impl Reader {
                 .unwrap_or(now.time),
             read: BTreeMap::new(),
             broken: BTreeSet::new(),
+            unknown: BTreeSet::new(),
             unread: BTreeMap::new(),
             doubtful: BTreeMap::new(),
+            reading: BTreeMap::new(),
             gone: BTreeSet::new(),
             went: None,
             store,
@@ -142,9 +158,14 @@ impl Reader {
             }
         }
         all.append(this.turn(&BTreeSet::from([this.root.clone()]), now, false));
+        // Nothing is served before everything is read.
+        all.append(this.take_large(now, true));
         if this.presence == Presence::There {
             this.store_anew(kept, &mut all);
         }
+        let hidden = this.folder.hidden_access();
+        let hidden = hidden.map(|problem| problem.path.to_path_buf());
+        this.unknown = hidden.filter(|path| !this.has_good(path)).collect();
         Ok((this, all.settled()))
     }
 
@@ -174,7 +195,7 @@ impl Reader {
         fn stale(path: &Path, at: SystemTime, folder: &Folder) -> Stale {
             Stale {
                 path: path.to_owned(),
-                at,
+                served: Served::AsAt(at),
                 why: folder.problem(path).cloned(),
             }
         }
@@ -185,11 +206,30 @@ impl Reader {
             .filter(|path| self.folder.has(path) && !is_below(path, &self.unread));
         let broken =
             broken.filter_map(|path| Some(stale(path, self.read.get(path)?.0, &self.folder)));
-        unread.chain(broken).collect()
+        let hidden = self.folder.hidden_access();
+        let hidden = hidden.filter(|problem| !self.has_good(&problem.path));
+        let hidden = hidden.map(|problem| Stale {
+            path: problem.path.to_path_buf(),
+            served: Served::Unguarded {
+                at_start: self.unknown.contains(&*problem.path),
+            },
+            why: Some(problem.clone()),
+        });
+        unread.chain(broken).chain(hidden).collect()
+    }
+
+    /// True if a good content of a file or directory is known.
+    fn has_good(&self, path: &Path) -> bool {
+        let (from, to) = (Bound::Included(path), Bound::Unbounded);
+        let mut after = self.read.range::<Path, _>((from, to));
+        after.next().is_some_and(|(file, _)| file.starts_with(path))
     }
 
     /// Returns the time of the next delayed action.
     pub(super) fn due(&self) -> Option<Instant> {
+        if !self.reading.is_empty() {
+            return Some(Instant::now() + READING);
+        }
         let emptied = match self.presence {
             Presence::Emptied(since) => Some(since + EMPTIED),
             _ => None,
@@ -270,6 +310,11 @@ impl Reader {
             all.append(self.look(&BTreeSet::from([root]), now, patient));
         }
         all.append(self.look(touched, now, patient));
+        all.append(self.take_large(now, false));
+        if !self.reading.is_empty() {
+            // What others lose may be in one of them.
+            return all.settled();
+        }
         let due: BTreeSet<PathBuf> = self
             .doubtful
             .iter()
@@ -305,8 +350,8 @@ impl Reader {
         self.folder.put(
             &root,
             Parsed {
-                objects: Vec::new(),
                 problems: vec![problem(&root, reason)],
+                ..Parsed::default()
             },
         )
     }
@@ -330,8 +375,8 @@ impl Reader {
                 all.append(self.folder.put(
                     &place,
                     Parsed {
-                        objects: Vec::new(),
                         problems: vec![problem],
+                        ..Parsed::default()
                     },
                 ));
             }
@@ -343,6 +388,7 @@ impl Reader {
                 .collect();
             for place in mended {
                 self.unread.remove(&place);
+                self.unknown.remove(&place);
                 all.append(self.folder.remove(&place));
             }
             for file in known {
@@ -352,11 +398,46 @@ impl Reader {
                 }
             }
             let (root, safety) = (self.root.clone(), self.safety);
+            let (large, small): (Vec<PathBuf>, Vec<PathBuf>) = files
+                .into_iter()
+                .partition(|file| fs::metadata(file).is_ok_and(|meta| meta.len() >= LARGE));
+            for file in large {
+                let read = reading(root.clone(), file.clone(), safety);
+                self.reading.insert(file, (patient, read));
+            }
+            for file in &small {
+                self.reading.remove(file);
+            }
             in_order(
-                &files,
+                &small,
                 |file| read_text(&root, file, safety),
                 |file, read| all.append(self.take(file.clone(), read, now, patient)),
             );
+        }
+        all
+    }
+
+    /// Takes the content of the large files that have been read; with `wait` of all of them.
+    fn take_large(&mut self, now: Now, wait: bool) -> Outcome {
+        let mut all = Outcome::default();
+        let files: Vec<PathBuf> = self.reading.keys().cloned().collect();
+        for file in files {
+            let Some((patient, read)) = self.reading.get(&file) else {
+                continue;
+            };
+            let patient = *patient;
+            let read = if wait {
+                read.recv().ok()
+            } else {
+                match read.try_recv() {
+                    Ok(read) => Some(read),
+                    Err(TryRecvError::Empty) => continue,
+                    Err(TryRecvError::Disconnected) => None,
+                }
+            };
+            self.reading.remove(&file);
+            let read = read.unwrap_or_else(|| refused("its reader has failed".to_owned(), &file));
+            all.append(self.take(file, read, now, patient));
         }
         all
     }
@@ -365,7 +446,7 @@ impl Reader {
     fn take(
         &mut self,
         file: PathBuf,
-        read: Option<(Parsed, Option<String>)>,
+        read: ReadText,
         now: Now,
         patient: bool,
     ) -> Outcome {
@@ -378,8 +459,8 @@ impl Reader {
             self.doubtful.insert(file, now.instant + WRITING);
             return Outcome::default();
         }
-        let is_moving =
-            patient && self.folder.loses(&file, &parsed) && passes_links(&self.root, &file);
+        let may_move = !self.reading.is_empty() || passes_links(&self.root, &file);
+        let is_moving = patient && self.folder.loses(&file, &parsed) && may_move;
         let outcome = if is_moving {
             self.doubtful.insert(file.clone(), now.instant + EXCHANGING);
             self.folder.add(&file, parsed)
@@ -393,6 +474,7 @@ impl Reader {
             }
             Some(text) => {
                 self.broken.remove(&file);
+                self.unknown.remove(&file);
                 let hash = hash(&text);
                 if self
                     .read
@@ -410,6 +492,7 @@ impl Reader {
     /// Notes that a file is missing: it may come back.
     fn miss(&mut self, file: PathBuf, now: Now) {
         self.doubtful.remove(&file);
+        self.reading.remove(&file);
         if self.gone.insert(file) {
             let (first, _) = self.went.unwrap_or((now.instant, now.instant));
             self.went = Some((first, now.instant));
@@ -418,6 +501,7 @@ impl Reader {
 
     fn delete(&mut self, file: &Path) -> Outcome {
         self.broken.remove(file);
+        self.unknown.remove(file);
         if self.read.remove(file).is_some() {
             self.unstored.push((file.to_owned(), None));
         }
@@ -456,6 +540,16 @@ impl Reader {
         }
         failed
     }
+}
+
+/// Begins to read a file in a thread of its own.
+fn reading(root: PathBuf, file: PathBuf, safety: Safety) -> Receiver<ReadText> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody waits for it where the file was deleted, or has changed again.
+        let _ = sender.send(read_text(&root, &file, safety));
+    });
+    receiver
 }
 
 fn is_unread(problems: &[super::Problem], path: &Path) -> bool {
@@ -538,6 +632,7 @@ mod tests {
             let opened = Reader::open(
                 &self.root(),
                 Safety::Strict,
+                &ObjectLimits::default(),
                 Some(&store),
                 self.after(after),
             );
@@ -589,7 +684,7 @@ mod tests {
             panic!("{:?}", reader.stale())
         };
         assert!(
-            (&*stale.path, stale.at) == (path, at.time) && stale.to_string().contains(why),
+            (&*stale.path, stale.served) == (path, Served::AsAt(at.time)) && stale.to_string().contains(why),
             "{stale}"
         );
     }
@@ -711,7 +806,10 @@ mod tests {
             let stale: Vec<_> = reader
                 .stale()
                 .iter()
-                .map(|stale| (stale.path.clone(), whole(stale.at)))
+                .map(|stale| match stale.served {
+                    Served::AsAt(at) => (stale.path.clone(), whole(at)),
+                    Served::Unguarded { .. } => panic!("{stale}"),
+                })
                 .collect();
             fn at(after: Duration, site: &Site) -> u64 {
                 whole(site.after(after).time)
@@ -741,6 +839,95 @@ mod tests {
     }
 
     #[test]
+    fn a_start_with_a_file_that_may_hide_a_policy_is_not_ready_until_it_is_mended() {
+        const CUT: &str = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {na";
+        fn ready(reader: &Reader) -> Vec<bool> {
+            let stale = reader.stale();
+            stale.iter().map(|stale| !stale.is_unready()).collect()
+        }
+        let site = Site::new();
+        site.put("a.yaml", &service("a"));
+        site.put("policy.yaml", CUT);
+        let (mut reader, _) = site.open(Duration::ZERO);
+        assert_eq!(ready(&reader), [false], "at a start");
+        let told = reader.stale()[0].to_string();
+        assert!(
+            told.contains("policy.yaml: an AccessPolicy in it may be without effect: "),
+            "{told}"
+        );
+        site.put("policy.yaml", &service("b"));
+        assert_eq!(site.turn(&mut reader, SECOND), ["put b"]);
+        assert_eq!(ready(&reader), [true; 0], "mended");
+        // Of a file that was good, that content is served.
+        site.put("policy.yaml", CUT);
+        site.turn(&mut reader, 2 * SECOND);
+        assert_eq!(ready(&reader), [true], "it was good");
+        let (mut reader, _) = site.open(3 * SECOND);
+        assert_eq!(ready(&reader), [true], "it was good before the start");
+        // One that comes later is told.
+        site.put("late.yaml", CUT);
+        site.turn(&mut reader, 4 * SECOND);
+        assert_eq!(ready(&reader), [true, true], "it came later");
+        site.remove("late.yaml");
+        site.turn(&mut reader, 5 * SECOND);
+        site.turn(&mut reader, 6 * SECOND);
+        assert_eq!(ready(&reader), [true], "it is gone");
+    }
+
+    #[test]
+    fn no_file_waits_for_a_large_one_and_what_moves_into_it_is_not_lost() {
+        let site = Site::new();
+        site.put("a.yaml", &(service("a") + "---\n" + &service("moved")));
+        let (mut reader, _) = site.open(Duration::ZERO);
+        let large = format!("{}---\n# {}\n", service("moved"), "x".repeat(2 << 20));
+        site.put("large.yaml", &large);
+        site.put("a.yaml", &service("a"));
+        site.put("b.yaml", &service("b"));
+        let mut told = Vec::new();
+        let paths = BTreeSet::from([site.root()]);
+        // The large file is read meanwhile, and the others are taken at once.
+        told.extend(super::tests::told(reader.turn(&paths, site.after(SECOND), true)));
+        assert!(told.contains(&"put b".to_owned()), "{told:?}");
+        let none = BTreeSet::new();
+        while !reader.reading.is_empty() {
+            told.extend(super::tests::told(reader.turn(&none, site.after(2 * SECOND), true)));
+        }
+        told.extend(super::tests::told(reader.turn(&none, site.after(9 * SECOND), true)));
+        assert!(
+            !told.iter().any(|line| line.starts_with("delete")),
+            "{told:?}"
+        );
+        site.remove("large.yaml");
+        site.turn(&mut reader, 10 * SECOND);
+        assert_eq!(site.turn(&mut reader, 11 * SECOND), ["delete moved"]);
+        // At a start everything is read.
+        site.put("large.yaml", &large);
+        assert_eq!(site.open(12 * SECOND).1, ["put a", "put b", "put moved"]);
+    }
+
+    #[test]
+    fn a_config_map_beyond_the_limit_leaves_no_certificates_in_memory() {
+        let key = rcgen::generate_simple_self_signed(["a.example.org".to_owned()]);
+        let certificate = key.expect("made").cert.pem().replace('\n', "\n    ");
+        let map = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: roots}}\ndata:\n  ca.crt: |\n    {certificate}"
+        );
+        for (ca_kib, is_kept) in [(64, true), (0, false)] {
+            let mut folder = Folder::within(ObjectLimits {
+                ca_kib,
+                ..ObjectLimits::default()
+            });
+            let outcome = folder.put(Path::new("a.yaml"), parse(Path::new("a.yaml"), &map));
+            let [ObjectChange::Put(gatewright_core::inputs::Object::ConfigMap(map))] =
+                &outcome.changes[..]
+            else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!(map.bundle.is_ok(), is_kept, "{ca_kib} KiB");
+        }
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_at_a_start_is_served_as_it_was() {
         let site = Site::new();
         let store = site.dir.path().join("last-good");
@@ -748,6 +935,7 @@ mod tests {
             Reader::open(
                 &site.dir.path().join("wrong"),
                 Safety::Off,
+                &ObjectLimits::default(),
                 Some(&store),
                 site.begun
             )
@@ -769,6 +957,7 @@ mod tests {
             Reader::open(
                 &site.dir.path().join("wrong"),
                 Safety::Off,
+                &ObjectLimits::default(),
                 Some(&store),
                 site.begun
             )

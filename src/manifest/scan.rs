@@ -105,9 +105,7 @@ impl Walk<'_> {
                 return;
             }
             Err(error) => {
-                return self
-                    .problems
-                    .push(problem(path, format!("cannot be read: {error}")));
+                return self.problems.push(failed(path, &error));
             }
         };
         if meta.is_file() {
@@ -118,28 +116,30 @@ impl Walk<'_> {
         } else if meta.is_dir() {
             match self.entries(path, depth) {
                 Ok(entries) => entries.iter().for_each(|entry| self.walk(entry, depth + 1)),
-                Err(reason) => self.problems.push(problem(path, reason)),
+                Err(problem) => self.problems.push(problem),
             }
         }
     }
 
     /// Returns the paths in a directory, sorted, or why it is not examined.
-    fn entries(&mut self, path: &Path, depth: usize) -> Result<Vec<PathBuf>, String> {
-        trusted(self.root, path, self.safety)?;
+    fn entries(&mut self, path: &Path, depth: usize) -> Result<Vec<PathBuf>, Problem> {
+        trusted(self.root, path, self.safety).map_err(|reason| unexamined(path, reason))?;
         if depth > MAX_DEPTH {
-            return Err(format!("deeper than {MAX_DEPTH} directories"));
+            let reason = format!("deeper than {MAX_DEPTH} directories");
+            return Err(unexamined(path, reason));
         }
-        let real = path.canonicalize().map_err(failed)?;
+        let real = path.canonicalize().map_err(|error| failed(path, &error))?;
         if self.leads_back(path) || !self.visited.insert(real.clone()) {
-            return Err(format!(
+            let reason = format!(
                 "is a link to {}, whose files are read already: remove the link",
                 real.display()
-            ));
+            );
+            return Err(problem(path, reason));
         }
         self.ways.entry(path.to_path_buf()).or_default().directory = Some(real);
         let entries = fs::read_dir(path)
             .and_then(|entries| entries.collect::<Result<Vec<_>, _>>())
-            .map_err(failed)?;
+            .map_err(|error| failed(path, &error))?;
         let mut entries: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
         entries.sort();
         Ok(entries)
@@ -170,8 +170,13 @@ impl Walk<'_> {
 }
 
 /// The directory may have been deleted meanwhile; it is examined again then.
-fn failed(error: std::io::Error) -> String {
-    format!("cannot be read: {error}")
+fn failed(path: &Path, error: &std::io::Error) -> Problem {
+    unexamined(path, format!("cannot be read: {error}"))
+}
+
+/// A file or directory with unknown content.
+fn unexamined(path: &Path, reason: String) -> Problem {
+    problem(path, reason).hiding_access(true)
 }
 
 /// True for the path of a file that is no manifest by its name, such as the one that a program
@@ -205,12 +210,11 @@ pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
     read_text(root, path, safety).map(|(parsed, _)| parsed)
 }
 
+/// The content of a file, with its text if all of it is valid; `None` when it does not exist.
+pub(super) type ReadText = Option<(Parsed, Option<String>)>;
+
 /// As [`read`], with the text if it could be read and all of it is valid.
-pub(super) fn read_text(
-    root: &Path,
-    path: &Path,
-    safety: Safety,
-) -> Option<(Parsed, Option<String>)> {
+pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> ReadText {
     let file = fs::File::open(path);
     let file = match file {
         Ok(file) => file,
@@ -237,11 +241,12 @@ pub(super) fn read_text(
     }
 }
 
-fn refused(reason: String, path: &Path) -> Option<(Parsed, Option<String>)> {
+/// A file that is not read, and why.
+pub(super) fn refused(reason: String, path: &Path) -> ReadText {
     Some((
         Parsed {
-            objects: Vec::new(),
-            problems: vec![problem(path, reason)],
+            problems: vec![unexamined(path, reason)],
+            ..Parsed::default()
         },
         None,
     ))

@@ -1,4 +1,5 @@
-//! Files and directories that cannot be read, and whose last good content is served.
+//! Files and directories that cannot be read: their last good content is served, or nothing of them
+//! is known.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,26 +13,49 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::document::Problem;
 
-/// A file or directory whose last good content is served.
+/// A file or directory that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stale {
     /// The path.
     pub path: PathBuf,
-    /// The time of the content.
-    pub at: SystemTime,
+    /// What is served of it.
+    pub served: Served,
     /// Why a newer content is not served: the file, the line and the error.
     pub why: Option<Problem>,
 }
 
+/// What is served of a file or directory that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The content of this time.
+    AsAt(SystemTime),
+    /// What could be read: an AccessPolicy may be missing. At a start the program is not ready.
+    Unguarded {
+        /// True if it was so at the start.
+        at_start: bool,
+    },
+}
+
+impl Stale {
+    /// True if the program is not ready with it.
+    pub fn is_unready(&self) -> bool {
+        self.served == (Served::Unguarded { at_start: true })
+    }
+}
+
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = Timestamp::try_from(self.at).unwrap_or_default();
-        write!(
-            f,
-            "{} is served as it was at {}",
-            self.path.display(),
-            at.strftime("%Y-%m-%dT%H:%M:%SZ")
-        )?;
+        let path = self.path.display();
+        match self.served {
+            Served::AsAt(at) => {
+                let at = Timestamp::try_from(at).unwrap_or_default();
+                let at = at.strftime("%Y-%m-%dT%H:%M:%SZ");
+                write!(f, "{path} is served as it was at {at}")?;
+            }
+            Served::Unguarded { .. } => {
+                write!(f, "{path}: an AccessPolicy in it may be without effect")?;
+            }
+        }
         self.why.as_ref().map_or(Ok(()), |why| write!(f, ": {why}"))
     }
 }
@@ -47,9 +71,10 @@ pub struct ManifestMetrics {
 impl ManifestMetrics {
     /// Computes the metrics at this time.
     pub fn new(stale: &[Stale], now: SystemTime) -> Self {
-        let ages = stale
-            .iter()
-            .map(|stale| now.duration_since(stale.at).unwrap_or_default().as_secs());
+        let ages = stale.iter().filter_map(|stale| match stale.served {
+            Served::AsAt(at) => Some(now.duration_since(at).unwrap_or_default().as_secs()),
+            Served::Unguarded { .. } => None,
+        });
         Self {
             count: stale.len(),
             age: ages.max().unwrap_or_default(),
@@ -68,7 +93,7 @@ impl Collector for ManifestMetrics {
             )?)
         };
         let help =
-            "Files and directories that are served as they were, because they cannot be read";
+            "Files and directories that cannot be read, and are served as they were or without what cannot be read";
         gauge(
             "manifests_stale",
             help,

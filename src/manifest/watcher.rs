@@ -12,6 +12,7 @@ use super::scan::{is_ignored, ways};
 use super::watches::{Event, Watches};
 use super::ways::Ways;
 use super::{Outcome, Safety, Stale};
+use gatewright_core::limits::ObjectLimits;
 
 /// The debounce: a save is often several events, and the files are read this long after the last
 /// one. New files that came by a rename need none: they are whole, and add something only. A file
@@ -57,7 +58,7 @@ pub enum WatchError {
 }
 
 impl Watcher {
-    /// Watches a directory and reads its content. The last good content is stored in the file
+    /// Watches a directory and reads its content, of each object what the limits allow. The last good content is stored in the file
     /// `store`, and served in place of what cannot be read, even if that is the whole directory.
     ///
     /// # Errors
@@ -65,9 +66,10 @@ impl Watcher {
     pub fn open(
         root: &Path,
         safety: Safety,
+        limits: &ObjectLimits,
         store: Option<&Path>,
     ) -> Result<(Self, Outcome), WatchError> {
-        let (watching, this, outcome) = Watching::open(root, safety, store)?;
+        let (watching, this, outcome) = Watching::open(root, safety, limits, store)?;
         let thread = std::thread::Builder::new().name("manifests".to_owned());
         let started = thread.spawn(move || watching.run());
         started.map_err(WatchError::Thread)?;
@@ -181,6 +183,7 @@ impl Watching {
     fn open(
         root: &Path,
         safety: Safety,
+        limits: &ObjectLimits,
         store: Option<&Path>,
     ) -> Result<(Self, Watcher, Outcome), WatchError> {
         let path = || root.to_path_buf();
@@ -201,7 +204,7 @@ impl Watching {
         if let Some((path, why)) = failed.into_iter().next() {
             return Err(WatchError::Watch { path, why });
         }
-        let opened = Reader::open(root, safety, store, Now::read());
+        let opened = Reader::open(root, safety, limits, store, Now::read());
         let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
         outcome.notes.extend(denied.iter().map(unwatched));
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
@@ -332,7 +335,7 @@ mod tests {
     fn only_new_files_that_came_by_a_rename_need_no_debounce() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watching, _watcher, _) =
-            Watching::open(dir.path(), Safety::Off, None).expect("it is there");
+            Watching::open(dir.path(), Safety::Off, &ObjectLimits::default(), None).expect("it is there");
         arrive(dir.path(), "a.yaml");
         assert!(!debounced(&mut watching), "a new file is whole");
         arrive(dir.path(), "a.yaml");
@@ -352,7 +355,7 @@ mod tests {
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watcher, first) =
-            Watcher::open(dir.path(), Safety::Off, None).expect("it is there");
+            Watcher::open(dir.path(), Safety::Off, &ObjectLimits::default(), None).expect("it is there");
         assert!(first.changes.is_empty());
         std::fs::write(dir.path().join("a.yaml"), NAMESPACE).expect("written");
         let told = async {

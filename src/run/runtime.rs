@@ -262,6 +262,10 @@ impl StandaloneRuntime {
                     self.start.elapsed(),
                 )
             }
+            AdminQuery::Ready if stale.iter().any(Stale::is_unready) => {
+                let unready = stale.iter().filter(|stale| stale.is_unready());
+                unready.map(Stale::to_string).collect::<Vec<_>>().join("\n")
+            }
             AdminQuery::Ready if self.live.acknowledged() => stale
                 .iter()
                 .fold("true".to_owned(), |text, stale| format!("{text}\n{stale}")),

@@ -352,7 +352,7 @@ mod tests {
             ),
             (
                 json!({"sinks": [{"type": "Syslog"}]}),
-                "unknown variant `Syslog`",
+                "unknown value `Syslog`",
             ),
             (
                 json!({"requestHeaders": ["%DURATION%"]}),

@@ -1,5 +1,5 @@
-//! Salvages an object that an API server admitted by a schema newer or laxer than ours: reads its
-//! readable parts. Pure.
+//! Salvages an object that an API server admitted by a schema newer or laxer than ours, or that a
+//! person wrote with a mistake: reads its readable parts. Pure.
 //!
 //! An unknown value invalidates the rule or listener that contains it, and is reported there; the
 //! rest of the object, and the objects that refer to it, stay in effect. The result depends on the
@@ -22,10 +22,15 @@ use crate::model::Hostname;
 ///
 /// # Errors
 /// `why`, if no part can be read.
-pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseError> {
+pub(super) fn salvage(
+    value: &Value,
+    why: ParseError,
+    fields: Fields,
+) -> Result<Object, ParseError> {
+    let written = &Written { value, fields };
     let object = match value["kind"].as_str() {
-        Some("Gateway") => gateway(value, &why).map(Object::Gateway),
-        Some("ListenerSet" | "XListenerSet") => listener_set(value).map(Object::ListenerSet),
+        Some("Gateway") => gateway(written, &why).map(Object::Gateway),
+        Some("ListenerSet" | "XListenerSet") => listener_set(written).map(Object::ListenerSet),
         Some("BackendTLSPolicy") => {
             Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy)
         }
@@ -45,7 +50,7 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
             let kind = RouteKind::ALL
                 .into_iter()
                 .find(|known| known.kind().as_str() == kind);
-            kind.and_then(|kind| route(value, kind, &why))
+            kind.and_then(|kind| route(written, kind, &why))
                 .map(Object::Route)
         }
         None => None,
@@ -53,18 +58,31 @@ pub(super) fn salvage(value: &Value, why: ParseError) -> Result<Object, ParseErr
     object.ok_or(why)
 }
 
-/// A copy of an object with one list of its specification replaced.
-fn with(value: &Value, list: &str, items: Vec<Value>) -> Value {
-    let spec = value["spec"]
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(field, _)| *field != list);
-    let mut spec: serde_json::Map<String, Value> = spec
-        .map(|(field, value)| (field.clone(), value.clone()))
-        .collect();
-    spec.insert(list.to_owned(), Value::Array(items));
-    json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec})
+/// The most rules or listeners that are read one by one; the schema allows no more.
+const MAX_PARTS: usize = 64;
+
+/// An object as written, and what unknown fields of its parts mean.
+struct Written<'a> {
+    value: &'a Value,
+    fields: Fields,
+}
+
+impl Written<'_> {
+    /// Reads the object with one list of its specification replaced.
+    fn with(&self, list: &str, items: Vec<Value>) -> Result<Object, ParseError> {
+        let Self { value, fields } = self;
+        let spec = value["spec"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(field, _)| *field != list);
+        let mut spec: serde_json::Map<String, Value> = spec
+            .map(|(field, value)| (field.clone(), value.clone()))
+            .collect();
+        spec.insert(list.to_owned(), Value::Array(items));
+        let copy = json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec});
+        Object::parse_with(&copy, *fields)
+    }
 }
 
 fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
@@ -77,9 +95,9 @@ fn meta(value: &Value, kind: Kind) -> Option<Meta> {
 
 /// A Gateway with its readable listeners; unreadable ones are kept with their error. If the Gateway
 /// cannot be read even without them, it has no listeners and is reported as invalid.
-fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
-    let (readable, unreadable) = listeners(value);
-    if let Ok(Object::Gateway(mut gateway)) = Object::admitted(&with(value, "listeners", readable))
+fn gateway(written: &Written<'_>, why: &ParseError) -> Option<Gateway> {
+    let (readable, unreadable) = listeners(written);
+    if let Ok(Object::Gateway(mut gateway)) = written.with("listeners", readable)
         && !unreadable.is_empty()
     {
         gateway
@@ -87,6 +105,7 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
             .extend(unreadable.into_iter().map(Into::into));
         return Some(gateway);
     }
+    let value = written.value;
     Some(Gateway {
         meta: meta(value, Kind::Gateway)?,
         uid: value["metadata"]["uid"].as_str().unwrap_or_default().into(),
@@ -103,10 +122,9 @@ fn gateway(value: &Value, why: &ParseError) -> Option<Gateway> {
     })
 }
 
-fn listener_set(value: &Value) -> Option<ListenerSet> {
-    let (readable, unreadable) = listeners(value);
-    let Ok(Object::ListenerSet(mut set)) = Object::admitted(&with(value, "listeners", readable))
-    else {
+fn listener_set(written: &Written<'_>) -> Option<ListenerSet> {
+    let (readable, unreadable) = listeners(written);
+    let Ok(Object::ListenerSet(mut set)) = written.with("listeners", readable) else {
         return None;
     };
     set.listeners.extend(unreadable.into_iter().map(Into::into));
@@ -114,14 +132,18 @@ fn listener_set(value: &Value) -> Option<ListenerSet> {
 }
 
 /// The readable listeners, and of the others the fields that a status needs.
-fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
+fn listeners(written: &Written<'_>) -> (Vec<Value>, Vec<Listener>) {
     let mut readable = Vec::new();
     let mut unreadable = Vec::new();
-    for listener in items(value, "listeners") {
-        match Object::admitted(&with(value, "listeners", vec![listener.clone()])) {
+    if items(written.value, "listeners").count() > MAX_PARTS {
+        return (readable, unreadable);
+    }
+    for listener in items(written.value, "listeners") {
+        match written.with("listeners", vec![listener.clone()]) {
             Ok(_) => readable.push(listener.clone()),
-            Err(why) => unreadable
-                .extend(without_filters(value, listener, &why).or_else(|| broken(listener, &why))),
+            Err(why) => unreadable.extend(
+                without_filters(written, listener, &why).or_else(|| broken(listener, &why)),
+            ),
         }
     }
     (readable, unreadable)
@@ -129,10 +151,14 @@ fn listeners(value: &Value) -> (Vec<Value>, Vec<Listener>) {
 
 /// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one
 /// would serve without them.
-fn without_filters(value: &Value, listener: &Value, why: &ParseError) -> Option<Listener> {
+fn without_filters(
+    written: &Written<'_>,
+    listener: &Value,
+    why: &ParseError,
+) -> Option<Listener> {
     let mut bare = listener.clone();
     bare.as_object_mut()?.remove("filters")?;
-    let listeners = match Object::admitted(&with(value, "listeners", vec![bare])).ok()? {
+    let listeners = match written.with("listeners", vec![bare]).ok()? {
         Object::Gateway(gateway) => gateway.listeners,
         Object::ListenerSet(set) => set.listeners,
         _ => return None,
@@ -169,14 +195,15 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
 /// A route with its readable rules. A rule of which only the matches can be read refuses the
 /// requests that it matches. A route that loses rules is reported as invalid, and keeps its
 /// hostnames.
-fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
+fn route(written: &Written<'_>, kind: RouteKind, why: &ParseError) -> Option<Route> {
     let by_rules = match kind {
-        RouteKind::Http | RouteKind::Grpc => route_by_rules(value),
+        RouteKind::Http | RouteKind::Grpc => route_by_rules(written),
         RouteKind::Tls | RouteKind::Tcp | RouteKind::Udp => None,
     };
     if by_rules.is_some() {
         return by_rules;
     }
+    let value = written.value;
     let parents = items(value, "parentRefs")
         .map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
     let hostnames =
@@ -196,25 +223,33 @@ fn route(value: &Value, kind: RouteKind, why: &ParseError) -> Option<Route> {
     })
 }
 
-fn route_by_rules(value: &Value) -> Option<Route> {
-    fn read(rules: Vec<Value>, value: &Value) -> Result<Route, ParseError> {
-        match Object::admitted(&with(value, "rules", rules)) {
+fn route_by_rules(written: &Written<'_>) -> Option<Route> {
+    fn read(rules: Vec<Value>, written: &Written<'_>) -> Result<Route, ParseError> {
+        match written.with("rules", rules) {
             Ok(Object::Route(route)) => Ok(route),
             Ok(_) => Err(ParseError::NoName),
             Err(why) => Err(why),
         }
     }
+    if items(written.value, "rules").count() > MAX_PARTS {
+        return None;
+    }
     let mut rules = Vec::new();
     let mut refused = Vec::new();
     let mut dropped = Vec::new();
-    for (index, rule) in items(value, "rules").enumerate() {
-        let Err(why) = read(vec![rule.clone()], value) else {
+    for (index, rule) in items(written.value, "rules").enumerate() {
+        let Err(why) = read(vec![rule.clone()], written) else {
             rules.push(rule.clone());
             continue;
         };
         let text = format!("cannot be read: {why}");
-        let bare = json!({"name": rule["name"], "matches": rule["matches"]});
-        if read(vec![bare.clone()], value).is_ok() {
+        // Without a field that is not there: in a file, null is no value.
+        let kept = ["name", "matches"].into_iter().filter_map(|field| {
+            let value = rule.get(field).filter(|value| !value.is_null())?;
+            Some((field.to_owned(), value.clone()))
+        });
+        let bare = Value::Object(kept.collect());
+        if read(vec![bare.clone()], written).is_ok() {
             refused.push((rules.len(), text));
             rules.push(bare);
         } else {
@@ -226,7 +261,7 @@ fn route_by_rules(value: &Value) -> Option<Route> {
             ));
         }
     }
-    let mut route = read(rules, value)
+    let mut route = read(rules, written)
         .ok()
         .filter(|_| !refused.is_empty() || !dropped.is_empty())?;
     for (index, text) in refused {

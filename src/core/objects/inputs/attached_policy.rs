@@ -17,6 +17,9 @@ use crate::model::{Enforcement, ObjectName};
 /// The most targets of a policy.
 const TARGETS: usize = 16;
 
+/// The most targets of a policy that cannot be read as a whole.
+const SALVAGED_TARGETS: usize = 1024;
+
 /// The kinds that a policy can be attached to.
 const ATTACHABLE: [Kind; 4] = [
     Kind::Gateway,
@@ -109,18 +112,16 @@ impl AttachedPolicy {
             _ => return None,
         };
         let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
-        let written = value["spec"]["targetRefs"].as_array()?.iter();
-        let read = written.filter_map(|one| {
-            let one = BackendTlsPolicyTargetRefs {
-                group: text(one, "group").unwrap_or_default().to_owned(),
-                kind: text(one, "kind")?.to_owned(),
-                name: text(one, "name")?.to_owned(),
-                section_name: text(one, "sectionName").map(str::to_owned),
-            };
-            target(&meta, &one)
-        });
-        let targets = read.take(TARGETS).collect();
+        let found = written_targets(value).flat_map(|one| meant(&meta, one).unwrap_or_default());
+        let targets = found.take(SALVAGED_TARGETS).collect();
         Some(Self::on(meta, targets, rules))
+    }
+
+    /// True if a policy that cannot be read as a whole may be attached to something that
+    /// [`Self::salvage`] does not know.
+    pub(super) fn hides_targets(&self, value: &Value) -> bool {
+        let mut written = written_targets(value);
+        self.targets.is_empty() || written.any(|one| meant(&self.meta, one).is_none())
     }
 
     fn on(meta: Meta, mut targets: Vec<AttachmentTarget>, rules: AttachedRules) -> Self {
@@ -155,6 +156,44 @@ impl AttachedPolicy {
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.kind(), self.meta.name.clone())
     }
+}
+
+/// What a policy that cannot be read as a whole is attached to, as written: one that is no list,
+/// or has nearly the name of the field, counts as well.
+fn written_targets(value: &Value) -> impl Iterator<Item = &Value> {
+    let fields = value["spec"].as_object().into_iter().flatten();
+    let lists = fields.filter(|(field, _)| {
+        let field = field.to_ascii_lowercase();
+        field.starts_with("targetref")
+    });
+    lists.flat_map(|(_, list)| match list {
+        Value::Array(items) => items.as_slice(),
+        other => std::slice::from_ref(other),
+    })
+}
+
+/// Everything that a target may have meant, whose group, kind or section may be wrong; `None` if
+/// it cannot be told.
+fn meant(meta: &Meta, written: &Value) -> Option<Vec<AttachmentTarget>> {
+    let name = match written.get("name")? {
+        Value::String(name) if !name.is_empty() => name.clone(),
+        Value::Number(name) => name.to_string(),
+        _ => return None,
+    };
+    let kind = text(written, "kind").unwrap_or_default();
+    let is_kind = |known: &Kind| known.as_str().eq_ignore_ascii_case(kind);
+    let kinds: Vec<Kind> = match ATTACHABLE.into_iter().find(is_kind) {
+        Some(known) => vec![known],
+        None if Kind::ALL.iter().any(is_kind) => Vec::new(),
+        None => ATTACHABLE.to_vec(),
+    };
+    let section = text(written, "sectionName").map(Arc::from);
+    let name = ObjectName::new(meta.name.namespace.clone(), name);
+    let targets = kinds.into_iter().map(|kind| AttachmentTarget {
+        object: ObjectKey::new(kind, name.clone()),
+        section: section.clone(),
+    });
+    Some(targets.collect())
 }
 
 fn target(meta: &Meta, written: &BackendTlsPolicyTargetRefs) -> Option<AttachmentTarget> {

@@ -203,7 +203,7 @@ mod tests {
             (named(json!({"type": "Hostname"})), "needs hostname"),
             (
                 named(json!({"type": "Email", "hostname": "x"})),
-                "unknown variant `Email`",
+                "unknown value `Email`",
             ),
             (json!({"hostname": 7}), "cannot be read"),
         ] {

@@ -187,7 +187,7 @@ mod tests {
                 json!({"algorithms": ["Gzip", "Gzip"]}),
                 "Gzip is there twice",
             ),
-            (json!({"algorithms": ["Zstd"]}), "unknown variant `Zstd`"),
+            (json!({"algorithms": ["Zstd"]}), "unknown value `Zstd`"),
             (json!({"level": 9}), "unknown field `level`"),
         ] {
             let error = read_value(written.clone()).expect_err("it is refused");

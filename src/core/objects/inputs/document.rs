@@ -4,6 +4,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::plain_words::plain;
+
 /// Why a document cannot be parsed as an object.
 #[derive(Debug, thiserror::Error)]
 pub enum ParseError {
@@ -93,8 +95,11 @@ impl ParseError {
     }
 }
 
-/// Removes the values that the message of a parser quotes.
+/// Removes the values that the message of a parser has.
 fn without_quoted(text: String) -> String {
+    if let Some((expected, _)) = text.split_once(", found ") {
+        return format!("{expected}, found (not shown)");
+    }
     match (text.find(['"', '`']), text.rfind(['"', '`'])) {
         (Some(begin), Some(end)) if begin < end => {
             format!("{}(not shown){}", &text[..begin], &text[end + 1..])
@@ -151,7 +156,7 @@ fn located<T: DeserializeOwned>(value: &Value, error: &serde_json::Error) -> Par
     let text = if text.starts_with("Invalid ") {
         "expected base64".to_owned()
     } else {
-        text
+        plain(&text)
     };
     match serde_path_to_error::deserialize::<_, T>(value)
         .err()
@@ -223,13 +228,13 @@ mod tests {
         let port = rules(json!({"backendRefs": [{"name": "v1", "port": "80"}]}));
         assert_eq!(
             route(port),
-            "spec.rules[1].backendRefs[0].port: invalid type: string \"80\", expected i32"
+            "spec.rules[1].backendRefs[0].port: expected a whole number, found \"80\""
         );
         let path = route(rules(
             json!({"matches": [{"path": {"type": "exact", "value": "/"}}]}),
         ));
         assert!(
-            path.starts_with("spec.rules[1].matches[0].path.type: unknown variant `exact`"),
+            path.starts_with("spec.rules[1].matches[0].path.type: unknown value `exact`"),
             "{path}"
         );
         let header = route(rules(
@@ -237,7 +242,7 @@ mod tests {
         ));
         assert!(
             header.starts_with(
-                "spec.rules[1].matches[0].headers[0].value: invalid type: integer `1`"
+                "spec.rules[1].matches[0].headers[0].value: expected text, found 1"
             ),
             "{header}"
         );
@@ -260,7 +265,7 @@ mod tests {
         );
         assert_eq!(
             secret(json!({"pin": 12345})),
-            "data.pin: invalid type: integer (not shown), expected a base64-encoded string"
+            "data.pin: expected a base64-encoded string, found (not shown)"
         );
         let key = "-----BEGIN PRIVATE KEY----- MIGHAgEA";
         for found in [

@@ -43,6 +43,7 @@ mod namespace;
 mod object;
 mod oidc_client;
 mod parameters;
+mod plain_words;
 mod policy;
 mod re2;
 mod reference;
@@ -66,6 +67,7 @@ mod traffic_distribution;
 mod trafficpolicy;
 mod trafficpolicy_value;
 mod trust_bundle;
+mod unreadable;
 mod xbackend;
 mod xlistenerset;
 
@@ -116,6 +118,7 @@ pub use parameters::{
     GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
     PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
+pub use plain_words::plain;
 pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
 pub use request_body::RequestBodyRules;
@@ -140,3 +143,4 @@ pub use text::{Unsupported, kept_headers};
 pub use traffic_distribution::TrafficDistribution;
 pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;
+pub use unreadable::Unreadable;

@@ -13,6 +13,7 @@ use super::direct_response::DirectResponseSpec;
 use super::document::{Fields, read, text};
 use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
 use super::trust_bundle;
+use super::unreadable::Unreadable;
 use super::xlistenerset::xlistenerset;
 use super::{
     AttachedPolicy, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
@@ -84,12 +85,15 @@ impl Object {
     /// the experimental channel: unknown fields are ignored, and of an object with an unknown value
     /// the rest is read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
-        Self::admitted(&value).or_else(|why| salvage(&value, why))
+        let whole = Self::parse_with(&value, Fields::Any);
+        whole.or_else(|why| salvage(&value, why, Fields::Any))
     }
 
-    /// Reads one object that an API server has admitted, as a whole: an unknown value is an error.
-    pub(super) fn admitted(value: &Value) -> Result<Self, ParseError> {
-        Self::parse_with(value, Fields::Any)
+    /// Reads one object of a file, where every mistake is an error, as for [`Self::parse`]. What it
+    /// guards is to be guarded all the same: the error comes with what can be read of the object,
+    /// which refuses requests where a part is missing.
+    pub fn parse_written(value: &Value) -> Result<Self, Box<Unreadable>> {
+        Self::parse_with(value, Fields::Known).map_err(|why| Box::new(Unreadable::new(value, why)))
     }
 
     /// Drops content that no object may use because it is over the limits; the reason is kept in
@@ -104,7 +108,7 @@ impl Object {
         }
     }
 
-    fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+    pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let api_version = text(value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
         let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));

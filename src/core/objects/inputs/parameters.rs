@@ -418,7 +418,7 @@ mod tests {
         assert!(
             read.spec
                 .expect_err("unknown")
-                .starts_with("spec: unknown variant `Orbital`")
+                .starts_with("spec: unknown value `Orbital`")
         );
     }
 

@@ -83,7 +83,7 @@ mod tests {
                 json!({"maxBytes": (1_u64 << 40) + 1}),
                 "found 1099511627777",
             ),
-            (json!({"maxBytes": 1, "buffer": "Some"}), "unknown variant"),
+            (json!({"maxBytes": 1, "buffer": "Some"}), "unknown value"),
             (
                 json!({"maxBytes": 1_048_577, "buffer": "All"}),
                 "at most 1048576",

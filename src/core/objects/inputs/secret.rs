@@ -339,7 +339,7 @@ mod tests {
         let as_text = told(serde_json::json!({"stringData": key}));
         assert_eq!(
             as_text,
-            "stringData: invalid type: string (not shown), expected a map"
+            "stringData: expected an object, found (not shown)"
         );
         assert_eq!(
             told(serde_json::json!({line: 1})),

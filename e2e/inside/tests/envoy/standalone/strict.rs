@@ -123,3 +123,133 @@ async fn files_that_only_their_owner_s_own_group_may_write_are_read() -> Result<
     assert_eq!(site.status("other.example.org").await?, 404);
     Ok(())
 }
+
+fn policy(name: &str, target: &str, rules: &str) -> String {
+    format!(
+        "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {{name: {name}}}\nspec:\n  \
+         targetRefs: [{{group: gateway.networking.k8s.io, kind: HTTPRoute, {target}}}]\n  {rules}\n"
+    )
+}
+
+/// What was not read before opens nothing: a file of its own, one with its route, and one that is
+/// cut off.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_new_policy_that_cannot_be_read_closes_its_host() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let good = "clientAddress: {allow: [127.0.0.0/8]}";
+    for (number, rules) in [
+        "clientAddress: {alow: [127.0.0.0/8]}",
+        "enforcement: report\n  clientAddress: {allow: [127.0.0.0/8]}",
+        "apiKey: {headers: [x-key]}\n  clientAddress: {allow: [127.0.0.0/8]}",
+        "clientAddress: {allow: [5]}",
+        "clientAddress: {allow: [127.0.0",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (name, host) = (format!("r{number}"), format!("r{number}.example.org"));
+        let target = format!("name: {name}");
+        site.save("web.yaml", &route(&name, &host, "web"))?;
+        site.program
+            .line(&format!("httproute default/{name}: 1 host changed, acked"))
+            .await?;
+        assert_eq!(site.status(&host).await?, 200, "{rules}: before");
+        site.save("policy.yaml", &policy(&name, &target, rules))?;
+        site.program
+            .line(&format!("accesspolicy default/{name}: 1 host changed, acked"))
+            .await?;
+        assert_eq!(site.status(&host).await?, 500, "{rules}");
+        site.save("policy.yaml", &policy(&name, &target, good))?;
+        site.program
+            .line(&format!("accesspolicy default/{name}: 1 host changed, acked"))
+            .await?;
+        assert_eq!(site.status(&host).await?, 200, "{rules}: mended");
+        fs::remove_file(site.file("policy.yaml"))?;
+        // Both in one new file.
+        let (name, host) = (format!("b{number}"), format!("b{number}.example.org"));
+        let target = format!("name: {name}");
+        let file = route(&name, &host, "web") + "---\n" + &policy(&name, &target, rules);
+        site.save(&format!("{name}.yaml"), &file)?;
+        site.program.line(&format!("{name}.yaml:")).await?;
+        site.save(
+            "late.yaml",
+            &route(&format!("late{number}"), &format!("late{number}.example.org"), "web"),
+        )?;
+        site.program
+            .line(&format!("httproute default/late{number}: 1 host changed, acked"))
+            .await?;
+        let status = site.status(&host).await?;
+        assert!(matches!(status, 500 | 404), "{rules} beside its route: {status}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_policy_on_a_rule_that_is_not_there_closes_the_route() -> Result<()> {
+    let mut site = Standalone::start().await?;
+    let named = route("web", "web.example.org", "web")
+        .replace("  - backendRefs", "  - name: admin\n    backendRefs");
+    site.save("web.yaml", &named)?;
+    site.program.line("httproute default/web: ").await?;
+    let rules = "clientAddress: {allow: [127.0.0.0/8]}";
+    site.save("policy.yaml", &policy("guard", "name: web, sectionName: admin", rules))?;
+    site.program
+        .line("accesspolicy default/guard: 1 host changed, acked")
+        .await?;
+    assert_eq!(site.status("web.example.org").await?, 200, "the rule is there");
+    site.save("web.yaml", &named.replace("name: admin", "name: administration"))?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked")
+        .await?;
+    assert_eq!(site.status("web.example.org").await?, 500, "renamed");
+    let (_, text) = site.ask(&["status", "accesspolicy/guard"])?;
+    assert!(
+        text.contains("TargetNotFound") && text.contains("has no rule of name \"admin\""),
+        "{text}"
+    );
+    let url = format!("https://web.example.org:{}/", site.port);
+    let (code, text) = site.ask(&["explain", &url])?;
+    assert!(
+        code == 1 && text.contains("accesspolicy default/guard: TargetNotFound"),
+        "{text}"
+    );
+    site.save("web.yaml", &named)?;
+    site.program
+        .line("httproute default/web: 1 host changed, acked")
+        .await?;
+    assert_eq!(site.status("web.example.org").await?, 200, "named again");
+    Ok(())
+}
+
+/// A file of which nobody can tell what it guards: at a start the program is not ready with it.
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()> {
+    let site = Standalone::start().await?;
+    let socket = site.state.path().join("admin.sock");
+    site.save("policy.yaml", "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {na")?;
+    let mut site = site;
+    site.program.line("policy.yaml:").await?;
+    let ready = gatewright_control::ask(&socket, "/readyz").await?;
+    assert!(
+        ready.starts_with("ok\n") && ready.contains("an AccessPolicy in it may be without effect"),
+        "{ready}"
+    );
+    let state = tempfile::tempdir()?;
+    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let mut second =
+        e2e::gatewright::Gatewright::standalone(site.manifests.path(), state.path(), &["--no-envoy"])?;
+    second.line("admin socket").await?;
+    let socket = state.path().join("admin.sock");
+    let why = loop {
+        match gatewright_control::ask(&socket, "/readyz").await {
+            Err(error) if error.to_string().contains("policy.yaml") => break error.to_string(),
+            Ok(text) => anyhow::bail!("it is ready: {text}"),
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert!(why.contains("an AccessPolicy in it may be without effect"), "{why}");
+    Ok(())
+}
