@@ -1,12 +1,15 @@
 //! `gatewright config`: prints, checks and explains the configuration.
 
-use std::fs::File;
 use std::io::{self, Write};
+use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use acme::Storage;
+use acme::storage::dir::Directory;
+use anyhow::{Context, Result, bail};
+use gatewright_control::certificates;
 
 use crate::cli::ConfigVerb;
-use crate::configuration;
+use crate::configuration::{self, Configuration};
 
 /// Runs the command. Returns true if the configuration is valid.
 ///
@@ -20,11 +23,9 @@ pub fn run(verb: &ConfigVerb) -> Result<bool> {
         }
         ConfigVerb::Check(configured) => {
             let configuration = configured.load()?;
-            for (name, issuer) in &configuration.issuers {
-                for file in issuer.files() {
-                    File::open(file)
-                        .with_context(|| format!("issuers.{name}: {}", file.display()))?;
-                }
+            let faults = runtime()?.block_on(faults_of_issuers(&configuration))?;
+            if !faults.is_empty() {
+                bail!("{}", faults.join("\n"));
             }
         }
         ConfigVerb::Explain { field } => {
@@ -39,4 +40,34 @@ pub fn run(verb: &ConfigVerb) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.context("starting the runtime")
+}
+
+/// Returns what keeps issuers from issuing certificates, as far as it shows without a request: each
+/// is opened as at a start, beside a storage that is thrown away.
+async fn faults_of_issuers(configuration: &Configuration) -> Result<Vec<String>> {
+    let issuers = &configuration.issuers;
+    let dir = tempfile::tempdir().context("a directory for the check")?;
+    let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path())?);
+    let opened = certificates::faults(issuers, &storage).await;
+    let mut faults: Vec<String> = opened
+        .iter()
+        .map(|(name, fault)| format!("issuers.{name}: {fault}"))
+        .collect();
+    faults.extend(unagreed(configuration));
+    Ok(faults)
+}
+
+/// Returns the issuers whose CA will create no account.
+pub fn unagreed(configuration: &Configuration) -> impl Iterator<Item = String> {
+    configuration.issuers.iter().filter_map(|(name, issuer)| {
+        let why = issuer.unagreed()?;
+        Some(format!("issuers.{name}.agreeToTerms: {why}"))
+    })
 }

@@ -15,8 +15,9 @@ use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Statu
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::store::Store;
 use gatewright_core::tenancy::{self, GATEWAY_LABEL};
-use gatewright_core::translate::{Change, RouteKey, Settings};
+use gatewright_core::translate::{Change, ISSUER, RouteKey, SELF_SIGNED, Settings};
 use gatewright_core::unserved::Unserved;
+use gatewright_core::wanted::INTERNAL_CA;
 
 /// An error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,11 +67,12 @@ impl Findings {
     }
 }
 
-/// Lints objects as a complete set.
+/// Lints objects as a complete set. `issuers` are those of the installation, where they are known.
 pub fn lint(
     objects: Vec<Object>,
     settings: Settings,
     tenancy: tenancy::Settings,
+    issuers: Option<&BTreeSet<String>>,
     now: SystemTime,
 ) -> Vec<Finding> {
     let mut found = Findings {
@@ -83,6 +85,9 @@ pub fn lint(
         {
             found.add(&object.key(), Reason::Invalid.as_str(), why);
         }
+    }
+    if let Some(issuers) = issuers {
+        unknown_issuers(&objects, issuers, &mut found);
     }
     let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
     let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
@@ -107,6 +112,38 @@ pub fn lint(
     quotas(&pipeline, &mut found);
     below_wildcards(&pipeline, &mut found);
     found.sorted()
+}
+
+/// Finds listeners whose certificate is to come from an issuer that is not there.
+fn unknown_issuers(objects: &[Object], issuers: &BTreeSet<String>, found: &mut Findings) {
+    for object in objects {
+        let listeners = match object {
+            Object::Gateway(gateway) => &gateway.listeners,
+            Object::ListenerSet(set) => &set.listeners,
+            _ => continue,
+        };
+        for listener in listeners {
+            let options = listener.tls.as_ref().map(|tls| &tls.options);
+            let Some(issuer) = options.and_then(|options| options.get(ISSUER)) else {
+                continue;
+            };
+            let is_known = [INTERNAL_CA, SELF_SIGNED].contains(&issuer.as_str());
+            if is_known || issuers.contains(issuer) {
+                continue;
+            }
+            let known: Vec<&str> = issuers
+                .iter()
+                .map(String::as_str)
+                .chain([INTERNAL_CA])
+                .collect();
+            let text = format!(
+                "{ISSUER}: no issuer is called {issuer:?}: there are {}",
+                known.join(", ")
+            );
+            let name = Some(&*listener.name);
+            found.add_of(&object.key(), name, "IssuerNotFound", &text);
+        }
+    }
 }
 
 /// Finds conditions that are not good. Those of a derived object are its TenantGateway's, if they
@@ -359,6 +396,7 @@ mod tests {
             objects.collect(),
             settings,
             tenancy::Settings::default(),
+            Some(&BTreeSet::from(["le".to_owned()])),
             SystemTime::UNIX_EPOCH,
         );
         let place = |f: &Finding| {
@@ -667,6 +705,27 @@ spec: {ports: [{port: 80}]}
         let why = "gateway infra/edge secure WithoutHttp3: HTTP/3 is not served: a UDP listener has port 443/udp: move it to \
                    another port";
         assert_eq!(check(&(secure + dns + &shop)), [why]);
+    }
+
+    #[test]
+    fn a_listener_whose_issuer_does_not_exist_is_found() {
+        fn site(issuer: &str) -> String {
+            let https = "    protocol: HTTPS\n    port: 443\n    hostname: a.example.org\n    \
+                         tls: {options: {gatewright.io/issuer: ISSUER}}\n    \
+                         allowedRoutes: {namespaces: {from: All}}\n";
+            EDGE.to_owned() + "  - name: secure\n" + &https.replace("ISSUER", issuer) + SHOP
+        }
+        for known in ["le", "internal-ca"] {
+            let told = check(&site(known));
+            assert!(
+                !told.iter().any(|found| found.contains("IssuerNotFound")),
+                "{told:?}"
+            );
+        }
+        let told = check(&site("letsencrpyt"));
+        let why = "gateway infra/edge secure IssuerNotFound: gatewright.io/issuer: no issuer is called \"letsencrpyt\": there are \
+                   le, internal-ca";
+        assert!(told.iter().any(|found| found == why), "{told:#?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line: parses it, runs the command, and returns the result as the exit status.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -249,12 +250,26 @@ fn lint(options: &cli::Lint) -> Result<bool> {
         listener_sets: !options.no_listener_sets,
         ..tenancy::Settings::default()
     };
-    let found = gatewright::lint::lint(objects, settings, tenancy, SystemTime::now());
+    // Without a configuration, that of the installation is not known.
+    let issuers: BTreeSet<String> = configuration.issuers.keys().cloned().collect();
+    let issuers = Some(&issuers).filter(|_| options.configured.config.is_some());
+    let mut found =
+        gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
+    // What is wrong with them is among the problems.
+    let salvaged = folder.salvaged();
+    found.retain(|finding| !salvaged.contains(&finding.object));
     let of_problems = problems.into_iter().map(LintRow::from);
     let of_findings = found
         .into_iter()
         .map(|finding| LintRow::of_finding(finding, &folder));
-    let mut rows: Vec<LintRow> = of_problems.chain(of_findings).collect();
+    let of_configuration = configuration_command::unagreed(&configuration).map(|why| {
+        let file = options.configured.config.as_deref().unwrap_or(Path::new(""));
+        LintRow::of_configuration(file, why)
+    });
+    let mut rows: Vec<LintRow> = of_problems
+        .chain(of_findings)
+        .chain(of_configuration)
+        .collect();
     rows.sort();
     let list = serde_json::to_value(&rows)?;
     show(&list, options.output, || {
@@ -307,6 +322,17 @@ impl From<Problem> for LintRow {
 }
 
 impl LintRow {
+    fn of_configuration(file: &Path, message: String) -> Self {
+        Self {
+            file: file.display().to_string(),
+            line: 0,
+            object: String::new(),
+            listeners: Vec::new(),
+            reason: "Configuration".to_owned(),
+            message,
+        }
+    }
+
     fn of_finding(finding: Finding, folder: &Folder) -> Self {
         let (file, line) = folder.place(&finding.object).unwrap_or((Path::new(""), 0));
         let (file, object) = (file.display().to_string(), finding.object.to_string());

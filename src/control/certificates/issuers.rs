@@ -1,5 +1,6 @@
 //! Creates ACME issuers from settings.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,6 +89,22 @@ pub async fn open(
         id,
         http_port,
     })
+}
+
+/// Opens each issuer for a check, as a start does: reads its credentials and certificates, and makes
+/// no request. Returns the faults, with the names of their issuers.
+pub async fn faults(
+    issuers: &BTreeMap<String, IssuerSettings>,
+    storage: &Arc<dyn Storage>,
+) -> Vec<(String, IssuerError)> {
+    let mut faults = Vec::new();
+    for (name, settings) in issuers {
+        let endpoints = Arc::new(ProxyEndpoints::new(None, BTreeMap::new()));
+        if let Err(fault) = open(name, settings, storage, &endpoints).await {
+            faults.push((name.clone(), fault));
+        }
+    }
+    faults
 }
 
 /// Returns the name of an issuer in the keeper. An account belongs to one CA, so the name includes

@@ -33,7 +33,7 @@ mod wanted_tracker;
 pub use admin::routes;
 pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
-pub use issuers::{IssuerError, Opened, open};
+pub use issuers::{IssuerError, Opened, faults, open};
 pub use manager::{
     CertificateManager, CertificateManagerConfig, CertificateManagerError, RejectedCertificate,
 };

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use acme::DeniedNetworks;
 use acme::budget::{Limits, Rate};
+use acme::engine::directory_url;
+use axum::http::Uri;
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
@@ -484,6 +486,24 @@ impl IssuerSettings {
         })
     }
 
+    /// Returns why the CA will create no account, if its terms are known and not agreed to.
+    pub fn unagreed(&self) -> Option<String> {
+        let mut directories = std::iter::once(&self.directory).chain(&self.trial);
+        let known = directories.find(|directory| {
+            let host = directory_url(directory).parse::<Uri>();
+            host.is_ok_and(|url| {
+                let host = url.host().unwrap_or_default();
+                host.ends_with(".letsencrypt.org")
+            })
+        });
+        known.filter(|_| !self.agree_to_terms).map(|directory| {
+            format!(
+                "{directory} creates an account only for those who agree to its terms of service \
+                 (https://letsencrypt.org/repository/): set it to true"
+            )
+        })
+    }
+
     /// Checks what can be checked without a request.
     ///
     /// # Errors
@@ -501,6 +521,12 @@ impl IssuerSettings {
                 let text = format!(
                     "{directory:?}: expected letsencrypt, letsencrypt-staging, or an https:// URL"
                 );
+                return Err(SettingsError::value(format!("{field}{name}"), text));
+            }
+            let uri = directory.parse::<Uri>();
+            let has_host = uri.is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()));
+            if is_url(directory) && !has_host {
+                let text = format!("{directory:?}: expected a URL with a host");
                 return Err(SettingsError::value(format!("{field}{name}"), text));
             }
         }
@@ -543,6 +569,36 @@ pub fn check_issuers(issuers: &BTreeMap<String, IssuerSettings>) -> Result<(), S
             return Err(SettingsError::value(field, text));
         }
         settings.check(&format!("{field}."))?;
+        check_fallback(name, &settings.fallback, issuers)?;
+    }
+    Ok(())
+}
+
+/// Checks that the fallbacks of an issuer are others.
+fn check_fallback(
+    name: &str,
+    fallback: &[String],
+    issuers: &BTreeMap<String, IssuerSettings>,
+) -> Result<(), SettingsError> {
+    for (index, other) in fallback.iter().enumerate() {
+        let field = format!("issuers.{name}.fallback[{index}]");
+        if other == name {
+            let text = format!("{other:?} is the issuer itself: name another one");
+            return Err(SettingsError::value(field, text));
+        }
+        if fallback[..index].contains(other) {
+            let text = format!("{other:?} is named twice");
+            return Err(SettingsError::value(field, text));
+        }
+        if other != INTERNAL_CA && !issuers.contains_key(other) {
+            let known = issuers.keys().filter(|known| *known != name);
+            let known: Vec<&str> = known.map(String::as_str).chain([INTERNAL_CA]).collect();
+            let text = format!(
+                "no issuer is called {other:?}: there are {}",
+                known.join(", ")
+            );
+            return Err(SettingsError::value(field, text));
+        }
     }
     Ok(())
 }
