@@ -88,6 +88,66 @@ fn is_page(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "md")
 }
 
+/// Returns the lines of a page that look like rows of a table and are none, with their numbers: a
+/// row that no head is above, or one with another number of cells than the head.
+fn stray_rows(page: &str) -> Vec<(usize, &str)> {
+    fn cells(row: &str) -> usize {
+        row.replace("\\|", "").matches('|').count()
+    }
+    let mut stray = Vec::new();
+    let mut is_code = false;
+    let mut head = None;
+    let lines: Vec<&str> = page.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let row = line.trim();
+        if row.starts_with("```") {
+            is_code = !is_code;
+        }
+        if is_code || !row.starts_with('|') {
+            head = None;
+            continue;
+        }
+        let next = lines.get(index + 1).map_or("", |next| next.trim());
+        let begins = next.starts_with('|') && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '));
+        match head {
+            None if begins => head = Some(cells(row)),
+            Some(count) if count == cells(row) => {}
+            None | Some(_) => stray.push((index + 1, *line)),
+        }
+    }
+    stray
+}
+
+#[test]
+fn tables_are_whole() {
+    let mut broken = Vec::new();
+    for (name, text) in texts() {
+        if name.extension().is_none_or(|ending| ending != "md") {
+            continue;
+        }
+        for (line, row) in stray_rows(&text) {
+            broken.push(format!("{}:{line}: {row}", name.display()));
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "rows that are shown as text:\n{}",
+        broken.join("\n")
+    );
+}
+
+#[test]
+fn a_row_without_its_table_is_found() {
+    let table = "| a | b |\n| --- | --- |\n| `x \\| y` | c |\n";
+    assert_eq!(stray_rows(table), [], "a table");
+    assert_eq!(stray_rows("```sh\n| grep a\n```\n"), [], "code");
+    let cut = format!("{table}\n| d | e |\n| f | g |\n");
+    let lines: Vec<usize> = stray_rows(&cut).iter().map(|(line, _)| *line).collect();
+    assert_eq!(lines, [5, 6], "rows after an empty line");
+    let uneven = format!("{table}| d |\n");
+    assert_eq!(stray_rows(&uneven), [(4, "| d |")], "a row with fewer cells");
+}
+
 #[test]
 fn links_lead_to_headings() {
     let texts = texts();

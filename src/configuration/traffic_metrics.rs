@@ -16,7 +16,7 @@ pub enum TrafficMetrics {
     /// Nothing
     #[default]
     Off,
-    /// Requests by class of the status, bytes in both directions, and times of requests: at most 26
+    /// Requests by class of the status, bytes in both directions, and times of requests: at most 27
     /// series for each namespace that gets requests, and 4096 namespaces (docs/traffic-metrics.md)
     Namespaces,
 }

@@ -26,6 +26,9 @@ impl<'a> BindError<'a> {
     }
 }
 
+/// The first port from which Linux takes those of outgoing connections, unless it is set otherwise.
+const FIRST_EPHEMERAL: u16 = 32768;
+
 /// What to do about the error.
 impl fmt::Display for BindError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,9 +36,16 @@ impl fmt::Display for BindError<'_> {
             "Address already in use" => {
                 write!(
                     f,
-                    "another process has the port: ss -lntup 'sport = :{}' on Envoy's machine names it",
+                    "another process has the port: ss -antup 'sport = :{}' on Envoy's machine names it",
                     self.port()
                 )?;
+                let port = self.port().parse::<u16>();
+                if port.is_ok_and(|port| port >= FIRST_EPHEMERAL) {
+                    f.write_str(
+                        ", which may be any that has an outgoing connection from there: take a port below \
+                         net.ipv4.ip_local_port_range, or reserve it in net.ipv4.ip_local_reserved_ports",
+                    )?;
+                }
             }
             "Permission denied" => f.write_str(
                 "for ports below 1024 Envoy needs the capability CAP_NET_BIND_SERVICE, or a lower sysctl \
@@ -69,7 +79,7 @@ mod tests {
     #[test]
     fn a_bind_error_says_what_to_do() {
         for (error, wanted) in [
-            ("Address already in use", "ss -lntup 'sport = :80'"),
+            ("Address already in use", "ss -antup 'sport = :80'"),
             ("Permission denied", "CAP_NET_BIND_SERVICE"),
             ("Cannot assign requested address", "not on Envoy's machine"),
             ("Too many open files", "Envoy is asked again"),
@@ -77,6 +87,20 @@ mod tests {
             let advice = advice(error).expect("a bind error");
             assert!(
                 advice.contains(wanted) && advice.ends_with("until it can bind the address"),
+                "{advice}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_port_of_outgoing_connections_is_told_to_be_one() {
+        for (port, is_ephemeral) in [(443, false), (32767, false), (32768, true), (44782, true)] {
+            let text = format!("cannot bind '[::]:{port}': Address already in use");
+            let advice = BindError::of(&text).map(|error| error.to_string());
+            let advice = advice.expect("a bind error");
+            assert_eq!(
+                advice.contains("ip_local_reserved_ports"),
+                is_ephemeral,
                 "{advice}"
             );
         }

@@ -65,8 +65,9 @@ const ROUTE: &str = "route";
 /// That route; no value for requests of other routes, whose series are those of their namespace.
 const ROUTE_OF: &str = "%METADATA(ROUTE:gatewright:route)%";
 
-/// The first digit of the status; 0 if the client went before it was known.
-const CLASS_OF: &str = "%CEL(response.code / 100)%";
+/// The first digit of the status; 0 if the client went before it was known: then Envoy has no such
+/// attribute.
+const CLASS_OF: &str = "%CEL(has(response.code) ? response.code / 100 : 0)%";
 
 /// The loggers of a connection manager.
 pub(super) fn loggers(metrics: TrafficMetrics) -> Vec<pb::AccessLog> {

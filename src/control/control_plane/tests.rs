@@ -258,7 +258,7 @@ fn a_bind_error_says_what_to_do_and_is_over_when_the_same_envoy_accepts_the_list
     let (connected, rejected) = (std::slice::from_ref(&node), std::slice::from_ref(&rejected));
     let first = told(&mut live, connected, rejected);
     assert!(
-        matches!(&first[..], [one] if one.contains("ss -lntup 'sport = :80'")),
+        matches!(&first[..], [one] if one.contains("ss -antup 'sport = :80'")),
         "{first:?}"
     );
     let status = live

@@ -363,7 +363,7 @@ async fn a_port_that_becomes_free_is_served_without_an_edit() -> Result<()> {
     let holder = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     site.save("late.yaml", &second(port))?;
     let line = site.program.line("refused Listener default/late").await?;
-    let advice = format!("ss -lntup 'sport = :{port}'");
+    let advice = format!("ss -antup 'sport = :{port}'");
     assert!(
         line.contains("Address already in use") && line.contains(&advice),
         "{line}"
