@@ -204,3 +204,58 @@ spec:
     assert!(told.contains("LimitReached"), "it is refused: {told}");
     assert!(!told.contains("QuotaNearlyUsed"), "nothing is used: {told}");
 }
+
+#[test]
+fn what_an_issuer_cannot_do_is_found_with_the_configuration() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("gatewright.yaml");
+    let head = "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\nissuers:\n";
+    let site = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatewright}
+spec: {controllerName: gatewright.io/gateway-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: infra}
+spec:
+  gatewayClassName: gatewright
+  listeners:
+  - {name: own, port: 443, protocol: HTTPS, hostname: a.org, tls: {options: {gatewright.io/issuer: letsencrpyt}}}
+";
+    let found = |issuers: &str| {
+        std::fs::write(&file, format!("{head}{issuers}")).expect("written");
+        let path = file.display().to_string();
+        let linted = lint(&["--config", &path, "-"], site);
+        let checked = Command::new(env!("CARGO_BIN_EXE_gatewright"))
+            .args(["config", "check", "--config", &path])
+            .output()
+            .expect("it ends");
+        let linted = String::from_utf8_lossy(&linted.stdout).into_owned();
+        let told = String::from_utf8_lossy(&checked.stderr).into_owned();
+        (linted, checked.status.code(), told)
+    };
+    let (linted, code, told) = found("  le: {directory: letsencrypt}\n");
+    assert!(
+        linted.contains("no issuer is called \"letsencrpyt\": there are le, internal-ca"),
+        "{linted}"
+    );
+    assert!(linted.contains("issuers.le.agreeToTerms: "), "{linted}");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("issuers.le.agreeToTerms: letsencrypt creates an account only"), "{told}");
+    let (linted, code, told) = found("  letsencrpyt: {directory: letsencrypt, agreeToTerms: true}\n");
+    assert!(!linted.contains("issuer"), "{linted}");
+    assert_eq!(code, Some(0), "{told}");
+    // Files are read as at a start.
+    std::fs::write(dir.path().join("roots.pem"), "no certificate").expect("written");
+    let bundle = dir.path().join("roots.pem").display().to_string();
+    let ca = format!("  a: {{directory: 'https://ca.example.org/d', caBundle: {bundle}}}\n");
+    let (_, code, told) = found(&ca);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("issuers.a: caBundle: ") && told.contains("roots.pem"), "{told}");
+    let gone = format!("  a: {{directory: 'https://ca.example.org/d', caBundle: {bundle}x}}\n");
+    let (_, code, told) = found(&gone);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("roots.pemx"), "{told}");
+}

@@ -636,8 +636,44 @@ mod tests {
     }
 
     #[test]
+    fn terms_that_are_known_and_not_agreed_to_are_told() {
+        let staging = "https://acme-staging-v02.api.letsencrypt.org/directory";
+        for (directory, trial, is_known) in [
+            ("letsencrypt", None, true),
+            (staging, None, true),
+            ("https://ca.example.org/directory", None, false),
+            ("https://ca.example.org/directory", Some("letsencrypt-staging"), true),
+        ] {
+            let mut settings = IssuerSettings {
+                directory: directory.to_owned(),
+                trial: trial.map(str::to_owned),
+                ..IssuerSettings::default()
+            };
+            assert_eq!(settings.unagreed().is_some(), is_known, "{directory}");
+            settings.agree_to_terms = true;
+            assert_eq!(settings.unagreed(), None, "{directory}");
+        }
+    }
+
+    #[test]
     fn an_invalid_setting_is_named() {
         for (text, word) in [
+            (
+                "{le: {directory: 'https:///directory'}}",
+                "issuers.le.directory: \"https:///directory\": expected a URL with a host",
+            ),
+            (
+                "{le: {directory: letsencrypt, fallback: [zz]}, b: {directory: letsencrypt}}",
+                "issuers.le.fallback[0]: no issuer is called \"zz\": there are b, internal-ca",
+            ),
+            (
+                "{le: {directory: letsencrypt, fallback: [internal-ca, le]}}",
+                "issuers.le.fallback[1]: \"le\" is the issuer itself: name another one",
+            ),
+            (
+                "{le: {directory: letsencrypt, fallback: [internal-ca, internal-ca]}}",
+                "issuers.le.fallback[1]: \"internal-ca\" is named twice",
+            ),
             (
                 "{le: {directory: lets}}",
                 "issuers.le.directory: \"lets\": expected letsencrypt",

@@ -288,7 +288,7 @@ pub const OUTCOMES: [RequestOutcome; 28] = [
     RequestOutcome {
         reason: "BackendRefused",
         statuses: "503",
-        words: "no connection to the endpoint could be opened",
+        words: "no connection to the endpoint could be opened, or its TLS handshake failed",
         causes: &[
             "connection_failure",
             "local_connection_failure",
@@ -343,7 +343,7 @@ pub const OUTCOMES: [RequestOutcome; 28] = [
     RequestOutcome {
         reason: "CutOff",
         statuses: "",
-        words: "the backend broke off its response",
+        words: "the backend broke off its response, or ended an upgraded connection",
         causes: &["upstream_reset_after_response_started"],
     },
 ];
