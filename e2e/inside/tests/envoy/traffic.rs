@@ -18,6 +18,7 @@ use gatewright_core::translate::Change;
 use gatewright_envoy::{ShownStatistics, Statistics, StatisticsReader, TrafficMetrics};
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
@@ -57,7 +58,7 @@ fn of(namespace: &str, kind: &str, name: &str, spec: Value) -> Change {
 fn tenant(namespace: &str, address: SocketAddr) -> Vec<Change> {
     let route = json!({"parentRefs": [{"namespace": "default", "name": "edge.v1"}],
         "hostnames": [format!("{namespace}.example.org")],
-        "rules": [{"matches": [{"path": {"value": "/status"}}], "backendRefs": [{"name": "web", "port": 80}]}]});
+        "rules": [{"matches": [{"path": {"value": "/status"}}, {"path": {"value": "/delay"}}], "backendRefs": [{"name": "web", "port": 80}]}]});
     let mut all = vec![of(namespace, "HTTPRoute", "web", route)];
     all.extend(backend(namespace, "web", address));
     all
@@ -207,6 +208,36 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
             .collect();
         (found == wanted).then(|| value.parse().ok())?
     })
+}
+
+/// The client goes before the backend answers, or in the middle of its own header.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn requests_whose_client_went_are_counted_in_class_0() -> Result<()> {
+    let site = Site::start(ShownStatistics::Traffic(reader())).await?;
+    for (request, tenant) in [
+        ("GET /delay/60000 HTTP/1.1\r\nhost: blue.example.org\r\n\r\n", "blue"),
+        ("GET /delay/60000 HTTP/1.1\r\nhost: blue.exam", ""),
+    ] {
+        let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
+        client.write_all(request.as_bytes()).await?;
+        if !tenant.is_empty() {
+            let active = "http.default/edge_v1_PORT.downstream_rq_active";
+            let active = active.replace("PORT", &site.http.to_string());
+            let deadline = Instant::now() + LIMIT;
+            while site.world.envoy.stat(&active).await? == 0 {
+                ensure!(Instant::now() < deadline, "{active} stays 0");
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        drop(client);
+        site.counted(tenant, "0", 1).await?;
+    }
+    let text = site.told().await?;
+    let found = value(&text, "envoy_gatewright_requests", &[("class", "0"), ("tenant", "blue")]);
+    assert_eq!(found, Some(1.0), "{text}");
+    assert!(!text.contains("class=\"\""), "{text}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
