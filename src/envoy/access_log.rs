@@ -38,8 +38,13 @@ const ERROR_FLAGS: [&str; 14] = [
 ];
 
 /// Envoy's words about the response, in the same spelling as `%RESPONSE_CODE_DETAILS%`. Those of a
-/// login have the path of the request with its query, where codes of the provider are.
-const DETAILS_WITHOUT_QUERY: &str = "response.code_details.split('?')[0].split(' ').join('_')";
+/// login are sentences, with spaces before any brace. Behind their colon are the path of the
+/// request with its query, the state, a cookie, or the answer of the provider with its tokens.
+const DETAILS: &str = "(response.code_details.split('{')[0].contains(' ') ? \
+                       response.code_details.split(':')[0] : response.code_details)\
+                       .split('?')[0].split(' ').join('_')";
+/// The headers that may have a URL on the way to a provider or back.
+const WITH_URL: [&str; 2] = ["location", "referer"];
 
 /// The parts of the name of a virtual host after the hostname: the listener, its Gateway, and the
 /// namespace that has the hostname.
@@ -71,8 +76,20 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
         query,
     } = log;
     let mut fields = fields(frontend, *query);
-    insert_headers(&mut fields, "request_headers", "REQ", request_headers);
-    insert_headers(&mut fields, "response_headers", "RESP", response_headers);
+    let requests_have = ("REQ", "request.headers");
+    insert_headers(
+        &mut fields,
+        "request_headers",
+        requests_have,
+        request_headers,
+    );
+    let responses_have = ("RESP", "response.headers");
+    insert_headers(
+        &mut fields,
+        "response_headers",
+        responses_have,
+        response_headers,
+    );
     let filter = filter(*requests);
     sinks
         .iter()
@@ -96,9 +113,9 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
 }
 
 fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
-    let (path, details) = match query {
-        LoggedQuery::Omit => ("NQ", cel(DETAILS_WITHOUT_QUERY)),
-        LoggedQuery::Keep => ("WQ", "%RESPONSE_CODE_DETAILS%".to_owned()),
+    let path = match query {
+        LoggedQuery::Omit => cut("PATH(NQ:PATH)"),
+        LoggedQuery::Keep => cut(&without_login("request.path")),
     };
     let usual = [
         ("time", "%START_TIME%".to_owned()),
@@ -109,13 +126,13 @@ fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
         ("method", cut("REQ(:METHOD)")),
         ("scheme", cut("REQ(:SCHEME)")),
         ("host", cut("REQ(:AUTHORITY)")),
-        ("path", cut(&format!("PATH({path}:PATH)"))),
+        ("path", path),
         ("protocol", "%PROTOCOL%".to_owned()),
         ("sni", "%REQUESTED_SERVER_NAME%".to_owned()),
         ("tls_version", "%DOWNSTREAM_TLS_VERSION%".to_owned()),
         ("request_id", cut("REQ(X-REQUEST-ID)")),
         ("status", "%RESPONSE_CODE%".to_owned()),
-        ("details", details),
+        ("details", cel(DETAILS)),
         ("flags", "%RESPONSE_FLAGS_LONG%".to_owned()),
         ("duration_ms", "%DURATION%".to_owned()),
         ("first_byte_ms", "%RESPONSE_DURATION%".to_owned()),
@@ -139,20 +156,36 @@ fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
 }
 
 /// Adds an object with the values of headers.
-fn insert_headers(fields: &mut Fields, field: &str, command: &str, names: &[Arc<str>]) {
+fn insert_headers(
+    fields: &mut Fields,
+    field: &str,
+    (command, object): (&str, &str),
+    names: &[Arc<str>],
+) {
     if names.is_empty() {
         return;
     }
-    let values = names
-        .iter()
-        .map(|name| {
-            (
-                name.to_string(),
-                Value::text(cut(&format!("{command}({name})"))),
-            )
-        })
-        .collect();
+    let values = names.iter().map(|name| {
+        let value = if WITH_URL.contains(&&**name) {
+            without_login(&format!("{object}['{name}']"))
+        } else {
+            format!("{command}({name})")
+        };
+        (name.to_string(), Value::text(cut(&value)))
+    });
+    let values = values.collect();
     fields.insert(field.to_owned(), Value::object(values));
+}
+
+/// A command for the URL of an expression: without its query on the way to the provider of a login
+/// or back, where the query has a code, a state or a token.
+fn without_login(url: &str) -> String {
+    let [state, code, error, challenge, hint] =
+        ["state", "code", "error", "code_challenge", "id_token_hint"]
+            .map(|name| format!("{url}.contains('{name}=')"));
+    format!(
+        "CEL({hint} || {state} && ({code} || {error} || {challenge}) ? {url}.split('?')[0] : {url})"
+    )
 }
 
 /// A command whose value is cut to [`VALUE_BYTES`].

@@ -47,13 +47,13 @@ pub const RATE_LIMITED: &str = "local_rate_limited";
 pub const BODY_TOO_LARGE: [&str; 2] = ["fault_filter_abort", "request_payload_too_large"];
 
 /// The code details of Envoy for a request without credentials of a user, or with wrong ones.
-pub const UNAUTHENTICATED: [&str; 14] = [
+pub const UNAUTHENTICATED: [&str; 18] = [
     "no_credential_for_basic_auth",
     "invalid_credential_for_basic_auth",
     "invalid_format_for_basic_auth",
     "invalid_scheme_for_basic_auth",
     "jwt_authn_access_denied",
-    // Of a login, Envoy says more behind a colon.
+    // Of a login, Envoy says more behind a colon, which access logs leave out.
     "Unauthorized,_and_redirecting_to_OAuth_server_is_not_allowed",
     "Failed_to_refresh_the_access_token,_and_redirecting_to_OAuth_server_is_not_allowed",
     "CSRF_token_validation_failed",
@@ -61,9 +61,27 @@ pub const UNAUTHENTICATED: [&str; 14] = [
     "Code_or_state_query_param_does_not_exist",
     "State_query_param_is_not_a_valid_JSON",
     "State_query_param_does_not_contain_url_or_CSRF_token",
+    "State_url_can_not_be_initialized",
+    "State_url_host_is_not_in_the_allowed_redirect_domains",
+    "State_url_query_params_matches_the_redirect_path_matcher",
     "Code_verifier_cookie_is_missing_in_the_request",
+    "Failed_to_decrypt_code_verifier",
     "OAuth_flow_failed.",
 ];
+
+/// The code details of Envoy for a login whose provider gave no tokens that it can use.
+pub const LOGIN_FAILED: [&str; 7] = [
+    "Failed_to_get_access_token",
+    "Failed_to_get_access_token_due_to_HTTP_request_failure",
+    "Failed_to_parse_oauth_response_body",
+    "No_access_token_found_in_the_token_exchange_response",
+    "No_default_or_explicit_access_token_expiration_found_in_the_token_exchange_response",
+    "OAuth2_secrets_are_not_ready",
+    "Token_endpoint_cluster_not_found",
+];
+
+/// The code details of Envoy for a login whose tokens browsers would not keep.
+pub const SESSION_TOO_LARGE: &str = "session_too_large";
 
 /// The code details of Envoy for an answer of a TrafficPolicy in place of an error, whose cause is
 /// not known then.
@@ -155,7 +173,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 28] = [
+pub const OUTCOMES: [RequestOutcome; 30] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -254,6 +272,18 @@ pub const OUTCOMES: [RequestOutcome; 28] = [
         statuses: "401, 403",
         words: "an AccessPolicy asks who the client is, and the request does not prove it",
         causes: &UNAUTHENTICATED,
+    },
+    RequestOutcome {
+        reason: "LoginFailed",
+        statuses: "401, 503",
+        words: "the provider of a login refused the client of the AccessPolicy, was not reached, or gave no usable tokens",
+        causes: &LOGIN_FAILED,
+    },
+    RequestOutcome {
+        reason: "SessionTooLarge",
+        statuses: "431",
+        words: "a token of a login does not fit into a cookie",
+        causes: &[SESSION_TOO_LARGE],
     },
     RequestOutcome {
         reason: "ClaimMissing",
