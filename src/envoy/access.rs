@@ -32,9 +32,9 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
     let lists = policies
         .iter()
         .filter_map(|access| access.addresses.as_ref());
-    let users: Vec<&BasicAuth> = policies
+    let users: Vec<(&ObjectName, &BasicAuth)> = policies
         .iter()
-        .filter_map(|access| access.users.as_ref())
+        .filter_map(|access| Some((&access.policy, access.users.as_ref()?)))
         .collect();
     let tokens: Vec<(&ObjectName, &TokenAuth)> = policies
         .iter()
@@ -42,13 +42,16 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
         .collect();
     let logins = policies
         .iter()
-        .filter_map(|access| Some(oidc::filter(&access.policy, access.login.as_ref()?)));
-    let forgets = users.iter().any(|auth| !auth.forwards_credentials)
+        .filter_map(|access| Some(oidc::filters(&access.policy, access.login.as_ref()?)));
+    let forgets = users.iter().any(|(_, auth)| !auth.forwards_credentials)
         || tokens.iter().any(|(_, auth)| !auth.forwards_credentials);
     let mut filters: Vec<_> = lists.map(by_address).collect();
     // It may set the token that the next ones verify.
-    filters.extend(logins);
-    filters.extend(users.into_iter().map(basic_auth::filter));
+    filters.extend(logins.flatten());
+    // One realm, also where several lists ask.
+    let realm = users.first().map(|(policy, _)| basic_auth::realm(policy));
+    filters.extend(realm);
+    filters.extend(users.into_iter().map(|(_, auth)| basic_auth::filter(auth)));
     filters.extend(tokens.into_iter().flat_map(by_token));
     filters.extend(access_report::filters(&reporting));
     filters.extend(forgets.then(basic_auth::without_credentials));
@@ -258,13 +261,14 @@ mod tests {
         }
         assert_eq!(
             names(&[asking(None, true)]),
-            ["rbac", "basic_auth"],
-            "nothing is told"
+            ["rbac", "header_mutation", "basic_auth"],
+            "the realm, and nothing is told"
         );
         let both = [asking(Some("x-user"), true), asking(None, false)];
         let expected = [
             "rbac",
             "rbac",
+            "header_mutation",
             "basic_auth",
             "basic_auth",
             "header_mutation",

@@ -28,11 +28,10 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
 
 use super::chain::network_filter;
-use super::headers::mutation;
+use super::headers::{HEADER_TO_METADATA, mutation};
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
-use super::virtual_host::HEADER_TO_METADATA;
 use super::{
     Edge, ResourceName, access_log, cors, find_scope, identity_headers, limits, listener_filters,
     location, misdirected, plain_http, route_filters, traces, traffic, websocket,

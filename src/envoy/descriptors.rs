@@ -80,6 +80,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
     "envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
     "envoy.type.matcher.v3.HttpRequestHeaderMatchInput",
+    "envoy.type.matcher.v3.HttpResponseHeaderMatchInput",
     "envoy.type.matcher.v3.HttpResponseStatusCodeMatchInput",
     "google.protobuf.StringValue",
     "xds.core.v3.CidrRange",

@@ -2,10 +2,19 @@
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
-    HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
+    HeaderValue, HeaderValueOption, TypedExtensionConfig, header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation as MutationFilter, Mutations,
 };
 
+use super::proto::extension;
 use gatewright_core::model::HeaderEdits;
+
+/// The name of the filter that changes headers.
+pub(super) const MUTATION: &str = "envoy.filters.http.header_mutation";
+/// The name of the filter that copies headers into metadata.
+pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
 
 /// The header mutations of a route, or of a share of one, in one direction.
 #[derive(Default)]
@@ -63,6 +72,18 @@ pub(super) fn mutation(name: &str, value: &str, action: HeaderAppendAction) -> H
     HeaderMutation {
         action: Some(header_mutation::Action::Append(option)),
     }
+}
+
+/// The filter of one mutation of responses.
+pub(super) fn response_mutation(mutation: HeaderMutation) -> TypedExtensionConfig {
+    let filter = MutationFilter {
+        mutations: Some(Mutations {
+            response_mutations: vec![mutation],
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    extension(MUTATION, &filter)
 }
 
 fn editable(name: &str) -> bool {

@@ -69,6 +69,7 @@ mod route_filters;
 mod scope;
 mod secret;
 mod session;
+mod session_size;
 mod sni_matcher;
 mod statistics;
 mod table;

@@ -4,6 +4,10 @@
 //! with 503 while it has no key. It verifies no signature of tokens: they come from the token
 //! endpoint itself (OpenID Connect Core, 3.1.3.7). Without `cookieDomain` names have the prefix
 //! `__Host-` (RFC 6265bis, 4.1.3.2), so that no host of another tenant sets or gets such a cookie.
+//!
+//! Envoy leaves two cookies at each start of a login until its end, or for ten minutes. So what is no
+//! navigation starts none. With `cookieDomain` browsers send them to the callback alone; `__Host-`
+//! asks for the path `/`.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::{
@@ -23,6 +27,8 @@ use super::external_auth::http_uri;
 use super::proto::{extension, seconds};
 use super::request_match::exact;
 use super::secret::sds;
+use super::session_size;
+use gatewright_core::inputs::form_encoded;
 use gatewright_core::model::{Login, ObjectName, SecretName};
 
 /// The name of the filter.
@@ -31,8 +37,19 @@ pub(super) const FILTER: &str = "envoy.filters.http.oauth2";
 /// The seconds that an access token is valid whose provider says nothing.
 const EXPIRES_SECONDS: u64 = 3600;
 
-/// Admits clients that have logged in at the provider of a policy.
-pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
+/// Admit clients that have logged in at the provider of a policy, with a session that browsers keep.
+pub(super) fn filters(policy: &ObjectName, login: &Login) -> Vec<TypedExtensionConfig> {
+    let names = cookie_names(policy, login.cookie_domain.is_none());
+    let access = login.forwards_access_token.then_some(&*names.bearer_token);
+    let id = login.end_session_endpoint.is_some();
+    let id = id.then_some(&*names.id_token);
+    let refresh = Some(&*names.refresh_token);
+    let tokens: Vec<&str> = [access, id, refresh].into_iter().flatten().collect();
+    let bound = session_size::filters(&tokens);
+    bound.into_iter().chain([filter(policy, login)]).collect()
+}
+
+fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
     let Login {
         issuer: _,
         authorization_endpoint,
@@ -50,7 +67,8 @@ pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig
     } = login;
     let host = redirect_host.as_deref().unwrap_or("%REQ(:authority)%");
     let credentials = OAuth2Credentials {
-        client_id: client_id.to_string(),
+        // Envoy writes it as it is into URLs and into its credentials.
+        client_id: form_encoded(client_id),
         token_secret: Some(sds(&SecretName::ClientSecret(policy.clone()))),
         token_formation: Some(TokenFormation::HmacSecret(sds(&SecretName::CookieKey(
             policy.clone(),
@@ -77,12 +95,22 @@ pub(super) fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig
         deny_redirect_matcher: vec![
             not(":method", MatchPattern::Exact("GET".to_owned())),
             not("accept", MatchPattern::Contains("text/html".to_owned())),
+            // Of a script; clients that know nothing of Fetch Metadata have no such header.
+            HeaderMatcher {
+                treat_missing_header_as_empty: false,
+                ..not("sec-fetch-mode", MatchPattern::Exact("navigate".to_owned()))
+            },
+            HeaderMatcher {
+                invert_match: false,
+                ..not("sec-purpose", MatchPattern::Prefix("prefetch".to_owned()))
+            },
         ],
+        allowed_redirect_domains: allowed_hosts(cookie_domain.as_deref(), redirect_host.as_deref()),
         // Backends get cookies as they are before encryption: no token that nobody asked for.
         disable_access_token_set_cookie: !*forwards_access_token,
         // The provider gets it at a logout.
         disable_id_token_set_cookie: end_session_endpoint.is_none(),
-        cookie_configs: Some(cookie_configs()),
+        cookie_configs: Some(cookie_configs(cookie_domain.is_some(), redirect_path)),
         ..Default::default()
     };
     extension(
@@ -120,20 +148,40 @@ fn cookie_names(policy: &ObjectName, of_host: bool) -> CookieNames {
     }
 }
 
-/// Cookies go with requests that follow a link, and with no other request of another site.
-fn cookie_configs() -> CookieConfigs {
-    let lax = Some(CookieConfig {
+/// The hosts to which a login may lead; empty for all. The URL in the state is not signed: it counts
+/// with the cookie of the login, which in a domain every host of it can set.
+fn allowed_hosts(cookie_domain: Option<&str>, redirect_host: Option<&str>) -> Vec<String> {
+    let Some(domain) = cookie_domain else {
+        return Vec::new();
+    };
+    let callback = redirect_host.and_then(|host| host.split(':').next());
+    [domain.to_owned(), format!("*.{domain}")]
+        .into_iter()
+        .chain(callback.map(str::to_owned))
+        .collect()
+}
+
+/// Cookies go with requests that follow a link, and with no other request of another site. Those of
+/// a login that is under way are for its callback.
+fn cookie_configs(of_domain: bool, callback: &str) -> CookieConfigs {
+    let lax = CookieConfig {
         same_site: SameSite::Lax.into(),
         ..Default::default()
+    };
+    let under_way = of_domain.then(|| CookieConfig {
+        path: callback.to_owned(),
+        ..lax.clone()
     });
+    let under_way = under_way.or_else(|| Some(lax.clone()));
+    let lax = Some(lax);
     CookieConfigs {
         bearer_token_cookie_config: lax.clone(),
         oauth_hmac_cookie_config: lax.clone(),
         oauth_expires_cookie_config: lax.clone(),
         id_token_cookie_config: lax.clone(),
-        refresh_token_cookie_config: lax.clone(),
-        oauth_nonce_cookie_config: lax.clone(),
-        code_verifier_cookie_config: lax,
+        refresh_token_cookie_config: lax,
+        oauth_nonce_cookie_config: under_way.clone(),
+        code_verifier_cookie_config: under_way,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Conditions on requests and responses, in the matchers that choose filters and answers.
 
 use envoy_types::pb::envoy::r#type::matcher::v3::{
-    HttpRequestHeaderMatchInput, HttpResponseStatusCodeMatchInput,
+    HttpRequestHeaderMatchInput, HttpResponseHeaderMatchInput, HttpResponseStatusCodeMatchInput,
 };
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::xds::r#type::matcher::v3::{
@@ -22,6 +22,14 @@ pub(super) fn header(name: &str, value: MatchPattern) -> Predicate {
         header_name: name.to_owned(),
     };
     single("envoy.matching.inputs.request_headers", any(&input), value)
+}
+
+/// True if the response has the header, with a value like this.
+pub(super) fn response_header(name: &str, value: MatchPattern) -> Predicate {
+    let input = HttpResponseHeaderMatchInput {
+        header_name: name.to_owned(),
+    };
+    single("envoy.matching.inputs.response_headers", any(&input), value)
 }
 
 /// True if the status of the response is like this.

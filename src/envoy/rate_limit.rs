@@ -20,7 +20,7 @@ use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::Loca
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, TokenBucket};
 
 use super::proto::{boolean, duration, extension, seconds, uint};
-use gatewright_core::model::{HEADER_BYTES, LimitedBy, RateLimit, RateLimits, RuleLimits};
+use gatewright_core::model::{HEADER_BYTES, LimitedBy, RateLimit, RuleLimits};
 
 /// The name of the filter, before that of the rule.
 const FILTER: &str = "envoy.filters.http.local_ratelimit";
@@ -39,10 +39,22 @@ const IPV6_BITS: u32 = 64;
 pub(super) const FORMATS: &str =
     "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value";
 
-/// The filter of a rule.
-pub(super) fn filter(rule: &RuleLimits) -> TypedExtensionConfig {
+/// The part of a rule's name for the limits in front of its login.
+const IN_FRONT: &str = "/login";
+
+/// The filters of a rule: in front of a login, and behind all policies about clients. A request with
+/// an invented session makes Envoy ask the provider, so limits of single addresses come before that.
+pub(super) fn filters(rule: &RuleLimits, has_login: bool) -> [Option<TypedExtensionConfig>; 2] {
+    let all = rule.all.limits.iter().enumerate();
+    let (front, behind): (Vec<_>, Vec<_>) = all
+        .partition(|(_, limit)| has_login && matches!(limit.by, LimitedBy::ClientAddress { .. }));
+    [(IN_FRONT, front), ("", behind)]
+        .map(|(part, limits)| (!limits.is_empty()).then(|| filter(rule, part, &limits)))
+}
+
+/// The filter of some limits of a rule, each with its number.
+fn filter(rule: &RuleLimits, part: &str, limits: &[(usize, &RateLimit)]) -> TypedExtensionConfig {
     let RuleLimits { rule, all } = rule;
-    let RateLimits { policy: _, limits } = &**all;
     let filter = LocalRateLimit {
         stat_prefix: STATISTICS.to_owned(),
         // Every request has a descriptor, so this one is never used.
@@ -54,15 +66,15 @@ pub(super) fn filter(rule: &RuleLimits) -> TypedExtensionConfig {
         always_consume_default_token_bucket: boolean(false),
         filter_enabled: always(),
         filter_enforced: always(),
-        rate_limits: limits.iter().enumerate().map(actions).collect(),
-        descriptors: limits.iter().enumerate().map(descriptor).collect(),
+        rate_limits: limits.iter().copied().map(actions).collect(),
+        descriptors: limits.iter().copied().map(descriptor).collect(),
         max_dynamic_descriptors: uint(all.buckets()),
         enable_x_ratelimit_headers: XRateLimitHeadersRfcVersion::DraftVersion03.into(),
         enable_retry_after_header: true,
         rate_limited_as_resource_exhausted: true,
         ..Default::default()
     };
-    extension(&format!("{FILTER}/{rule}"), &filter)
+    extension(&format!("{FILTER}/{rule}{part}"), &filter)
 }
 
 fn always() -> Option<RuntimeFractionalPercent> {
@@ -147,12 +159,19 @@ fn descriptor((number, limit): (usize, &RateLimit)) -> LocalRateLimitDescriptor 
 mod tests {
     use std::sync::Arc;
 
-    use gatewright_core::model::{LimitUnit, ObjectName};
+    use gatewright_core::model::{LimitUnit, ObjectName, RateLimits};
     use prost::Message;
 
     use super::*;
 
     fn made(by: Vec<LimitedBy>) -> LocalRateLimit {
+        let [front, behind] = in_parts(by, false);
+        assert_eq!(front, None, "without a login");
+        behind.expect("a filter").1
+    }
+
+    /// The name and the filter in front of a login, and behind it.
+    fn in_parts(by: Vec<LimitedBy>, has_login: bool) -> [Option<(String, LocalRateLimit)>; 2] {
         let limits: Arc<[RateLimit]> = by
             .into_iter()
             .map(|by| RateLimit {
@@ -163,12 +182,28 @@ mod tests {
             })
             .collect();
         let policy = ObjectName::new("a", "p");
-        let made = filter(&RuleLimits {
+        let rule = RuleLimits {
             rule: Arc::from("httproute/a/b/0"),
             all: Arc::new(RateLimits { policy, limits }),
-        });
-        let config = made.typed_config.expect("a configuration");
-        LocalRateLimit::decode(config.value.as_slice()).expect("the filter")
+        };
+        filters(&rule, has_login).map(|made| {
+            let made = made?;
+            let config = made.typed_config.expect("a configuration");
+            let filter = LocalRateLimit::decode(config.value.as_slice()).expect("the filter");
+            Some((made.name, filter))
+        })
+    }
+
+    #[test]
+    fn limits_of_single_addresses_are_in_front_of_a_login() {
+        let all = vec![LimitedBy::Everyone, LimitedBy::ClientAddress { clients: 7 }];
+        let [front, behind] = in_parts(all, true);
+        let (in_front, front) = front.expect("of addresses");
+        let (name, behind) = behind.expect("of all");
+        assert_ne!(in_front, name, "buckets are by the name");
+        assert_eq!(front.descriptors[0].entries[1].key, ADDRESS);
+        assert_eq!(behind.descriptors[0].entries.len(), 1, "of all");
+        assert_eq!(behind.descriptors.len() + front.descriptors.len(), 2);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use gatewright_core::model::{HeaderEdits, ResponseOverride, ResponseOverrides, S
 use gatewright_core::request_outcome::OVERRIDDEN;
 
 /// The name of the filter.
-const FILTER: &str = "envoy.filters.http.custom_response";
+pub(super) const FILTER: &str = "envoy.filters.http.custom_response";
 /// The status whose responses need their `WWW-Authenticate`, which would be lost.
 const UNAUTHORIZED: u16 = 401;
 

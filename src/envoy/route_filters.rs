@@ -43,20 +43,25 @@ pub(super) fn filters_of_share(
     chain(rule, Some(share.session.as_deref()?))
 }
 
-/// In their order: who may not pass gets no session and is not counted, and no server is asked
-/// about a client whose address is not admitted, or which has sent too many requests. Responses
-/// pass them in the opposite order, so that errors of all of them can be overridden.
+/// In their order: who may not pass gets no session and is not counted, except by the limits of
+/// single addresses in front of a login, and no server is asked about a client whose address is not
+/// admitted, or which has sent too many requests. Responses pass them in the opposite order, so that
+/// errors of all of them can be overridden.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
     let overrides = rule.bodies.overrides.as_deref();
     let overrides = overrides.map(response_override::filter);
     let access = access::filters(&rule.access);
-    let limits = rule.rate_limits.as_ref().map(rate_limit::filter);
+    let has_login = rule.access.iter().any(|access| access.login.is_some());
+    let limits = rule.rate_limits.as_ref();
+    let limits = limits.map(|limits| rate_limit::filters(limits, has_login));
+    let [before_login, limits] = limits.unwrap_or_default();
     let auth = rule.auth.as_deref().map(external_auth::filter);
     let session = session.map(session::filter);
     let compression = rule.bodies.compression.as_deref();
     let request_body = rule.bodies.request.as_deref();
     let filters: Vec<_> = overrides
         .into_iter()
+        .chain(before_login)
         .chain(access)
         .chain(limits)
         .chain(auth)

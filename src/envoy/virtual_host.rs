@@ -26,6 +26,7 @@ use envoy_types::pb::google::protobuf::Any;
 use super::access_log::host_name;
 use super::alternative_service;
 use super::direct_response;
+use super::headers::HEADER_TO_METADATA;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::listener_filters::{guarded, shared};
@@ -35,10 +36,6 @@ use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::respond;
 use gatewright_core::model::{self, Hostname, IdentityHeaders};
-
-/// The filter that extracts the token from a challenge's path; the challenge's own route configures
-/// it.
-pub(super) const HEADER_TO_METADATA: &str = "envoy.filters.http.header_to_metadata";
 
 /// A route configuration of virtual hosts.
 ///
@@ -206,6 +203,7 @@ pub(super) fn challenge(thumbprint: &str) -> Route {
             headers: vec![header(":method", matching("GET|HEAD"))],
             ..Default::default()
         }),
+        // The filter extracts the token.
         typed_per_filter_config: HashMap::from([(
             HEADER_TO_METADATA.to_owned(),
             any(&HeaderToMetadata {

@@ -126,7 +126,7 @@ const OVERRIDE: Bytes = Bytes::of(9_000, 300);
 /// The filters for bodies of requests before a rule.
 const REQUEST_BODY: Bytes = Bytes::of(10_000, 200);
 /// The authentication of users, a user, and a byte of their names and hashes.
-const BASIC_AUTH: Bytes = Bytes::of(2_000, 200);
+const BASIC_AUTH: Bytes = Bytes::of(7_000, 200);
 const USER: Bytes = Bytes::of(200, 0);
 const USER_TEXT: Bytes = Bytes::of(3, 2);
 /// The verification of tokens, and a key of the issuer, beside their texts.
@@ -139,7 +139,7 @@ const FETCHED_KEYS: Bytes = Bytes::of(600_000, 400);
 const CLAIM: Bytes = Bytes::of(5_000, 200);
 const CLAIM_VALUE: Bytes = Bytes::of(500, 50);
 /// The login at a provider, beside its texts.
-const LOGIN: Bytes = Bytes::of(40_000, 1_000);
+const LOGIN: Bytes = Bytes::of(67_000, 1_000);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

@@ -111,8 +111,8 @@ pub use meta::Meta;
 pub use names::is_label;
 pub use namespace::{ATTACHED_BY, GATEWAY_LABEL, HOST_LABEL, Namespace};
 pub use object::Object;
-pub use oidc_client::credentials;
 pub use oidc_client::{ClientSecretError, OIDC_CLIENT_TYPE};
+pub use oidc_client::{credentials, form_encoded};
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
     GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,

@@ -158,12 +158,13 @@ fn redirect(written: &str) -> Result<(Option<Arc<str>>, Arc<str>), String> {
     Ok((Some(host.into()), path(field, found)?))
 }
 
-/// A path without a query, which Envoy compares as a whole.
+/// A path without a query, which Envoy compares as a whole, and which may be that of a cookie.
 fn path(field: &str, written: &str) -> Result<Arc<str>, String> {
     text::path(field, written).map_err(|text::Refused(why)| why)?;
-    if written.len() > TEXT || written == "/" || written.contains('%') {
+    let has_signs = written.contains(['%', ',', ';', '"', '<', '>', '\\']);
+    if written.len() > TEXT || written == "/" || has_signs {
         return Err(format!(
-            "{field}: expected a path other than /, of at most {TEXT} bytes and without %"
+            "{field}: expected a path other than /, of at most {TEXT} bytes and without any of % , ; \" < > \\"
         ));
     }
     Ok(written.into())

@@ -375,7 +375,12 @@ fn a_login_is_for_routes_and_its_urls_and_paths_are_checked() {
         (
             "redirectURL",
             json!("https://shop.example.org/%41"),
-            "without %",
+            "without any of %",
+        ),
+        (
+            "redirectURL",
+            json!("https://shop.example.org/back;a"),
+            "without any of %",
         ),
         (
             "redirectURL",

@@ -1,0 +1,132 @@
+//! The bound of the sessions of logins: browsers drop a cookie of more than 4,096 bytes, and Envoy's
+//! filter would send a browser without it to the provider again and again, or ask the provider
+//! about each of its requests. So a response that sets such a cookie is answered 431 instead.
+//!
+//! Three filters in front of that of the login, which a response passes after it: one takes the
+//! cookies out of the response, one compares their lengths, and one answers. No matcher of Envoy's
+//! knows lengths, and expressions have no functions that take texts apart.
+
+use envoy_types::pb::envoy::config::core::v3::{
+    DataSource, TypedExtensionConfig, data_source::Specifier,
+    header_value_option::HeaderAppendAction,
+};
+use envoy_types::pb::envoy::extensions::filters::http::custom_response::v3::CustomResponse;
+use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::{
+    Config as HeaderToMetadata,
+    config::{KeyValuePair, Rule},
+};
+use envoy_types::pb::envoy::extensions::http::custom_response::local_response_policy::v3::{
+    LocalResponsePolicy, local_response_policy::ResponseCodeDetailsAction,
+};
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
+use envoy_types::pb::xds::r#type::matcher::v3::{
+    Matcher,
+    matcher::{MatcherList, MatcherType, OnMatch, matcher_list::FieldMatcher, on_match},
+    string_matcher::MatchPattern,
+};
+
+use super::headers::{HEADER_TO_METADATA, mutation, response_mutation};
+use super::predicate::response_header;
+use super::proto::{any, extension, uint, xds_extension};
+use super::request_match::regex_matcher;
+use super::response_override;
+use gatewright_core::request_outcome::SESSION_TOO_LARGE;
+
+/// The most bytes of the name and the value of a cookie together (RFC 6265bis, 5.7).
+const COOKIE_BYTES: usize = 4096;
+/// The namespace of the metadata with the cookies of a response.
+const COOKIES: &str = "gatewright.login";
+/// The header that marks a response which sets a cookie that is too large.
+const MARK: &str = "x-gw-session";
+/// The value of the mark.
+const TOO_LARGE: &str = "too-large";
+
+const STATUS: u32 = 431;
+const TEXT: &str = "The login succeeded, but a token of the provider does not fit into a cookie of 4096 bytes. \
+                    Ask the owner of this site to let the provider issue smaller tokens.\n";
+
+/// The filters for cookies of these names.
+pub(super) fn filters(cookies: &[&str]) -> [TypedExtensionConfig; 3] {
+    [refused(), compared(cookies), taken_out(cookies)]
+}
+
+/// Takes out the value of each cookie, by the name of the cookie; an empty one where it is not set.
+fn taken_out(cookies: &[&str]) -> TypedExtensionConfig {
+    let rules = cookies.iter().map(|name| {
+        let escaped = name.replace('.', r"\.");
+        let value = RegexMatchAndSubstitute {
+            // Envoy has all `Set-Cookie` of a response in one text, with commas between them.
+            pattern: Some(regex_matcher(&format!(
+                "(?:.*[, ]|){escaped}=([^;]*);.*|.*"
+            ))),
+            substitution: r"\1".to_owned(),
+        };
+        Rule {
+            header: "set-cookie".to_owned(),
+            on_header_present: Some(KeyValuePair {
+                metadata_namespace: COOKIES.to_owned(),
+                key: (*name).to_owned(),
+                regex_value_rewrite: Some(value),
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    });
+    let config = HeaderToMetadata {
+        response_rules: rules.collect(),
+        ..Default::default()
+    };
+    extension(HEADER_TO_METADATA, &config)
+}
+
+/// Marks a response with a cookie that is too large.
+fn compared(cookies: &[&str]) -> TypedExtensionConfig {
+    let larger = cookies.iter().map(|name| {
+        let most = COOKIE_BYTES.saturating_sub(name.len());
+        format!("size(metadata.filter_metadata['{COOKIES}']['{name}']) > {most}")
+    });
+    let larger: Vec<String> = larger.collect();
+    let value = format!("%CEL({} ? '{TOO_LARGE}' : '')%", larger.join(" || "));
+    response_mutation(mutation(
+        MARK,
+        &value,
+        HeaderAppendAction::OverwriteIfExistsOrAdd,
+    ))
+}
+
+/// Answers in place of a marked response.
+fn refused() -> TypedExtensionConfig {
+    let response = LocalResponsePolicy {
+        body: Some(DataSource {
+            specifier: Some(Specifier::InlineString(TEXT.to_owned())),
+            ..Default::default()
+        }),
+        status_code: uint(STATUS),
+        response_code_details_action: Some(ResponseCodeDetailsAction::ResponseCodeDetails(
+            SESSION_TOO_LARGE.to_owned(),
+        )),
+        ..Default::default()
+    };
+    let marked = FieldMatcher {
+        predicate: Some(response_header(
+            MARK,
+            MatchPattern::Exact(TOO_LARGE.to_owned()),
+        )),
+        on_match: Some(OnMatch {
+            on_match: Some(on_match::OnMatch::Action(xds_extension(
+                "response",
+                any(&response),
+            ))),
+            ..Default::default()
+        }),
+    };
+    let filter = CustomResponse {
+        custom_response_matcher: Some(Matcher {
+            matcher_type: Some(MatcherType::MatcherList(MatcherList {
+                matchers: vec![marked],
+            })),
+            on_no_match: None,
+        }),
+    };
+    extension(response_override::FILTER, &filter)
+}
