@@ -68,6 +68,18 @@ impl AccessRules {
         let users = self.users.iter().map(|users| &users.secret);
         users.chain(keys).chain(login)
     }
+
+    /// The Services that it sends requests to.
+    pub fn servers(&self) -> impl Iterator<Item = &ObjectName> {
+        let keys = self.tokens.iter().filter_map(|tokens| match &tokens.jwks {
+            JwksSource::Fetched { server, .. } => Some(&server.name),
+            JwksSource::Inline(_) | JwksSource::ConfigMap { .. } => None,
+        });
+        self.login
+            .iter()
+            .map(|login| &login.server.name)
+            .chain(keys)
+    }
 }
 
 /// `spec` of an AccessPolicy.

@@ -152,6 +152,15 @@ impl AttachedPolicy {
         access.chain(traffic.into_iter().flat_map(RouteTraffic::references))
     }
 
+    /// The Services that it sends requests to.
+    pub fn servers(&self) -> impl Iterator<Item = &ObjectName> {
+        let access = match &self.rules {
+            AttachedRules::Access(_, rules) => rules.as_ref().ok(),
+            AttachedRules::Traffic(_) => None,
+        };
+        access.into_iter().flat_map(AccessRules::servers)
+    }
+
     /// Kind and name.
     pub fn key(&self) -> ObjectKey {
         ObjectKey::new(self.kind(), self.meta.name.clone())

@@ -11,7 +11,7 @@ use gatewright_objects::model::{
     Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
     Login, Reason, RequiredClaim, Route, TokenAuth,
 };
-use gatewright_objects::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED};
+use gatewright_objects::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED, UNAUTHENTICATED};
 
 /// The most networks, and the most values of a claim, that are told.
 const SHOWN: usize = 5;
@@ -54,9 +54,25 @@ impl Explainer<'_> {
                 }
             }
             self.explain_servers(access, explanation);
+            if explanation.ok() {
+                self.explain_login(access, explanation);
+            }
             if !explanation.ok() {
                 return;
             }
+        }
+    }
+
+    /// Adds why the logins of a policy cannot end, as its status says it.
+    fn explain_login(&self, access: &Access, explanation: &mut Explanation) {
+        if access.login.is_none() {
+            return;
+        }
+        let key = ObjectKey::new(Kind::AccessPolicy, access.policy.clone());
+        let judged = self.routing.attached.get(&key);
+        if let Some(Err((_, why))) = judged.map(|judged| self.report.works(judged).0) {
+            let text = format!("AccessPolicy {}: {why}", access.policy);
+            explanation.fail_by("access", text, Some(UNAUTHENTICATED[0]));
         }
     }
 

@@ -631,5 +631,6 @@ fn a_certificate_that_no_client_accepts_fails_and_one_that_ends_soon_is_a_note()
 
 mod bodies;
 mod http3;
+mod login_ways;
 mod logins;
 mod requests;

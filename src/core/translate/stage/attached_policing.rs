@@ -38,7 +38,14 @@ impl AttachedPolicing<'_> {
         if before != after {
             dirty.logins.insert(key.name.clone());
         }
+        // The Services that it sends requests to are uses of their targets.
+        let policy = policy.filter(|_| key.kind == Kind::AccessPolicy);
+        let targets = policy.into_iter().flat_map(|policy| &policy.targets);
+        dirty
+            .uses
+            .extend(targets.map(|target| target.object.clone()));
         for target in self.attached.set(key, new) {
+            dirty.uses.insert(target.object.clone());
             self.touch(&target, dirty);
             // It says which policies affect it.
             dirty.statuses.insert(target.object.clone());

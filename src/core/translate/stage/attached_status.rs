@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::login_ways::{LoginWays, ways};
 use super::report::Report;
 use super::route_traffic;
 use super::verdict::condition;
@@ -11,7 +12,7 @@ use crate::rule::protocol::Protocol;
 use crate::state::attached_policies::{Effect, JudgedAttachment, has_rule};
 use crate::state::parent::Parent;
 use gatewright_objects::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
-use gatewright_objects::model::{Condition, ConditionType, Reason, Status};
+use gatewright_objects::model::{BackendTransport, Condition, ConditionType, Reason, Status};
 use gatewright_objects::status::{AttachedStatus, ObjectStatus, StatusBody};
 
 impl Report<'_> {
@@ -29,9 +30,11 @@ impl Report<'_> {
         if ancestors.is_empty() {
             return None;
         }
-        let ancestors = ancestors
-            .into_iter()
-            .map(|(ancestor, verdict)| (ancestor, vec![accepted(judged, verdict)]));
+        let (works, notes) = self.works(judged);
+        let ancestors = ancestors.into_iter().map(|(ancestor, verdict)| {
+            let verdict = verdict.and(works.clone());
+            (ancestor, vec![accepted(judged, verdict, &notes)])
+        });
         let mut ancestors: Vec<(ObjectKey, Vec<Condition>)> = ancestors.collect();
         // Where there is no room for all, those of its own namespace are told of.
         let namespace = &key.name.namespace;
@@ -40,6 +43,34 @@ impl Report<'_> {
             generation: judged.policy.meta.generation,
             body: StatusBody::Attached(AttachedStatus { ancestors }),
         })
+    }
+
+    /// Ok if clients that a policy is to admit can pass it: the servers that it names can be asked,
+    /// and logins end. With what else there is to know.
+    pub(crate) fn works(self, judged: &JudgedAttachment) -> (Verdict, Vec<String>) {
+        let Effect::Admit(access) = &judged.effect else {
+            return (Ok(()), Vec::new());
+        };
+        let refused = access
+            .servers()
+            .find(|server| self.policies.transport(server) == BackendTransport::Refused);
+        let reached = refused.map_or(Ok(()), |server| {
+            let comes_of_it = match &access.login {
+                Some(login) if login.server == *server => "oidc.provider: nobody can log in",
+                Some(_) | None => "jwt.jwks.remote: tokens are answered 401",
+            };
+            let text = format!(
+                "{comes_of_it}: the BackendTLSPolicy of Service {} cannot be carried out: see its status",
+                server.port.service
+            );
+            Err((Reason::Invalid, text))
+        });
+        let login = access.login.as_ref();
+        let ways = login.and_then(|login| ways(judged, login, self.store, self.attachments));
+        match ways {
+            Some(LoginWays { back, notes }) => (reached.and(back), notes),
+            None => (reached, Vec::new()),
+        }
     }
 
     /// The policies that have an effect on an object as its target, at a Gateway (GEP-713).
@@ -174,11 +205,13 @@ fn at_listener(parent: &Parent, object: &ObjectKey, section: Option<&str>) -> Ve
     }
 }
 
-fn accepted(judged: &JudgedAttachment, verdict: Verdict) -> Condition {
+fn accepted(judged: &JudgedAttachment, verdict: Verdict, notes: &[String]) -> Condition {
     let accepted = judged.accepted.clone().and(verdict);
     let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
     if accepted.status == Status::True {
-        accepted.message = route_traffic::note(judged);
+        let own = Some(route_traffic::note(judged)).filter(|note| !note.is_empty());
+        let all: Vec<String> = own.into_iter().chain(notes.iter().cloned()).collect();
+        accepted.message = all.join("; ");
     }
     accepted
 }

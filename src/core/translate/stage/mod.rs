@@ -25,6 +25,7 @@ pub(crate) mod frontend_logs;
 pub(crate) mod host_settings;
 pub(crate) mod http3_placement;
 pub(crate) mod log_conditions;
+pub(crate) mod login_ways;
 pub(crate) mod offer;
 pub(crate) mod owners;
 pub(crate) mod plain_http;

@@ -92,6 +92,7 @@ impl Policing<'_> {
         dirty
             .charged
             .extend(self.store.indexes().routes_by_service(service).cloned());
+        self.touch_guarded(service, dirty);
         if !ranked.begins_or_ends && !ranked.changes_routes && !ranked.changes_settings {
             return;
         }
@@ -156,6 +157,31 @@ impl Policing<'_> {
                 Some((TransportPort { number, transport }, ranked))
             })
             .collect()
+    }
+
+    /// Marks the AccessPolicies that send requests to a Service, and what they are attached to.
+    fn touch_guarded(&self, service: &ObjectName, dirty: &mut Dirty) {
+        for key in self.store.attached_by_content(service) {
+            dirty.statuses.insert(key.clone());
+            let policy = self.store.attached_policy(key);
+            let targets = policy.into_iter().flat_map(|policy| &policy.targets);
+            dirty
+                .uses
+                .extend(targets.map(|target| target.object.clone()));
+        }
+    }
+
+    /// The Services that the AccessPolicies of an object send requests to, and may.
+    fn guards(&self, object: &ObjectKey) -> impl Iterator<Item = &ObjectName> {
+        let keys = self.store.indexes().attached_by_target(object);
+        let policies = keys.filter_map(move |key| self.store.attached_policy(key));
+        policies.flat_map(move |policy| {
+            let namespace = &policy.meta.name.namespace;
+            policy.servers().filter(move |service| {
+                self.store
+                    .permits_backend(Kind::AccessPolicy, namespace, service)
+            })
+        })
     }
 
     /// Updates the Gateways at which a route, or the filters of a Gateway or ListenerSet, refer to
@@ -241,14 +267,14 @@ impl Policing<'_> {
         services: impl Iterator<Item = &'b ObjectName>,
         gateways: impl Iterator<Item = ObjectName>,
     ) -> Uses {
-        let services: BTreeSet<ObjectName> = services
-            .filter(|service| {
-                self.policies.knows(service)
-                    && self
-                        .store
-                        .permits_backend(by.kind, &by.name.namespace, service)
-            })
+        let permitted = services.filter(|service| {
+            self.store
+                .permits_backend(by.kind, &by.name.namespace, service)
+        });
+        let services: BTreeSet<ObjectName> = permitted
             .cloned()
+            .chain(self.guards(by).cloned())
+            .filter(|service| self.policies.knows(service))
             .collect();
         let gateways = if services.is_empty() {
             BTreeSet::new()
