@@ -46,6 +46,7 @@ mod process;
 pub mod prometheus;
 pub mod quic;
 pub mod registry;
+pub mod scripted_provider;
 pub mod setting;
 pub mod simenvoy;
 pub mod switched;

@@ -57,6 +57,14 @@ impl Provider {
     /// # Errors
     /// As [`Provider::start`].
     pub async fn with_lifetime(lifetime: Duration, redirects: &[&str]) -> Result<Self> {
+        Self::with_secret(CLIENT_SECRET, lifetime, redirects).await
+    }
+
+    /// The same, with this secret of its client.
+    ///
+    /// # Errors
+    /// As [`Provider::start`].
+    pub async fn with_secret(secret: &str, lifetime: Duration, redirects: &[&str]) -> Result<Self> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/oidc-provider");
         ensure!(
             program.exists(),
@@ -75,7 +83,7 @@ impl Provider {
             format!("https://{ISSUER_HOST}"),
             certificate.display().to_string(),
             key.display().to_string(),
-            CLIENT_SECRET.to_owned(),
+            secret.to_owned(),
             format!("{}ms", lifetime.as_millis()),
         ];
         let redirects = redirects.iter().map(|url| (*url).to_owned());

@@ -109,6 +109,31 @@ async fn a_refresh_token_renews_a_session_and_without_one_it_ends() -> Result<()
     Ok(())
 }
 
+/// As docs/access.md has it: the provider gives another refresh token each time.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn of_requests_at_once_one_renews_a_session_with_a_token_that_rotates() -> Result<()> {
+    let renewed = login_with(&[("scopes", json!(["offline_access"]))]);
+    let shop = Shop::serving(SHORT, vec![policy("shop", renewed)]).await?;
+    let browser = shop.session().await?;
+    over(&browser, HOST).await?;
+    let cookies = written(&browser, HOST);
+    let call = Probe::https(shop.address(), HOST).header("cookie", &cookies);
+    let calls = (0..8).map(|_| call.send());
+    let answers = futures::future::join_all(calls).await;
+    let answers = answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let renewed: Vec<_> = answers.iter().filter(|one| one.status == 200).collect();
+    let refused = answers.iter().filter(|one| one.status == 401).count();
+    ensure!(renewed.len() == 1, "{answers:?}");
+    ensure!(refused == 7, "{answers:?}");
+    let kept = renewed[0].headers.get_all("set-cookie").iter();
+    let kept = kept.filter_map(|set| set.to_str().ok()?.split(';').next());
+    let kept = kept.collect::<Vec<_>>().join("; ");
+    let call = Probe::https(shop.address(), HOST).header("cookie", &kept);
+    call.answered(200).await?;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn a_logout_at_the_provider_ends_refresh_tokens() -> Result<()> {

@@ -26,6 +26,7 @@ mod last_good;
 mod layout;
 mod listener_filters;
 mod live;
+mod login_answers;
 mod login_sessions;
 mod logins;
 mod once;

@@ -78,7 +78,7 @@ async fn users_pass_with_their_password_in_every_list() -> Result<()> {
     .await?;
     for answer in expect(&site, (HOST, "/"), None, 401).await? {
         let asked = answer.header("www-authenticate").unwrap_or_default();
-        ensure!(asked.starts_with("Basic realm="), "{asked}");
+        ensure!(asked == "Basic realm=\"default/shop\"", "{asked}");
     }
     expect(&site, (HOST, "/"), Some(ALICE_CHANGED), 401).await?;
     expect(&site, (HOST, "/"), Some("Bearer secret"), 401).await?;
