@@ -2,8 +2,11 @@
 //! several lists, behind preflights and lists of addresses, and what becomes of a Secret that is
 //! changed or deleted.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use anyhow::{Result, ensure};
 use e2e::probe::{Answer, Probe};
+use e2e::webdriver::DrivenBrowser;
 use e2e_inside::world::object;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::ObjectName;
@@ -58,6 +61,31 @@ async fn expect(
 /// The values of a header of the request that the backend received.
 pub(super) fn told(answer: &Answer, name: &str) -> Result<Value> {
     Ok(answer.echoed("headers")?[name].clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy and Chromium"]
+async fn a_browser_with_a_password_is_not_asked_again_in_other_directories() -> Result<()> {
+    let everybody = json!({"users": {"name": "everybody"}});
+    let site = Site::start(vec![
+        users("everybody", &[("alice", SECRET)]),
+        policy_with(
+            "shop",
+            json!({"kind": "HTTPRoute", "name": "shop"}),
+            json!({"basicAuth": everybody}),
+        ),
+    ])
+    .await?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.https));
+    let browser = DrivenBrowser::start(&[(HOST, address)]).await?;
+    let first = format!("https://alice:secret@{HOST}/admin/users/7");
+    browser.open(&first).await?;
+    for path in ["/reports/2026/11", "/static/site.css", "/"] {
+        browser.open(&format!("https://{HOST}{path}")).await?;
+        let text = browser.text().await?;
+        ensure!(text.contains(ALICE), "{path}: {text}");
+    }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
