@@ -16,8 +16,8 @@ pub mod pipeline;
 pub mod statuses;
 
 pub use gatewright_objects::{
-    channel, cost, definitions, external_name, gateway_api, inputs, interner, limits, model,
-    multimap, namespaces, ownership, printable, request_outcome, store, unserved, wanted,
+    address_forms, channel, cost, definitions, external_name, gateway_api, inputs, interner, limits,
+    model, multimap, namespaces, ownership, printable, request_outcome, store, unserved, wanted,
 };
 pub use gatewright_tenancy as tenancy;
 pub use gatewright_translate as translate;

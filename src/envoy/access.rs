@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use super::proto::{extension, uint};
 use super::rbac::RBAC;
 use super::{access_report, basic_auth, jwt, oidc, required_claims};
+use gatewright_core::address_forms::{mapped_network, mapped_within};
 use gatewright_core::model::{Access, AddressList, BasicAuth, ObjectName, TokenAuth};
 
 /// The name of the only policy of a filter.
@@ -105,14 +106,31 @@ pub(super) fn admitted(list: &AddressList) -> Principal {
     }))
 }
 
+/// Clients of any of these networks. Those of IPv4 have addresses of either form: load balancers
+/// and proxies with sockets for both versions of IP write IPv4-mapped ones.
 fn one_of(networks: &[IpNet]) -> principal::Identifier {
-    let ids = networks.iter().map(|network| {
-        of(principal::Identifier::RemoteIp(CidrRange {
-            address_prefix: network.network().to_string(),
-            prefix_len: uint(network.prefix_len().into()),
-        }))
+    let ids = networks.iter().flat_map(|network| match network {
+        IpNet::V4(v4) => vec![of(within(network)), of(within(&mapped_network(*v4)))],
+        IpNet::V6(v6) => match mapped_within(*v6) {
+            None => vec![of(within(network))],
+            Some(mapped) => vec![of(within_except(network, &mapped))],
+        },
     });
     principal::Identifier::OrIds(principal::Set { ids: ids.collect() })
+}
+
+fn within(network: &IpNet) -> principal::Identifier {
+    principal::Identifier::RemoteIp(CidrRange {
+        address_prefix: network.network().to_string(),
+        prefix_len: uint(network.prefix_len().into()),
+    })
+}
+
+fn within_except(network: &IpNet, except: &IpNet) -> principal::Identifier {
+    let others = principal::Identifier::NotId(Box::new(of(within(except))));
+    principal::Identifier::AndIds(principal::Set {
+        ids: vec![of(within(network)), of(others)],
+    })
 }
 
 fn of(identifier: principal::Identifier) -> Principal {
@@ -162,6 +180,35 @@ mod tests {
         }
     }
 
+    fn networks(ids: &[Principal]) -> Vec<String> {
+        let ranges = ids.iter().filter_map(|id| match &id.identifier {
+            Some(principal::Identifier::RemoteIp(range)) => Some(range),
+            _ => None,
+        });
+        ranges
+            .map(|range| {
+                let length = range.prefix_len.as_ref().map_or(0, |length| length.value);
+                format!("{}/{length}", range.address_prefix)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn all_of_ipv6_has_no_client_of_ipv4() {
+        let made = made(&["::/0"], &[]);
+        let Some(principal::Identifier::OrIds(allowed)) = &made[0].identifier else {
+            panic!("a list: {made:?}")
+        };
+        let Some(principal::Identifier::AndIds(all)) = &allowed.ids[0].identifier else {
+            panic!("two conditions: {allowed:?}")
+        };
+        assert_eq!(networks(&all.ids), ["::/0"]);
+        let Some(principal::Identifier::NotId(mapped)) = &all.ids[1].identifier else {
+            panic!("an exception: {all:?}")
+        };
+        assert_eq!(networks(std::slice::from_ref(mapped)), ["::ffff:0.0.0.0/96"]);
+    }
+
     #[test]
     fn a_client_is_in_an_allowed_network_and_in_no_denied_one() {
         let both = made(&["10.0.0.0/8", "2001:db8::/32"], &["10.1.0.0/16"]);
@@ -169,7 +216,11 @@ mod tests {
         let Some(principal::Identifier::OrIds(allowed)) = &both[0].identifier else {
             panic!("a list: {both:?}")
         };
-        assert_eq!(allowed.ids.len(), 2, "either network");
+        assert_eq!(
+            networks(&allowed.ids),
+            ["10.0.0.0/8", "::ffff:10.0.0.0/104", "2001:db8::/32"],
+            "either network, that of IPv4 in both forms"
+        );
         assert!(
             matches!(&both[1].identifier, Some(principal::Identifier::NotId(_))),
             "{both:?}"

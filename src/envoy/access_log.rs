@@ -25,7 +25,7 @@ use super::otlp;
 use super::proto::any;
 use super::rbac;
 use gatewright_core::model::{
-    AccessLog, FrontendId, HostOwner, Hostname, LogSink, LoggedQuery, LoggedRequests,
+    AccessLog, ClientAddress, FrontendId, HostOwner, Hostname, LogSink, LoggedQuery, LoggedRequests,
 };
 
 /// The most bytes of a value that a client or a backend chooses.
@@ -46,6 +46,11 @@ const DETAILS: &str = "(response.code_details.split('{')[0].contains(' ') ? \
 /// The headers that may have a URL on the way to a provider or back.
 const WITH_URL: [&str; 2] = ["location", "referer"];
 
+/// The client's address and port; an IPv4-mapped address (RFC 4291, 2.5.5.2) as that of IPv4, which
+/// it is. No other form of IPv6 is written with these letters and dots.
+const CLIENT: &str = "source.address.startsWith('[::ffff:') && source.address.contains('.') ? \
+                      source.address.replace('[::ffff:', '').replace(']', '') : source.address";
+
 /// The parts of the name of a virtual host after the hostname: the listener, its Gateway, and the
 /// namespace that has the hostname.
 const PARTS: [(&str, usize); 3] = [("listener", 1), ("gateway", 2), ("namespace", 3)];
@@ -64,7 +69,11 @@ pub(super) fn host_name(hostname: &Hostname, owner: Option<&Arc<HostOwner>>) -> 
 }
 
 /// The access logs of a connection manager.
-pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec<pb::AccessLog> {
+pub(super) fn access_logs(
+    frontend: &FrontendId,
+    clients: &ClientAddress,
+    log: Option<&AccessLog>,
+) -> Vec<pb::AccessLog> {
     let Some(log) = log else {
         return Vec::new();
     };
@@ -75,7 +84,7 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
         response_headers,
         query,
     } = log;
-    let mut fields = fields(frontend, *query);
+    let mut fields = fields(frontend, clients, *query);
     let requests_have = ("REQ", "request.headers");
     insert_headers(
         &mut fields,
@@ -112,7 +121,13 @@ pub(super) fn access_logs(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec
         .collect()
 }
 
-fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
+fn fields(frontend: &FrontendId, clients: &ClientAddress, query: LoggedQuery) -> Fields {
+    // A peer that connects over IPv4 has an address of IPv4.
+    let client = if *clients == ClientAddress::default() {
+        "%DOWNSTREAM_REMOTE_ADDRESS%".to_owned()
+    } else {
+        cel(CLIENT)
+    };
     let path = match query {
         LoggedQuery::Omit => cut("PATH(NQ:PATH)"),
         LoggedQuery::Keep => cut(&without_login("request.path")),
@@ -122,7 +137,7 @@ fn fields(frontend: &FrontendId, query: LoggedQuery) -> Fields {
         ("port", frontend.to_string()),
         ("route", "%ROUTE_NAME%".to_owned()),
         ("hostname", cel(&hostname())),
-        ("client", "%DOWNSTREAM_REMOTE_ADDRESS%".to_owned()),
+        ("client", client),
         ("method", cut("REQ(:METHOD)")),
         ("scheme", cut("REQ(:SCHEME)")),
         ("host", cut("REQ(:AUTHORITY)")),
@@ -297,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_frontend_without_a_log_has_nothing_of_it() {
-        assert_eq!(access_logs(&frontend(80), None), [], "it costs nothing");
+        assert_eq!(access_logs(&frontend(80), &ClientAddress::default(), None), [], "it costs nothing");
         assert_eq!(host_name(&host("a.org"), None), "a.org");
     }
 
@@ -316,19 +331,19 @@ mod tests {
 
     #[test]
     fn all_sinks_have_the_filter() {
-        let made = access_logs(&frontend(80), Some(&log(LoggedRequests::Errors)));
+        let made = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
         assert_eq!(made.len(), 2, "one for each sink");
         assert!(made.iter().all(|log| log.filter.is_some()), "of errors");
         let all = LoggedRequests::All { percent: 100 };
-        let made = access_logs(&frontend(80), Some(&log(all)));
+        let made = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(all)));
         assert!(made.iter().all(|log| log.filter.is_none()), "of nothing");
     }
 
     #[test]
     fn equal_logs_encode_to_equal_bytes() {
-        let made = access_logs(&frontend(80), Some(&log(LoggedRequests::Errors)));
+        let made = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
         for _ in 0..20 {
-            let again = access_logs(&frontend(80), Some(&log(LoggedRequests::Errors)));
+            let again = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
             assert_eq!(
                 again, made,
                 "the configuration is packed, so these are bytes"

@@ -1,4 +1,5 @@
-//! The address of a client behind load balancers: the PROXY protocol at a listener.
+//! The address of a client behind load balancers: the PROXY protocol at a listener, and entries of
+//! `X-Forwarded-For` that Envoy cannot read.
 //!
 //! Envoy's listener filter believes every sender of a header. So the matcher that selects the
 //! filter chain looks at the address of the peer first, which no header changes: a connection of
@@ -6,18 +7,30 @@
 //! connected.
 
 use envoy_types::pb::envoy::config::listener::v3::{FilterChain, ListenerFilter, listener_filter};
+use envoy_types::pb::envoy::config::rbac::v3::{Action as Verdict, rbac};
+use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::envoy::extensions::filters::listener::proxy_protocol::v3::ProxyProtocol as ReadsHeaders;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::DirectSourceIpInput;
 use envoy_types::pb::google::protobuf::StringValue;
 use envoy_types::pb::xds::core::v3::CidrRange;
 use envoy_types::pb::xds::r#type::matcher::v3::{
     Matcher,
-    matcher::{MatcherTree, MatcherType, OnMatch, matcher_tree::TreeType, on_match},
+    matcher::{
+        MatcherList, MatcherTree, MatcherType, OnMatch, matcher_list::FieldMatcher,
+        matcher_tree::TreeType, on_match,
+    },
 };
 
-use super::proto::{any, uint, xds_extension};
+use ipnet::IpNet;
+
+use super::predicate::{all_of, header, other_source_port, regex};
+use super::proto::{any, http_filter, uint, xds_extension};
 use super::{IpMatcher, IpRangeMatcher};
 use gatewright_core::model::{ProxyProtocol, ProxyProtocolMode};
+use gatewright_core::request_outcome::FORWARDED_FOR;
+
+const FORWARDED_FOR_HEADER: &str = "x-forwarded-for";
 
 /// The listener filter that reads headers of version 1 and 2. It stands before all others.
 pub(super) fn listener_filter(proxy_protocol: &ProxyProtocol) -> ListenerFilter {
@@ -52,12 +65,8 @@ pub(super) fn of_senders(
             on_match::OnMatch::Action(xds_extension(&name, action))
         }
     };
-    let ranges = proxy_protocol.from.iter().map(|network| CidrRange {
-        address_prefix: network.network().to_string(),
-        prefix_len: uint(network.prefix_len().into()),
-    });
     let senders = IpRangeMatcher {
-        ranges: ranges.collect(),
+        ranges: proxy_protocol.from.iter().map(range).collect(),
         on_match: Some(OnMatch {
             on_match: Some(on_match),
             ..Default::default()
@@ -81,6 +90,55 @@ pub(super) fn of_senders(
         matcher_type: Some(MatcherType::MatcherTree(tree)),
         on_no_match: None,
     })
+}
+
+/// Refuses requests whose entry of the outermost trusted proxy is no address, as with a port or in
+/// brackets: Envoy would take the peer for the client, which no list of addresses expects. Envoy
+/// gives an address of the header port 0, so that any other port is that of a connection.
+pub(super) fn readable(hops: u8) -> Option<HttpFilter> {
+    if hops == 0 {
+        return None;
+    }
+    // The peer is the last entry by then. Where there are fewer, nobody wrote the client's.
+    let entries = format!("(?:[^,]*,){{{hops}}}.*");
+    let unread = all_of(vec![
+        other_source_port("0"),
+        header(FORWARDED_FOR_HEADER, regex(entries)),
+    ]);
+    let refused = FieldMatcher {
+        predicate: Some(unread),
+        on_match: Some(verdict(FORWARDED_FOR, rbac::Action::Deny)),
+    };
+    let matcher = Matcher {
+        matcher_type: Some(MatcherType::MatcherList(MatcherList {
+            matchers: vec![refused],
+        })),
+        on_no_match: Some(Box::new(verdict("others", rbac::Action::Allow))),
+    };
+    let filter = Rbac {
+        matcher: Some(matcher),
+        ..Default::default()
+    };
+    Some(http_filter("gatewright.forwarded_for", &filter))
+}
+
+fn verdict(name: &str, action: rbac::Action) -> OnMatch {
+    let action = Verdict {
+        name: name.to_owned(),
+        action: action.into(),
+    };
+    OnMatch {
+        on_match: Some(on_match::OnMatch::Action(xds_extension(name, any(&action)))),
+        ..Default::default()
+    }
+}
+
+/// A network of peers: Envoy has those of IPv4 in their own form, also where it listens on `::`.
+fn range(network: &IpNet) -> CidrRange {
+    CidrRange {
+        address_prefix: network.network().to_string(),
+        prefix_len: uint(network.prefix_len().into()),
+    }
 }
 
 #[cfg(test)]

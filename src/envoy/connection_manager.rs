@@ -33,10 +33,10 @@ use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::{
-    Edge, ResourceName, access_log, cors, find_scope, identity_headers, limits, listener_filters,
+    Edge, ResourceName, access_log, client_address, cors, find_scope, identity_headers, limits, listener_filters,
     location, misdirected, plain_http, route_filters, traces, traffic, websocket,
 };
-use gatewright_core::model::{AccessLog, FrontendId, Hostname, OtherListeners, TableId, Tracing};
+use gatewright_core::model::{AccessLog, ClientAddress, FrontendId, Hostname, OtherListeners, TableId, Tracing};
 
 /// The host by which the scope is looked up on connections of a wildcard or catch-all listener. For
 /// a host in upper case or with a port it is the SNI, whose virtual host matches both spellings if
@@ -83,9 +83,9 @@ pub(super) enum Routes<'a> {
 pub(super) struct Http<'a> {
     /// The identifier in `CDN-Loop` of requests that this installation has forwarded.
     pub(super) cdn_id: &'a str,
-    /// The number of proxies in front whose entries of `X-Forwarded-For` are trusted; with them
-    /// Envoy leaves their `X-Forwarded-Proto`.
-    pub(super) hops: u8,
+    /// Whose word counts for the address of a client. With trusted proxies Envoy leaves their
+    /// `X-Forwarded-Proto`.
+    pub(super) clients: &'a ClientAddress,
     /// The access log.
     pub(super) log: Option<&'a AccessLog>,
     /// The tracing.
@@ -140,7 +140,7 @@ pub(super) fn filter(
         codec_type: http.codec.into(),
         stat_prefix: stat_prefix(frontend),
         access_log: [
-            access_log::access_logs(frontend, http.log),
+            access_log::access_logs(frontend, http.clients, http.log),
             traffic::loggers(edge.traffic),
         ]
         .concat(),
@@ -187,7 +187,7 @@ pub(super) fn filter(
         // No `server` header and no `via` of our own: neither reveals the software here.
         server_header_transformation: ServerHeaderTransformation::PassThrough.into(),
         use_remote_address: boolean(true),
-        xff_num_trusted_hops: http.hops.into(),
+        xff_num_trusted_hops: http.clients.hops.into(),
         internal_address_config: Some(nobody_is_internal()),
         normalize_path: boolean(true),
         merge_slashes: true,
@@ -279,13 +279,14 @@ fn router() -> HttpFilter {
 /// none when they are made.
 fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilter> {
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
-    let identity = identity_headers::late_filter(http.hops);
-    [
+    let identity = identity_headers::late_filter(http.clients.hops);
+    client_address::readable(http.clients.hops)
+    .into_iter()
+    .chain([
         cdn_loop(http.cdn_id),
         http_filter(find_scope::FILTER, &plain_http::find(frontend)),
         http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
-    ]
-    .into_iter()
+    ])
     .chain(location::filters())
     .chain([http_filter(identity_headers::FILTER, &identity)])
     .chain(listener_filters::ASK.map(chosen))
@@ -300,13 +301,15 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
 
 /// The HTTP filters on TLS, which routes configure. `find` looks for another scope.
 fn http_filters(http: Http<'_>, find: Option<FilterChainConfig>) -> Vec<HttpFilter> {
-    std::iter::once(cdn_loop(http.cdn_id))
+    client_address::readable(http.clients.hops)
+        .into_iter()
+        .chain([cdn_loop(http.cdn_id)])
         .chain(find.map(|find| http_filter(find_scope::FILTER, &find)))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
         .chain([http_filter(
             identity_headers::FILTER,
-            &identity_headers::filter(http.hops),
+            &identity_headers::filter(http.clients.hops),
         )])
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(
@@ -342,17 +345,22 @@ mod tests {
 
     fn manager(port: u16, routes: Routes<'_>) -> HttpConnectionManager {
         let Some(ConfigType::TypedConfig(config)) =
-            filter(&frontend(port), http(0), routes, &Edge::DEFAULT).config_type
+            filter(&frontend(port), http(), routes, &Edge::DEFAULT).config_type
         else {
             panic!("a configuration")
         };
         HttpConnectionManager::decode(config.value.as_slice()).expect("a connection manager")
     }
 
-    fn http(hops: u8) -> Http<'static> {
+    static NOBODY: ClientAddress = ClientAddress {
+        proxy_protocol: None,
+        hops: 0,
+    };
+
+    fn http() -> Http<'static> {
         Http {
             cdn_id: "test",
-            hops,
+            clients: &NOBODY,
             log: None,
             tracing: None,
             codec: CodecType::Auto,

@@ -34,7 +34,7 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
     } = frontend;
     let http = Http {
         cdn_id,
-        hops: clients.hops,
+        clients,
         log: access_log.as_deref(),
         tracing: tracing.as_deref(),
         codec: CodecType::Auto,

@@ -1,5 +1,6 @@
 //! Conditions on requests and responses, in the matchers that choose filters and answers.
 
+use envoy_types::pb::envoy::extensions::matching::common_inputs::network::v3::SourcePortInput;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
     HttpRequestHeaderMatchInput, HttpResponseHeaderMatchInput, HttpResponseStatusCodeMatchInput,
 };
@@ -40,6 +41,18 @@ pub(super) fn status(value: MatchPattern) -> Predicate {
         any(&input),
         value,
     )
+}
+
+/// True if the client's port is not this one.
+pub(super) fn other_source_port(port: &str) -> Predicate {
+    let port = single(
+        "envoy.matching.inputs.source_port",
+        any(&SourcePortInput {}),
+        MatchPattern::Exact(port.to_owned()),
+    );
+    Predicate {
+        match_type: Some(MatchType::NotMatcher(Box::new(port))),
+    }
 }
 
 /// A value that an expression matches as a whole.

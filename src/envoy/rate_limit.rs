@@ -11,13 +11,15 @@ use envoy_types::pb::envoy::config::core::v3::{RuntimeFractionalPercent, TypedEx
 use envoy_types::pb::envoy::config::route::v3::RateLimit as DescriptorActions;
 use envoy_types::pb::envoy::config::route::v3::rate_limit::{
     Action,
-    action::{ActionSpecifier, GenericKey, MaskedRemoteAddress},
+    action::{ActionSpecifier, GenericKey, RemoteAddressMatch},
 };
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::{
     LocalRateLimitDescriptor, XRateLimitHeadersRfcVersion, rate_limit_descriptor::Entry,
 };
 use envoy_types::pb::envoy::extensions::filters::http::local_ratelimit::v3::LocalRateLimit;
+use envoy_types::pb::envoy::r#type::matcher::v3::AddressMatcher;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, TokenBucket};
+use envoy_types::pb::xds::core::v3::CidrRange;
 
 use super::proto::{boolean, duration, extension, seconds, uint};
 use gatewright_core::model::{HEADER_BYTES, LimitedBy, RateLimit, RuleLimits};
@@ -28,13 +30,23 @@ const FILTER: &str = "envoy.filters.http.local_ratelimit";
 const STATISTICS: &str = "routes";
 /// The keys of descriptors.
 const LIMIT: &str = "limit";
-const ADDRESS: &str = "masked_remote_address";
+const ADDRESS: &str = "address";
 const HEADER: &str = "header";
 /// The value of a request without the header.
 const WITHOUT: &str = "-";
+/// An IPv4 address in its IPv4-mapped form (RFC 4291, 2.5.5.2): a load balancer or proxy may write
+/// either one, and both have one bucket.
+const OF_IPV4: &str = "::ffff:%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%";
+/// An IPv6 address that is of a client of IPv4.
+const MAPPED: &str = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%";
 /// The bits of an IPv6 address that tell clients apart: a subscriber has at least a network of
 /// these.
-const IPV6_BITS: u32 = 64;
+const OF_IPV6: &str = "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT(64)%";
+/// All of IPv4.
+const IPV4: (&str, u32) = ("0.0.0.0", 0);
+/// The networks of IPv6 in which each address is of one client of IPv4: IPv4-mapped addresses, and
+/// those that a translator makes (RFC 6052, 2.1).
+const IPV4_IN_IPV6: [(&str, u32); 2] = [("::ffff:0:0", 96), ("64:ff9b::", 96)];
 /// The runtime feature by which the value of a descriptor is a format.
 pub(super) const FORMATS: &str =
     "envoy.reloadable_features.enable_formatter_for_ratelimit_action_descriptor_value";
@@ -66,7 +78,7 @@ fn filter(rule: &RuleLimits, part: &str, limits: &[(usize, &RateLimit)]) -> Type
         always_consume_default_token_bucket: boolean(false),
         filter_enabled: always(),
         filter_enforced: always(),
-        rate_limits: limits.iter().copied().map(actions).collect(),
+        rate_limits: limits.iter().copied().flat_map(actions).collect(),
         descriptors: limits.iter().copied().map(descriptor).collect(),
         max_dynamic_descriptors: uint(all.buckets()),
         enable_x_ratelimit_headers: XRateLimitHeadersRfcVersion::DraftVersion03.into(),
@@ -87,32 +99,57 @@ fn always() -> Option<RuntimeFractionalPercent> {
     })
 }
 
-/// How the descriptor of a limit is made of a request.
-fn actions((number, limit): (usize, &RateLimit)) -> DescriptorActions {
-    let of_client = match &limit.by {
-        LimitedBy::Everyone => None,
+/// The ways in which the descriptor of a limit is made of a request, of which one applies.
+fn actions((number, limit): (usize, &RateLimit)) -> Vec<DescriptorActions> {
+    let of_clients = match &limit.by {
+        LimitedBy::Everyone => vec![None],
         LimitedBy::ClientAddress { .. } => {
-            Some(ActionSpecifier::MaskedRemoteAddress(MaskedRemoteAddress {
-                v4_prefix_mask_len: None,
-                v6_prefix_mask_len: uint(IPV6_BITS),
-            }))
+            let [mapped, translated] = IPV4_IN_IPV6;
+            let of_ipv4 = [IPV4, mapped, translated];
+            vec![
+                Some(address(OF_IPV4, &[IPV4], false)),
+                Some(address(MAPPED, &IPV4_IN_IPV6, false)),
+                Some(address(OF_IPV6, &of_ipv4, true)),
+            ]
         }
-        LimitedBy::Header { name, .. } => Some(key(
+        LimitedBy::Header { name, .. } => vec![Some(key(
             HEADER,
             format!("%REQ({name}):{HEADER_BYTES}%"),
             WITHOUT,
-        )),
+        ))],
     };
     let number = key(LIMIT, number.to_string(), "");
-    let actions = std::iter::once(number).chain(of_client);
-    DescriptorActions {
-        actions: actions
-            .map(|action| Action {
-                action_specifier: Some(action),
-            })
-            .collect(),
-        ..Default::default()
-    }
+    of_clients
+        .into_iter()
+        .map(|of_client| {
+            let actions = std::iter::once(number.clone()).chain(of_client);
+            DescriptorActions {
+                actions: actions
+                    .map(|action| Action {
+                        action_specifier: Some(action),
+                    })
+                    .collect(),
+                ..Default::default()
+            }
+        })
+        .collect()
+}
+
+/// The address of a client in this form, if it is in one of these networks, or in none of them.
+fn address(form: &str, networks: &[(&str, u32)], invert_match: bool) -> ActionSpecifier {
+    let ranges = networks.iter().map(|&(prefix, length)| CidrRange {
+        address_prefix: prefix.to_owned(),
+        prefix_len: uint(length),
+    });
+    ActionSpecifier::RemoteAddressMatch(RemoteAddressMatch {
+        descriptor_key: ADDRESS.to_owned(),
+        descriptor_value: form.to_owned(),
+        default_value: String::new(),
+        address_matcher: Some(AddressMatcher {
+            ranges: ranges.collect(),
+            invert_match,
+        }),
+    })
 }
 
 fn key(key: &str, value: String, default: &str) -> ActionSpecifier {
@@ -226,7 +263,11 @@ mod tests {
             keys,
             [vec![LIMIT], vec![LIMIT, ADDRESS], vec![LIMIT, HEADER]]
         );
-        assert_eq!(made.rate_limits.len(), 3, "an action for each");
+        assert_eq!(
+            made.rate_limits.len(),
+            5,
+            "one for each, and three for the forms of addresses"
+        );
         let bucket = made.descriptors[0].token_bucket.expect("a bucket");
         assert_eq!(bucket.max_tokens, 40, "the burst");
         assert_eq!(bucket.tokens_per_fill, uint(20), "the requests");

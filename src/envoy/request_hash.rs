@@ -4,22 +4,35 @@ use envoy_types::pb::envoy::config::route::v3::route_action::{
     HashPolicy,
     hash_policy::{ConnectionProperties, Cookie, CookieAttribute, Header, PolicySpecifier},
 };
+use envoy_types::pb::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 use envoy_types::pb::envoy::r#type::v3::{HashPolicy as ConnectionHash, hash_policy};
 
 use super::proto::duration;
+use super::request_match::regex_matcher;
 use gatewright_core::model::{HashKey, RequestHash, WeightedTarget};
+
+/// The header in which Envoy writes the client's address.
+const CLIENT: &str = "x-envoy-external-address";
+
+/// An IPv4-mapped address, as Envoy writes it.
+const MAPPED: &str = r"^::ffff:([0-9.]+)$";
 
 /// The hash of requests to these shares, which is the same for all of them.
 pub(super) fn of_requests(shares: &[&WeightedTarget]) -> Vec<HashPolicy> {
     let hash = shares.first().and_then(|share| share.hash.as_deref());
-    hash.map(policy).into_iter().collect()
+    hash.map_or_else(Vec::new, policies)
 }
 
-fn policy(hash: &RequestHash) -> HashPolicy {
+fn policies(hash: &RequestHash) -> Vec<HashPolicy> {
     let RequestHash { key, secure } = hash;
     let specifier = match key {
         HashKey::SourceIp => {
-            PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: true })
+            let connection =
+                PolicySpecifier::ConnectionProperties(ConnectionProperties { source_ip: true });
+            return vec![
+                policy(PolicySpecifier::Header(of_client()), true),
+                policy(connection, false),
+            ];
         }
         HashKey::Header(name) => PolicySpecifier::Header(Header {
             header_name: name.clone(),
@@ -32,9 +45,26 @@ fn policy(hash: &RequestHash) -> HashPolicy {
             attributes: attributes(*secure),
         }),
     };
+    vec![policy(specifier, false)]
+}
+
+fn policy(specifier: PolicySpecifier, terminal: bool) -> HashPolicy {
     HashPolicy {
-        terminal: false,
+        terminal,
         policy_specifier: Some(specifier),
+    }
+}
+
+/// The address of the client as Envoy tells it to backends. An IPv4-mapped one, which a load
+/// balancer or proxy may write, is that of IPv4 (RFC 4291, 2.5.5.2). A filter of the route may
+/// remove the header.
+fn of_client() -> Header {
+    Header {
+        header_name: CLIENT.to_owned(),
+        regex_rewrite: Some(RegexMatchAndSubstitute {
+            pattern: Some(regex_matcher(MAPPED)),
+            substitution: r"\1".to_owned(),
+        }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The address of a client behind load balancers: the PROXY protocol of HAProxy and of strangers,
 //! and proxies that append to `X-Forwarded-For`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -481,6 +481,69 @@ async fn as_many_proxies_are_believed_as_stand_in_front() -> Result<()> {
     ensure!(
         of(&json(&secure)?, "x-forwarded-proto") == "https",
         "{secure:?}"
+    );
+    Ok(())
+}
+
+/// A header of version 2 for a connection by IPv6 from the IPv4-mapped address of a client.
+fn v2_mapped(client: Ipv4Addr) -> Vec<u8> {
+    let addresses = [
+        client.to_ipv6_mapped().octets(),
+        Ipv6Addr::LOCALHOST.octets(),
+    ];
+    [
+        V2,
+        &[0x21, 0, 36],
+        addresses.as_flattened(),
+        &[0x0f, 0xa0, 0, 80],
+    ]
+    .concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_mapped_address_in_a_header_is_a_client_of_ipv4() -> Result<()> {
+    let site = Site::start(&[]).await?;
+    let policy = "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {name: deny, namespace: infra}\n\
+                  spec:\n  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}]\n  \
+                  clientAddress: {deny: [203.0.113.7/32]}\n";
+    site.save("deny.yaml", policy)?;
+    // The sender in its mapped form as well.
+    let clients = format!(
+        "[{{ports: [{}], proxyProtocol: {{mode: Required, from: [\"::ffff:{SENDER}/128\"]}}}}]",
+        site.http
+    );
+    believe(&site, &base(&site)?, &clients, "")?;
+    let [seven, eight] = [7, 8].map(|last| Ipv4Addr::new(203, 0, 113, last));
+    let other = v2_mapped(eight);
+    until(site.http, &other, "", |asked| {
+        of(asked, "x-forwarded-for").ends_with("203.0.113.8")
+    })
+    .await?;
+    let request = format!("{REQUEST}\r\n");
+    for header in [
+        V1.as_bytes().to_vec(),
+        v2(&[]),
+        b"PROXY TCP6 ::ffff:203.0.113.7 ::1 4000 80\r\n".to_vec(),
+        b"PROXY TCP6 ::FFFF:CB00:7107 ::1 4000 80\r\n".to_vec(),
+        b"PROXY TCP6 0:0:0:0:0:ffff:cb00:7107 ::1 4000 80\r\n".to_vec(),
+        v2_mapped(seven),
+    ] {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let bytes = [&header, request.as_bytes()].concat();
+            let answer = say(SENDER, site.http, &bytes).await?;
+            if status(&answer) == Some(403) {
+                break;
+            }
+            ensure!(Instant::now() < deadline, "{header:?}: {answer}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    let answer = asked(site.http, &other, "").await?;
+    ensure!(
+        of(&answer, "x-forwarded-for").ends_with("203.0.113.8"),
+        "{answer}"
     );
     Ok(())
 }

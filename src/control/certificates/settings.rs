@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use zeroize::Zeroizing;
 
+use gatewright_core::address_forms::canonical_network;
 use gatewright_core::translate::{IssuerAllow, SELF_SIGNED};
 use gatewright_core::wanted::INTERNAL_CA;
 
@@ -140,7 +141,7 @@ impl TryFrom<String> for Network {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
-            .map(Self)
+            .map(|network| Self(canonical_network(network)))
             .map_err(|_| format!("{text:?}: expected a network, as 10.0.0.0/8"))
     }
 }

@@ -32,6 +32,13 @@ pub const ACCESS_CLOSED: &str = "access-closed";
 /// The code details of Envoy for a client whose address an AccessPolicy does not admit.
 pub const ADDRESS_DENIED: &str = "rbac_access_denied_matched_policy[none]";
 
+/// The name of Envoy's rule about `X-Forwarded-For`.
+pub const FORWARDED_FOR: &str = "forwarded-for";
+
+/// The code details of Envoy for an entry of `X-Forwarded-For` that is no address, where a trusted
+/// proxy wrote that of the client; the last part is [`FORWARDED_FOR`].
+pub const CLIENT_UNREADABLE: &str = "rbac_access_denied_matched_policy[forwarded-for]";
+
 /// The code details of Envoy for a token without a claim that an AccessPolicy asks for; the last
 /// part is [`CLAIMS`].
 pub const CLAIM_MISSING: &str = "rbac_access_denied_matched_policy[claims]";
@@ -105,6 +112,9 @@ pub const ANSWER: &str = "direct-response";
 
 /// The name of routes that answer requests with escaped slashes.
 pub const ESCAPED_SLASHES: &str = "escaped-slashes";
+
+/// The name of routes that answer requests with parameters in their path.
+pub const PATH_PARAMETERS: &str = "path-parameters";
 
 /// The name of routes that redirect requests on plain HTTP to HTTPS.
 pub const TO_HTTPS: &str = "to-https";
@@ -201,6 +211,9 @@ pub const OUTCOMES: [RequestOutcome; 30] = [
             "http1.codec_error",
             "http1.invalid_characters",
             "http1.unexpected_underscore",
+            "http2.unexpected_underscore",
+            "http3.unexpected_underscore",
+            "http3.invalid_header_field",
             "http.invalid_authority",
             "missing_host_header",
             "missing_path_rejected",
@@ -214,10 +227,30 @@ pub const OUTCOMES: [RequestOutcome; 30] = [
         causes: &[ESCAPED_SLASHES],
     },
     RequestOutcome {
+        reason: "PathParameters",
+        statuses: "400",
+        words: "the path has a semicolon, and pathParameters is Reject",
+        causes: &[PATH_PARAMETERS],
+    },
+    RequestOutcome {
+        reason: "ClientUnreadable",
+        statuses: "403",
+        words: "the entry of X-Forwarded-For that the trusted proxy wrote is no address",
+        causes: &[CLIENT_UNREADABLE],
+    },
+    RequestOutcome {
         reason: "HeadersTooLarge",
-        statuses: "431",
+        statuses: "431, none by HTTP/2 and HTTP/3",
         words: "the request has too many headers, or too large ones",
-        causes: &["http1.headers_too_large", "http1.too_many_headers"],
+        causes: &[
+            "http1.headers_too_large",
+            "http1.too_many_headers",
+            "http2.cookies_total_bytes_too_large",
+            "http2.header_list_size_too_large",
+            "http2.too_many_headers",
+            "http3.headers_too_large",
+            "http3.too_many_headers",
+        ],
     },
     RequestOutcome {
         reason: "VersionTooOld",

@@ -9,6 +9,7 @@ mod backends;
 mod body_site;
 mod certificates;
 mod client_certificates;
+mod client_notations;
 mod compression;
 mod cors;
 mod datagrams;

@@ -68,7 +68,7 @@ fn access(access: &Access) -> Bytes {
     let reported = reported.map(|auth| CLAIM + CLAIM_VALUE * 2 + TEXT * auth.issuer.len() as u64);
     reported.unwrap_or_default()
         + ACCESS
-        + NETWORK * addresses.as_ref().map_or(0, AddressList::len) as u64
+        + NETWORK * addresses.as_ref().map_or(0, AddressList::ranges) as u64
         + users.as_ref().map_or(Bytes::default(), basic_auth)
         + login.as_ref().map_or(Bytes::default(), logged_in)
         + tokens.as_ref().map_or(Bytes::default(), token_auth)

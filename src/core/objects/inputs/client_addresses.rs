@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use crate::address_forms::canonical_network;
 use crate::model::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 
 /// The most entries, and the most ports of an entry.
@@ -148,12 +149,13 @@ impl WrittenProxyProtocol {
     }
 }
 
-/// A network in CIDR notation, without bits beyond its prefix. That of all addresses is one only
-/// where `anyone` may be a sender.
+/// A network in CIDR notation, without bits beyond its prefix; one of IPv4-mapped addresses is that
+/// of IPv4. That of all addresses is one only where `anyone` may be a sender.
 pub(super) fn network(text: &str, anyone: bool) -> Result<IpNet, String> {
     let network: IpNet = text
         .parse()
         .map_err(|_| format!("{text:?}: expected a network, as 192.0.2.0/24 or 2001:db8::/32"))?;
+    let network = canonical_network(network);
     if network != network.trunc() {
         return Err(format!(
             "{text}: expected {} or {}/{}",
@@ -201,6 +203,19 @@ mod tests {
     fn everybody_is_a_sender_only_by_intent() {
         let proxy = json!({"mode": "Optional", "from": ["0.0.0.0/0", "::/0"], "anyone": true});
         read(json!([{"ports": [443], "proxyProtocol": proxy}])).expect("by intent");
+    }
+
+    #[test]
+    fn a_network_of_mapped_addresses_is_that_of_ipv4() {
+        for (text, v4) in [
+            ("::ffff:192.0.2.0/120", "192.0.2.0/24"),
+            ("::FFFF:c000:0201/128", "192.0.2.1/32"),
+        ] {
+            let v4 = v4.parse().expect("a network");
+            assert_eq!(network(text, false), Ok(v4), "{text}");
+        }
+        let everybody = network("::ffff:0:0/96", false).expect_err("it is 0.0.0.0/0");
+        assert!(everybody.contains("everybody"), "{everybody}");
     }
 
     #[test]

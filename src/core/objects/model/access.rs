@@ -6,6 +6,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use crate::address_forms::mapped_within;
+
 use super::{BackendId, Login, ObjectName, TokenAuth, Users};
 
 /// What one AccessPolicy asks of every request.
@@ -71,8 +73,21 @@ impl AddressList {
         self.allow.len() + self.deny.len()
     }
 
-    /// True if a client may send requests.
+    /// The number of ranges by which Envoy finds clients: a network of IPv4 in both forms, one of
+    /// IPv6 without the IPv4-mapped addresses in it.
+    pub fn ranges(&self) -> usize {
+        let networks = self.allow.iter().chain(&*self.deny);
+        networks
+            .map(|network| match network {
+                IpNet::V4(_) => 2,
+                IpNet::V6(v6) => 1 + usize::from(mapped_within(*v6).is_some()),
+            })
+            .sum()
+    }
+
+    /// True if a client may send requests. One at an IPv4-mapped address is a client of IPv4.
     pub fn admits(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
         (self.allow.is_empty() || is_in(&self.allow, client)) && !is_in(&self.deny, client)
     }
 
