@@ -281,7 +281,7 @@ static ROOTS: LazyLock<[String; 2]> = LazyLock::new(|| {
 fn parameters(fleet: &str) -> Object {
     let spec = match fleet {
         "" => {
-            json!({"escapedSlashes": "Reject", "identityHeaders": "Keep", "plainHttp": "Redirect",
+            json!({"escapedSlashes": "Reject", "pathParameters": "Reject", "identityHeaders": "Keep", "plainHttp": "Redirect",
             "accessLog": {"mode": "Off"}, "clients": [
             {"ports": [80], "forwardedFor": {"hops": 1}},
             {"ports": [443], "proxyProtocol": {"mode": "Required", "from": ["192.0.2.0/24"]}}]})

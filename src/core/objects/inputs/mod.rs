@@ -115,7 +115,7 @@ pub use oidc_client::{ClientSecretError, OIDC_CLIENT_TYPE};
 pub use oidc_client::{credentials, form_encoded};
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
-    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PlainHttp,
+    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PathParameters, PlainHttp,
     PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use plain_words::plain;

@@ -40,6 +40,8 @@ pub struct Parameters {
     pub access_log: Option<Arc<AccessLogParameters>>,
     /// The handling of requests whose path has an escaped slash.
     pub escaped_slashes: Option<EscapedSlashes>,
+    /// The handling of requests whose path has parameters.
+    pub path_parameters: Option<PathParameters>,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: Option<IdentityHeaders>,
     /// The treatment of requests on plain HTTP for hosts that HTTPS serves too.
@@ -226,6 +228,17 @@ pub enum EscapedSlashes {
     Reject,
     /// Redirects the client to the path with plain slashes (307).
     Redirect,
+}
+
+/// The handling of a request whose path has a semicolon, also a percent-encoded one: a backend that
+/// takes what follows for parameters of a segment reads another path than the one that was matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+pub enum PathParameters {
+    /// Forwards the path unchanged, as the Gateway API specifies.
+    #[default]
+    Keep,
+    /// Answers 400.
+    Reject,
 }
 
 /// The treatment of requests on plain HTTP for a host that an HTTPS listener of the same Gateway
@@ -442,6 +455,7 @@ mod tests {
                 "identityHeaders",
                 "isolated",
                 "namedServices",
+                "pathParameters",
                 "plainHttp",
                 "policies",
                 "ports",
@@ -479,6 +493,10 @@ mod tests {
         }
         for slashes in schema["escapedSlashes"]["enum"].as_array().expect("values") {
             Object::parse(parse(json!({"escapedSlashes": slashes})))
+                .expect("what the definition lists is understood");
+        }
+        for parameters in schema["pathParameters"]["enum"].as_array().expect("values") {
+            Object::parse(parse(json!({"pathParameters": parameters})))
                 .expect("what the definition lists is understood");
         }
         for headers in schema["identityHeaders"]["enum"]

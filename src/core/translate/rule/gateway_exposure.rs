@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use gatewright_objects::inputs::{
     AllowedHostnames, ClassPolicies, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters,
-    PlainHttp, PortProtocol, RouteHostnames, ServiceParameters,
+    PathParameters, PlainHttp, PortProtocol, RouteHostnames, ServiceParameters,
 };
 use gatewright_objects::model::{AccessLog, IdentityHeaders, ObjectName};
 
@@ -59,6 +59,8 @@ pub struct GatewayExposure {
     pub access_log: Option<Arc<AccessLog>>,
     /// The handling of requests with escaped slashes.
     pub escaped_slashes: EscapedSlashes,
+    /// The handling of requests with parameters in their path.
+    pub path_parameters: PathParameters,
     /// What becomes of headers by which clients say who they are.
     pub identity_headers: IdentityHeaders,
     /// The treatment of requests on plain HTTP for hosts that HTTPS serves too; if `None`, they are

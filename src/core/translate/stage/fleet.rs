@@ -123,6 +123,10 @@ pub(crate) fn gateway_exposure(
         .iter()
         .find_map(|parameters| parameters.escaped_slashes)
         .unwrap_or_default();
+    let path_parameters = said
+        .iter()
+        .find_map(|parameters| parameters.path_parameters)
+        .unwrap_or_default();
     let identity_headers = said
         .iter()
         .find_map(|parameters| parameters.identity_headers)
@@ -148,6 +152,7 @@ pub(crate) fn gateway_exposure(
         service,
         access_log,
         escaped_slashes,
+        path_parameters,
         identity_headers,
         plain_http,
         route_hostnames,

@@ -63,6 +63,7 @@ fn touch_policies(attachments: &Attachments, parent: &Parent, store: &Store, dir
 fn of_hosts(exposure: &GatewayExposure) -> impl PartialEq + use<> {
     (
         exposure.escaped_slashes,
+        exposure.path_parameters,
         exposure.identity_headers,
         exposure.plain_http,
         exposure.policies.clone(),

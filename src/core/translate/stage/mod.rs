@@ -1,6 +1,7 @@
 //! Stages: the steps of [`Engine::apply`](super::Engine::apply), which read some states and write
 //! others (`engine/stages.rs`), and what they decide by several states.
 
+pub(crate) mod ambiguous_paths;
 pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod allowed_hostnames;
@@ -39,7 +40,6 @@ pub(crate) mod routability;
 pub(crate) mod route_traffic;
 pub(crate) mod routes;
 pub(crate) mod settle;
-pub(crate) mod slashes;
 pub(crate) mod solver;
 pub(crate) mod tables;
 pub(crate) mod telemetry;

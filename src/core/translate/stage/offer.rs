@@ -24,7 +24,7 @@ use crate::state::named_service::named_service;
 use crate::state::parent::{GatewayPlacement, Parent, ParentListener};
 use gatewright_objects::channel::Channel;
 use gatewright_objects::inputs::{
-    Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener,
+    Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, PathParameters,
     ListenerSet, Meta, RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
 use gatewright_objects::model::{Hostname, IdentityHeaders, ObjectName, Reason};
@@ -62,6 +62,7 @@ pub(crate) fn gateway(gateway: &Gateway, around: &Surroundings<'_>) -> Parent {
         service: ServiceParameters::default(),
         access_log: default_log(settings),
         escaped_slashes: EscapedSlashes::default(),
+        path_parameters: PathParameters::default(),
         identity_headers: IdentityHeaders::default(),
         plain_http: None,
         route_hostnames: None,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::ambiguous_paths::ambiguous_paths;
 use super::admission::Admission;
 use super::resolve::{resolve, respond};
-use super::slashes::escaped_slashes;
 use crate::key::{ListenerId, RouteKey};
 use crate::rule::precedence::{match_rank, route_rank};
 use crate::rule::settings::Settings;
@@ -79,13 +79,15 @@ impl<'a> Routing<'a> {
                 guarded(&rule.name, m, served, policies)
             })
             .collect();
-        let guard =
-            escaped_slashes(self.admission.parents, listener).filter(|_| !routes.is_empty());
-        let guard = guard.map(|guard| Route {
-            rule: derived(&guard.rule, hostname, at),
-            ..guard
-        });
-        guard.into_iter().chain(routes).collect()
+        let guards =
+            ambiguous_paths(self.admission.parents, listener).filter(|_| !routes.is_empty());
+        let guards: Vec<Route> = guards
+            .map(|guard| Route {
+                rule: derived(&guard.rule, hostname, at),
+                ..guard
+            })
+            .collect();
+        guards.into_iter().chain(routes).collect()
     }
 
     /// A route as it was resolved before.
