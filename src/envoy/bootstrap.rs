@@ -176,6 +176,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
                 rate_limit::FORMATS: true,
+                "envoy.reloadable_features.max_response_headers_count": limits::HEADERS_COUNT,
                 "http.async_response_buffer_limit": limits::AUTH_ANSWER_BYTES,
                 "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,
                 "overload.premature_reset_min_stream_lifetime_seconds": limits::PREMATURE_RESET_SECONDS,

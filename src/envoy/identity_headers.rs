@@ -25,8 +25,9 @@ use super::request_match::matching;
 /// The filter's name, under which virtual hosts disable it.
 pub(super) const FILTER: &str = "gatewright.identity_headers";
 
-/// Addresses of clients, what they asked a proxy for, and their certificates (RFC 9440).
-const NAMES: [&str; 22] = [
+/// Addresses of clients, what they asked a proxy for, their certificates (RFC 9440), and what
+/// backends take for a setting of their own.
+const NAMES: [&str; 23] = [
     "forwarded",
     "x-forwarded",
     "x-real-ip",
@@ -49,6 +50,8 @@ const NAMES: [&str; 22] = [
     "client-cert",
     "client-cert-chain",
     "x-client-cert",
+    // The environment variable HTTP_PROXY of programs behind CGI (CVE-2016-5385).
+    "proxy",
 ];
 
 /// Prefixes of further names.
@@ -208,6 +211,8 @@ mod tests {
             "x-client-ip-country",
             "x-original",
             "client",
+            "proxy-authorization",
+            "x-proxy",
             ":authority",
         ] {
             assert!(!removed.is_match(name), "{name}");

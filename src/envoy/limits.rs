@@ -23,8 +23,9 @@ pub(super) const REQUEST_HEADERS_SECONDS: u64 = 10;
 pub(super) const STREAM_IDLE_SECONDS: u64 = 300;
 /// The largest size of request headers.
 pub(super) const HEADERS_KIB: u32 = 60;
-/// The largest number of request headers. Over HTTP/2 and HTTP/3 browsers send each cookie as one,
-/// and keep up to 180 for a site.
+/// The largest number of header fields of a request, and of a response of a backend. Browsers send a
+/// field for each cookie by HTTP/2 and HTTP/3 (RFC 9113, 8.2.3), and Chromium keeps up to 180 cookies
+/// of a domain.
 pub(super) const HEADERS_COUNT: u32 = 256;
 /// The most concurrent HTTP/2 streams per connection.
 pub(super) const STREAMS: u32 = 100;
