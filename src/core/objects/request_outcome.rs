@@ -183,7 +183,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 30] = [
+pub const OUTCOMES: [RequestOutcome; 32] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
