@@ -2,8 +2,8 @@
 //! the header with the name of the user; requests with `_` in the name of a header are refused
 //! before, so that there is no second spelling.
 //!
-//! Envoy's realm is the URL of the request. Browsers ask for the password once for each realm, and so
-//! at each directory of a site; a filter in front gives the policy one realm.
+//! Envoy's realm is the URL of the request. Browsers ask for the password once for each realm, and
+//! so at each directory of a site; a filter in front gives the policy one realm.
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{
     HeaderMutation, header_mutation::Action,

@@ -5,9 +5,9 @@
 //! endpoint itself (OpenID Connect Core, 3.1.3.7). Without `cookieDomain` names have the prefix
 //! `__Host-` (RFC 6265bis, 4.1.3.2), so that no host of another tenant sets or gets such a cookie.
 //!
-//! Envoy leaves two cookies at each start of a login until its end, or for ten minutes. So what is no
-//! navigation starts none. With `cookieDomain` browsers send them to the callback alone; `__Host-`
-//! asks for the path `/`.
+//! Envoy leaves two cookies at each start of a login until its end, or for ten minutes. So what is
+//! no navigation starts none. With `cookieDomain` browsers send them to the callback alone;
+//! `__Host-` asks for the path `/`.
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::route::v3::{
@@ -37,7 +37,8 @@ pub(super) const FILTER: &str = "envoy.filters.http.oauth2";
 /// The seconds that an access token is valid whose provider says nothing.
 const EXPIRES_SECONDS: u64 = 3600;
 
-/// Admit clients that have logged in at the provider of a policy, with a session that browsers keep.
+/// Admit clients that have logged in at the provider of a policy, with a session that browsers
+/// keep.
 pub(super) fn filters(policy: &ObjectName, login: &Login) -> Vec<TypedExtensionConfig> {
     let names = cookie_names(policy, login.cookie_domain.is_none());
     let access = login.forwards_access_token.then_some(&*names.bearer_token);
@@ -148,8 +149,8 @@ fn cookie_names(policy: &ObjectName, of_host: bool) -> CookieNames {
     }
 }
 
-/// The hosts to which a login may lead; empty for all. The URL in the state is not signed: it counts
-/// with the cookie of the login, which in a domain every host of it can set.
+/// The hosts to which a login may lead; empty for all. The URL in the state is not signed: it
+/// counts with the cookie of the login, which in a domain every host of it can set.
 fn allowed_hosts(cookie_domain: Option<&str>, redirect_host: Option<&str>) -> Vec<String> {
     let Some(domain) = cookie_domain else {
         return Vec::new();

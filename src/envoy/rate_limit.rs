@@ -54,8 +54,9 @@ pub(super) const FORMATS: &str =
 /// The part of a rule's name for the limits in front of its login.
 const IN_FRONT: &str = "/login";
 
-/// The filters of a rule: in front of a login, and behind all policies about clients. A request with
-/// an invented session makes Envoy ask the provider, so limits of single addresses come before that.
+/// The filters of a rule: in front of a login, and behind all policies about clients. A request
+/// with an invented session makes Envoy ask the provider, so limits of single addresses come before
+/// that.
 pub(super) fn filters(rule: &RuleLimits, has_login: bool) -> [Option<TypedExtensionConfig>; 2] {
     let all = rule.all.limits.iter().enumerate();
     let (front, behind): (Vec<_>, Vec<_>) = all

@@ -44,9 +44,9 @@ pub(super) fn filters_of_share(
 }
 
 /// In their order: who may not pass gets no session and is not counted, except by the limits of
-/// single addresses in front of a login, and no server is asked about a client whose address is not
-/// admitted, or which has sent too many requests. Responses pass them in the opposite order, so that
-/// errors of all of them can be overridden.
+/// single addresses in front of a login, and no server is asked about a client whose address is
+/// not admitted, or which has sent too many requests. Responses pass them in the opposite order, so
+/// that errors of all of them can be overridden.
 fn chain(rule: &Rule, session: Option<&Session>) -> Option<FilterChainConfigPerRoute> {
     let overrides = rule.bodies.overrides.as_deref();
     let overrides = overrides.map(response_override::filter);

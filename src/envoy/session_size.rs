@@ -1,6 +1,6 @@
-//! The bound of the sessions of logins: browsers drop a cookie of more than 4,096 bytes, and Envoy's
-//! filter would send a browser without it to the provider again and again, or ask the provider
-//! about each of its requests. So a response that sets such a cookie is answered 431 instead.
+//! The bound of the sessions of logins: browsers drop a cookie of more than 4,096 bytes, and
+//! Envoy's filter would send a browser without it to the provider again and again, or ask the
+//! provider about each of its requests. So a response that sets such a cookie is answered 431.
 //!
 //! Three filters in front of that of the login, which a response passes after it: one takes the
 //! cookies out of the response, one compares their lengths, and one answers. No matcher of Envoy's

@@ -1,5 +1,5 @@
-//! The ways of a login: whether somebody answers the way back from the provider, at a host that gets
-//! the cookies of the login, and the way of a logout. Pure.
+//! The ways of a login: whether somebody answers the way back from the provider, at a host that
+//! gets the cookies of the login, and the way of a logout. Pure.
 //!
 //! A fault only where it is certain that nobody answers. Conditions on headers may hold for a
 //! browser's requests, as a proxy in front may set them, and so may regular expressions.
