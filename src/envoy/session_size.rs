@@ -34,8 +34,14 @@ use gatewright_core::request_outcome::SESSION_TOO_LARGE;
 
 /// The most bytes of the name and the value of a cookie together (RFC 6265bis, 5.7).
 const COOKIE_BYTES: usize = 4096;
+/// The most bytes of a value that Envoy takes out; a longer one is left out.
+const TAKEN_BYTES: usize = 8192;
+/// The header of cookies.
+const SET_COOKIE: &str = "set-cookie";
 /// The namespace of the metadata with the cookies of a response.
 const COOKIES: &str = "gatewright.login";
+/// What is there of every response with cookies.
+const SET: &str = "set";
 /// The header that marks a response which sets a cookie that is too large.
 const MARK: &str = "x-gw-session";
 /// The value of the mark.
@@ -62,7 +68,7 @@ fn taken_out(cookies: &[&str]) -> TypedExtensionConfig {
             substitution: r"\1".to_owned(),
         };
         Rule {
-            header: "set-cookie".to_owned(),
+            header: SET_COOKIE.to_owned(),
             on_header_present: Some(KeyValuePair {
                 metadata_namespace: COOKIES.to_owned(),
                 key: (*name).to_owned(),
@@ -72,8 +78,18 @@ fn taken_out(cookies: &[&str]) -> TypedExtensionConfig {
             ..Default::default()
         }
     });
+    let set = Rule {
+        header: SET_COOKIE.to_owned(),
+        on_header_present: Some(KeyValuePair {
+            metadata_namespace: COOKIES.to_owned(),
+            key: SET.to_owned(),
+            value: SET.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
     let config = HeaderToMetadata {
-        response_rules: rules.collect(),
+        response_rules: rules.chain([set]).collect(),
         ..Default::default()
     };
     extension(HEADER_TO_METADATA, &config)
@@ -81,9 +97,14 @@ fn taken_out(cookies: &[&str]) -> TypedExtensionConfig {
 
 /// Marks a response with a cookie that is too large.
 fn compared(cookies: &[&str]) -> TypedExtensionConfig {
+    let taken = format!("metadata.filter_metadata['{COOKIES}']");
+    let all = format!("response.headers['{SET_COOKIE}']");
     let larger = cookies.iter().map(|name| {
         let most = COOKIE_BYTES.saturating_sub(name.len());
-        format!("size(metadata.filter_metadata['{COOKIES}']['{name}']) > {most}")
+        format!(
+            "('{name}' in {taken} ? size({taken}['{name}']) > {most} : \
+             size({all}) > {TAKEN_BYTES} && {all}.contains('{name}='))"
+        )
     });
     let larger: Vec<String> = larger.collect();
     let value = format!("%CEL({} ? '{TOO_LARGE}' : '')%", larger.join(" || "));

@@ -139,7 +139,7 @@ const FETCHED_KEYS: Bytes = Bytes::of(600_000, 400);
 const CLAIM: Bytes = Bytes::of(5_000, 200);
 const CLAIM_VALUE: Bytes = Bytes::of(500, 50);
 /// The login at a provider, beside its texts.
-const LOGIN: Bytes = Bytes::of(67_000, 1_000);
+const LOGIN: Bytes = Bytes::of(87_000, 1_000);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.
