@@ -259,6 +259,9 @@ fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String 
                 "the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}"
             )
         }
+        Dependency::Storage => {
+            format!("nothing can be stored, {failures} attempts in a row: {last}")
+        }
         Dependency::Zone(zone) => {
             format!(
                 "the name servers of {zone} do not answer, {failures} attempts in a row: {last}"

@@ -225,6 +225,14 @@ impl Budget {
     pub fn refund(&mut self, names: &Names, exempt: Exempt) {
         if exempt == Exempt::Nothing {
             back(Scope::Orders, self.limits.orders, &mut self.full_at);
+        }
+        self.refund_certificates(names, exempt);
+    }
+
+    /// Takes back the count of the certificates of an order that ended without one: a CA counts
+    /// the certificates of a domain, and of a set of names, when it issues them.
+    pub fn refund_certificates(&mut self, names: &Names, exempt: Exempt) {
+        if exempt == Exempt::Nothing {
             for domain in domains(names) {
                 back(
                     Scope::Domain(domain.to_owned()),

@@ -3,6 +3,8 @@
 //! The class decides what happens next; the message is for people: it is stable from one attempt to
 //! the next, names cause and fix, and contains no secret.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +41,8 @@ pub enum Dependency {
     ProviderOf(String, String),
     /// The name servers of a zone, by the name of the zone.
     Zone(String),
+    /// Our own storage of accounts and orders.
+    Storage,
 }
 
 fn zone(name: &DnsName) -> &str {
@@ -62,7 +66,7 @@ impl Dependency {
     /// by that provider.
     pub fn is_of(&self, name: &DnsName) -> bool {
         match self {
-            Self::Ca | Self::Account | Self::Provider(_) => true,
+            Self::Ca | Self::Account | Self::Provider(_) | Self::Storage => true,
             Self::Zone(of) | Self::ProviderOf(_, of) => zone(name) == of,
         }
     }
@@ -146,11 +150,85 @@ impl Failure {
     }
 }
 
+/// What failures are counted by: each cause has a back-off of its own, so that an outage says
+/// nothing about the next failure of the name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The CA does not answer, or answers with errors.
+    Ca,
+    /// A DNS provider.
+    Provider,
+    /// The name servers of a zone.
+    Dns,
+    /// Our own storage, for example a full disk.
+    Storage,
+    /// Anything else that is over by itself.
+    Outage,
+    /// A limit of the CA, or our own budget.
+    Limit,
+    /// The CA paused the name.
+    Pause,
+    /// The name itself.
+    Name,
+    /// The CA's policy.
+    Policy,
+    /// The account.
+    Account,
+    /// The configuration.
+    Settings,
+    /// An error in the protocol, or a certificate that nobody can use.
+    Protocol,
+}
+
+impl Cause {
+    /// Returns the cause of a failure.
+    pub fn of(failure: &Failure) -> Self {
+        match (failure.class, failure.dependency.as_deref()) {
+            (Class::Transient, Some(Dependency::Ca)) => Self::Ca,
+            (
+                Class::Transient,
+                Some(Dependency::Provider(_) | Dependency::ProviderOf(..)),
+            ) => Self::Provider,
+            (Class::Transient, Some(Dependency::Zone(_))) => Self::Dns,
+            (Class::Transient, Some(Dependency::Storage)) => Self::Storage,
+            (Class::Transient, Some(Dependency::Account) | None) => Self::Outage,
+            (Class::RateLimited, _) => Self::Limit,
+            (Class::Paused, _) => Self::Pause,
+            (Class::HostFault, _) => Self::Name,
+            (Class::Policy, _) => Self::Policy,
+            (Class::Account, _) => Self::Account,
+            (Class::Config, _) => Self::Settings,
+            (Class::Bug, _) => Self::Protocol,
+        }
+    }
+
+    /// Returns true if it ends without anybody's help. Such failures count in a row only; the
+    /// others count until a certificate is there, so that an outage between two of them does not
+    /// begin their back-off again.
+    fn is_over_by_itself(self) -> bool {
+        match self {
+            Self::Ca
+            | Self::Provider
+            | Self::Dns
+            | Self::Storage
+            | Self::Outage
+            | Self::Limit => true,
+            Self::Pause
+            | Self::Name
+            | Self::Policy
+            | Self::Account
+            | Self::Settings
+            | Self::Protocol => false,
+        }
+    }
+}
+
 /// The record of failed attempts for one certificate at one issuer; persisted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempts {
-    /// Failures in a row.
-    pub failures: u32,
+    /// Failures by cause. A limit of the CA does not count.
+    pub(crate) counts: BTreeMap<Cause, u32>,
     /// The last of them.
     pub last: Failure,
     /// Time of the last failure.
@@ -184,15 +262,19 @@ impl Attempts {
         now: Timestamp,
         jitter: f64,
     ) -> Self {
-        // A rate limit does not count as a failure of the name.
-        let counts = !matches!(failure.class, Class::RateLimited);
         let previous = previous.filter(|p| p.about == about);
-        let failures = previous.map_or(0, |p| p.failures) + u32::from(counts);
+        let cause = Cause::of(&failure);
+        let mut counts = previous.map(|p| p.counts.clone()).unwrap_or_default();
+        counts.retain(|other, _| *other == cause || !other.is_over_by_itself());
+        if cause != Cause::Limit {
+            *counts.entry(cause).or_default() += 1;
+        }
+        let failures = counts.get(&cause).copied().unwrap_or_default();
         let wait = back_off(failure.class, failures, jitter);
         let not_before = failure.retry_at.unwrap_or(now).max(now + wait);
         let refused = previous.and_then(|p| p.refused.clone());
         Self {
-            failures,
+            counts,
             last: failure,
             at: now,
             not_before,
@@ -201,6 +283,21 @@ impl Attempts {
             refused,
             is_over: false,
         }
+    }
+
+    /// Returns the number of failures by the cause of the last one.
+    pub fn failures(&self) -> u32 {
+        self.counted(Cause::of(&self.last))
+    }
+
+    /// Returns the number of failures by a cause.
+    pub fn counted(&self, cause: Cause) -> u32 {
+        self.counts.get(&cause).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of failures by all causes.
+    pub fn total(&self) -> u32 {
+        self.counts.values().sum()
     }
 
     /// Marks the failure as the refusal of a certificate by Envoys.
@@ -226,8 +323,14 @@ impl Attempts {
 
     /// Returns the most names of the next shared order; `None` for no bound. An order that was
     /// refused without a culprit is halved until the culprit is alone; one that failed transiently
-    /// is repeated unchanged.
+    /// is repeated unchanged. What says nothing about the name keeps it from no shared order.
     pub fn share_at_most(&self) -> Option<usize> {
+        if matches!(
+            Cause::of(&self.last),
+            Cause::Ca | Cause::Storage | Cause::Limit | Cause::Account
+        ) {
+            return None;
+        }
         let refused = matches!(
             self.last.class,
             Class::HostFault | Class::Policy | Class::Paused | Class::Bug
@@ -330,6 +433,9 @@ mod tests {
         assert_eq!(shared(Class::Policy, 3), Some(1), "half of three is one");
         assert_eq!(shared(Class::Bug, 2), Some(1), "half of two is one");
         assert_eq!(shared(Class::Transient, 0), Some(1), "its own fault");
+        let away = Failure::new(Class::Transient, "no").with_dependency(Dependency::Ca);
+        let alone = Attempts::after(None, away, "a", at(0), 0.0);
+        assert_eq!(alone.share_at_most(), None, "the CA was away");
     }
 
     #[test]
@@ -360,14 +466,81 @@ mod tests {
             at(0),
             0.0,
         );
-        assert_eq!(second.failures, 1);
+        assert_eq!(second.failures(), 1);
+    }
+
+    /// Returns the waits in seconds after failures in turn, without jitter.
+    fn waits(failures: &[Failure]) -> Vec<i64> {
+        let mut last: Option<Attempts> = None;
+        let mut waits = Vec::new();
+        for failure in failures {
+            let attempts = Attempts::after(last.as_ref(), failure.clone(), "a", at(0), 0.0);
+            waits.push(attempts.not_before.duration_since(at(0)).as_secs());
+            last = Some(attempts);
+        }
+        waits
+    }
+
+    #[test]
+    fn each_cause_has_a_back_off_of_its_own() {
+        fn of(class: Class) -> Failure {
+            Failure::new(class, "no")
+        }
+        fn by(dependency: Dependency) -> Failure {
+            of(Class::Transient).with_dependency(dependency)
+        }
+        let zone = || by(Dependency::Zone("example.org".to_owned()));
+        let provider = || by(Dependency::Provider("cloudflare".to_owned()));
+        let causes = [
+            by(Dependency::Ca),
+            provider(),
+            zone(),
+            by(Dependency::Storage),
+            of(Class::Transient),
+            of(Class::HostFault),
+            of(Class::Policy),
+            of(Class::Account),
+            of(Class::Config),
+            of(Class::Bug),
+        ];
+        for before in &causes {
+            for failure in causes.iter().filter(|other| *other != before) {
+                let mut failures = vec![before.clone(); 6];
+                failures.push(failure.clone());
+                let first = waits(std::slice::from_ref(failure));
+                assert_eq!(
+                    waits(&failures).last(),
+                    first.first(),
+                    "{failure:?} after six times {before:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn an_outage_does_not_begin_the_back_off_of_a_name_again() {
+        let name = Failure::new(Class::HostFault, "no");
+        let outage = Failure::new(Class::Transient, "no").with_dependency(Dependency::Ca);
+        let limit = Failure::new(Class::RateLimited, "no");
+        assert_eq!(
+            waits(&[
+                name.clone(),
+                outage.clone(),
+                name.clone(),
+                limit,
+                name.clone(),
+                outage,
+                name
+            ]),
+            [60, 0, 600, 60, 6000, 0, 86_400]
+        );
     }
 
     #[test]
     fn a_limit_never_counts_against_the_name_and_is_kept() {
         let failure = Failure::new(Class::RateLimited, "429").not_before(at(7200));
         let m = Attempts::after(None, failure, "a", at(0), 0.0);
-        assert_eq!(m.failures, 0, "a limit is no failure of the name");
+        assert_eq!(m.total(), 0, "a limit is no failure of the name");
         assert_eq!(m.not_before, at(7200), "the time of the limit is kept");
     }
 }

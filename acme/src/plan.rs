@@ -557,6 +557,10 @@ fn round_robin<'a>(due: Vec<Candidate<'a>>, progress: &Progress) -> Vec<Candidat
         .collect()
 }
 
+/// Inverse of the share of a domain's certificates that goes to hosts with one each: a week may
+/// bring more hosts.
+const DOMAIN_SHARE: usize = 2;
+
 /// Makes candidates for wanted certificates that have none: one each while the budget suffices,
 /// else packed: names of one tenant and issuer, by registered domain first, as many as the CA
 /// accepts in one certificate. A pending order that several share precedes all others.
@@ -583,6 +587,14 @@ fn pack<'a>(
             candidates.extend(wants.into_iter().map(single));
             continue;
         };
+        // All hosts of a domain without a certificate will need one, also those whose back-off is
+        // not over, and those whose order is under way and may fail.
+        let mut needed: HashMap<&str, usize> = HashMap::new();
+        for want in &wants {
+            *needed
+                .entry(want.names.first().registered_domain())
+                .or_default() += 1;
+        }
         let (mut share, alone): (Vec<_>, Vec<_>) =
             wants.into_iter().partition(|w| packable(w, &now));
         if let Some(orders) = progress
@@ -594,7 +606,7 @@ fn pack<'a>(
             let mut taken = HashSet::new();
             for (order, members) in orders.values().zip(members) {
                 let is_free = members.iter().all(|w| !taken.contains(&w.id));
-                if members.len() > 1 && is_free && Groups::is_whole(order, &members) {
+                if is_free && Groups::is_whole(order, &members) {
                     taken.extend(members.iter().map(|w| w.id.clone()));
                     candidates.push(of(order.names.clone(), members));
                 }
@@ -602,30 +614,21 @@ fn pack<'a>(
             share.retain(|w| !taken.contains(&w.id));
         }
         // Those that cannot share need their part of the budget as well.
-        let mut per_domain: HashMap<&str, usize> = HashMap::new();
         let due_alone = alone
             .iter()
             .filter(|w| w.hold.as_ref().is_none_or(|h| h.0 <= now));
-        let mut count = share.len();
-        for want in due_alone {
-            count += 1;
-            *per_domain
-                .entry(want.names.first().registered_domain())
-                .or_default() += 1;
-        }
+        let all_fit = share.len() + due_alone.count() <= budget.ordinary(&Scope::Orders, now);
         candidates.extend(alone.into_iter().map(single));
-        let all_fit = count <= budget.ordinary(&Scope::Orders, now);
         let mut groups: BTreeMap<(&str, &str), Vec<&'a Wanted>> = BTreeMap::new();
         for want in share {
             let domain = want.names.first().registered_domain();
-            *per_domain.entry(domain).or_default() += 1;
             groups.entry((&want.tenant, domain)).or_default().push(want);
         }
         // By tenant, the rest when orders are scarce; packed across domains at the end.
         let mut scarce: BTreeMap<&str, Vec<&'a Wanted>> = BTreeMap::new();
         for ((tenant, domain), group) in groups {
-            let domain_fits =
-                per_domain[domain] <= budget.ordinary(&Scope::Domain(domain.to_owned()), now);
+            let left = budget.ordinary(&Scope::Domain(domain.to_owned()), now);
+            let domain_fits = needed[domain] <= left / DOMAIN_SHARE;
             match (domain_fits, all_fit) {
                 (true, true) => candidates.extend(group.into_iter().map(single)),
                 (_, false) => scarce.entry(tenant).or_default().extend(group),

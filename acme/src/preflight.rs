@@ -45,6 +45,12 @@ pub struct PreflightRequest<'a> {
 pub trait Preflight: Send + Sync {
     /// Returns the findings for a name; empty if an order may be placed.
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String>;
+
+    /// Returns why an order for a name would fail for certain; then none is placed, and there are
+    /// no findings.
+    async fn obstacle(&self, _request: &PreflightRequest<'_>) -> Option<String> {
+        None
+    }
 }
 
 /// A pre-flight check with its strictness.

@@ -53,6 +53,19 @@ impl Disk {
         bail!("the disk is not full");
     }
 
+    /// Fills it but for some bytes.
+    ///
+    /// # Errors
+    /// When there is room left all the same.
+    pub fn fill_but(&self, room: u64) -> Result<()> {
+        self.fill()?;
+        let ballast = File::options().write(true).open(self.ballast())?;
+        let size = ballast.metadata()?.len();
+        ballast
+            .set_len(size.saturating_sub(room))
+            .context("leaving room")
+    }
+
     /// Makes room again.
     ///
     /// # Errors

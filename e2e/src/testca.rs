@@ -40,6 +40,7 @@ struct Order {
     names: Vec<String>,
     replaces: Option<String>,
     accepted: HashSet<usize>,
+    deactivated: HashSet<usize>,
     failed: bool,
     finalized: Option<u32>,
     chain: Option<String>,
@@ -332,6 +333,7 @@ impl State {
                         .context("no such authorization")?
                         .clone();
                     order.failed = true;
+                    order.deactivated.insert(index);
                     self.counts.deactivated.insert(name);
                 }
                 self.authorization(id, index)
@@ -446,6 +448,7 @@ impl State {
                     names,
                     replaces,
                     accepted: HashSet::new(),
+                    deactivated: HashSet::new(),
                     failed: false,
                     finalized: None,
                     chain: None,
@@ -520,6 +523,7 @@ impl State {
             order.accepted.contains(&index),
             self.behaviour.failing.contains(name),
         ) {
+            _ if order.deactivated.contains(&index) => "deactivated",
             (false, _) => "pending",
             (true, true) => "invalid",
             (true, false) if self.behaviour.stuck.contains(name) => "pending",

@@ -429,16 +429,29 @@ async fn set_ready(
     }
 }
 
-/// Returns the names whose authorization failed, each with the CA's problem.
-pub(super) async fn culprits(
-    order: &mut Order,
-    names: &Names,
-) -> Result<Vec<(DnsName, Problem)>, Error> {
+/// Why an order is invalid, by its authorizations.
+pub(super) struct Ended {
+    /// The names whose authorization failed, each with the CA's problem.
+    pub(super) culprits: Vec<(DnsName, Problem)>,
+    /// True if an authorization was deactivated, by us before a kill, or expired: that says nothing
+    /// about its name.
+    pub(super) withdrawn: bool,
+}
+
+/// Reads the authorizations of an invalid order.
+pub(super) async fn ended(order: &mut Order, names: &Names) -> Result<Ended, Error> {
     let mut culprits: Vec<(DnsName, Problem)> = Vec::new();
+    let mut withdrawn = false;
     let mut authorizations = order.authorizations();
     while let Some(next) = authorizations.next().await {
         let mut authorization = next?;
         retry_bad_nonce!(authorization.refresh().await.map(|_| ()))?;
+        withdrawn |= matches!(
+            authorization.status,
+            AuthorizationStatus::Deactivated
+                | AuthorizationStatus::Expired
+                | AuthorizationStatus::Revoked
+        );
         if authorization.status != AuthorizationStatus::Invalid {
             continue;
         }
@@ -452,7 +465,10 @@ pub(super) async fn culprits(
             culprits.push((name, problem));
         }
     }
-    Ok(culprits)
+    Ok(Ended {
+        culprits,
+        withdrawn,
+    })
 }
 
 /// Deactivates authorizations that are still pending, since the CA limits their number. Failures

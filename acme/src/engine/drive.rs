@@ -7,10 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
 use super::attempt::{OrderAttempt, retry_bad_nonce};
+use super::authorize::{self, Ended};
 use super::poll_interval::{PollInterval, Polls};
 use super::problem::{is_kind, of_problem, said};
 use super::record::remove_txt_records;
-use super::{authorize, of_storage};
+use super::of_storage;
 use crate::budget::Reserve;
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::failure::{Class, Failure};
@@ -247,11 +248,34 @@ impl OrderAttempt<'_> {
         if let Some(solver) = self.issuer.config.solvers.dns.clone() {
             super::zones::trial_write(self, &solver).await?;
         }
+        self.reserve_space().await?;
         self.charge().await?;
-        self.save().await?;
+        if let Err(failure) = self.save().await {
+            // The stored record does not say that it is counted, and no order is placed.
+            self.refund_order();
+            return Err(failure);
+        }
         self.flush().await?;
         self.written = true;
-        Ok(())
+        self.reserve_space().await
+    }
+
+    /// Proves that what the order writes once it is placed has space: an order whose URL cannot be
+    /// stored is lost, and its certificate with it.
+    async fn reserve_space(&self) -> Result<(), Failure> {
+        self.issuer
+            .storage
+            .reserve_space()
+            .await
+            .map_err(|e| of_storage(&e))
+    }
+
+    fn refund_order(&mut self) {
+        let names = &self.record.names;
+        let exempt = self.request.exempt;
+        self.issuer
+            .with_budget(|budget| budget.refund(names, exempt));
+        self.record.charged = false;
     }
 
     /// Counts the order before it is placed: one count too many after a crash is better than an
@@ -271,13 +295,11 @@ impl OrderAttempt<'_> {
         match admitted {
             Err(wait) => Err(budget_spent(&wait)),
             Ok(counted) => {
-                if counted {
-                    self.issuer
-                        .write_budget(now)
-                        .await
-                        .map_err(|e| of_storage(&e))?;
-                }
                 self.record.charged = true;
+                if counted && let Err(error) = self.issuer.write_budget(now).await {
+                    self.refund_order();
+                    return Err(of_storage(&error));
+                }
                 Ok(())
             }
         }
@@ -428,8 +450,8 @@ impl OrderAttempt<'_> {
         let now = Timestamp::now();
         let exchange = self.handle.last();
         let name = &self.issuer.config.name;
-        let failure = match authorize::culprits(order, &self.record.names).await {
-            Ok(culprits) if !culprits.is_empty() => {
+        let failure = match authorize::ended(order, &self.record.names).await {
+            Ok(Ended { culprits, .. }) if !culprits.is_empty() => {
                 let mut failure = of_problem(name, &culprits[0].1, None, None, now);
                 failure.message = culprits
                     .iter()
@@ -454,6 +476,12 @@ impl OrderAttempt<'_> {
                     .map(|(host, _)| host.to_string())
                     .collect())
             }
+            Ok(Ended { withdrawn, .. }) if withdrawn => Failure::new(
+                Class::Transient,
+                format!(
+                    "{name}: the order had expired, or its authorizations were withdrawn; another one is placed"
+                ),
+            ),
             Ok(_) => match &order.state().error {
                 Some(problem) => of_problem(
                     name,
@@ -469,16 +497,27 @@ impl OrderAttempt<'_> {
             },
             Err(error) => self.failed(&error),
         };
-        authorize::deactivate_pending(order).await;
         self.record.over = true;
         self.record.url = None;
         if let Err(error) = self.save().await {
             tracing::warn!(issuer = name, %error, "cannot store that an order has ended");
         }
+        authorize::deactivate_pending(order).await;
+        self.give_back_certificates().await;
         if let Err(error) = super::record::close(self.issuer, &self.record.id).await {
             tracing::warn!(issuer = name, %error, "cannot clean up an ended order now");
         }
         failure
+    }
+
+    /// Takes back the count of the certificates of an order that ended without one: a CA counts
+    /// certificates that it issued. The order itself stays counted.
+    async fn give_back_certificates(&self) {
+        let names = &self.record.names;
+        let exempt = self.exempt();
+        self.issuer
+            .with_budget(|budget| budget.refund_certificates(names, exempt));
+        self.write_budget().await;
     }
 
     /// Waits for the CA's `Retry-After`, or for the learned poll interval, which grows with each

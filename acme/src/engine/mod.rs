@@ -34,7 +34,7 @@ use crate::challenge::Solvers;
 use crate::client::resource::RENEWAL_INFO;
 use crate::client::{Directory, Http, HttpConfig, Proxy, RateLimits, Roots};
 use crate::denied_networks::DeniedNetworks;
-use crate::failure::{Class, Failure};
+use crate::failure::{Class, Dependency, Failure};
 use crate::issuer::{CertificateId, IssueRequest, Issuer, Known, Underway};
 use crate::names::{DnsName, Names};
 use crate::preflight::{PreflightPolicy, PreflightRequest, Strictness};
@@ -282,8 +282,15 @@ impl AcmeIssuer {
     /// Returns the findings of the configured pre-flight check for a name. Spends none of the CA's
     /// limits.
     pub async fn findings(&self, name: &DnsName) -> Result<Vec<String>, Failure> {
+        Ok(match self.examine(name).await? {
+            Examined::Obstacle(obstacle) => vec![obstacle],
+            Examined::Findings(findings) => findings,
+        })
+    }
+
+    async fn examine(&self, name: &DnsName) -> Result<Examined, Failure> {
         let Some(policy) = &self.config.preflight else {
-            return Ok(Vec::new());
+            return Ok(Examined::Findings(Vec::new()));
         };
         self.check(&Names::one(name.clone()))?;
         let kinds = self.config.solvers.kinds();
@@ -306,7 +313,10 @@ impl AcmeIssuer {
             account_url: account.url(),
             thumbprint: &thumbprint,
         };
-        Ok(policy.preflight.findings(&request).await)
+        Ok(match policy.preflight.obstacle(&request).await {
+            Some(obstacle) => Examined::Obstacle(obstacle),
+            None => Examined::Findings(policy.preflight.findings(&request).await),
+        })
     }
 
     /// Runs the pre-flight check before an order is placed; a finding stops the order, or is only
@@ -323,8 +333,16 @@ impl AcmeIssuer {
         let mut sentences = Vec::new();
         let mut culprits = Vec::new();
         let found =
-            concurrency::run_concurrently(names.iter().map(|name| self.findings(name))).await;
-        for (name, found) in names.iter().zip(concurrency::all(found)?) {
+            concurrency::run_concurrently(names.iter().map(|name| self.examine(name))).await;
+        let mut class = Class::HostFault;
+        for (name, examined) in names.iter().zip(concurrency::all(found)?) {
+            let found = match examined {
+                Examined::Findings(findings) => findings,
+                Examined::Obstacle(obstacle) => {
+                    class = Class::Config;
+                    vec![obstacle]
+                }
+            };
             if !found.is_empty() {
                 culprits.push(name.to_string());
             }
@@ -334,6 +352,9 @@ impl AcmeIssuer {
             return Ok(());
         }
         let message = sentences.join("; ");
+        if class == Class::Config {
+            return Err(Failure::new(class, message).by(culprits));
+        }
         if policy.strictness == Strictness::Warn {
             tracing::warn!(issuer = self.config.name, %names, message, "the order is placed all the same");
             return Ok(());
@@ -481,9 +502,13 @@ impl Issuer for AcmeIssuer {
             .lock(&self.order_key(id))
             .await
             .map_err(|e| of_storage(&e))?;
-        let Some(record) = record::read(self, &self.order_key(id)).await? else {
+        let Some(mut record) = record::read(self, &self.order_key(id)).await? else {
             return record::close(self, id).await;
         };
+        // Stored before the CA is told: an order whose authorizations we deactivated is invalid,
+        // and whoever finds it after a kill must not take that for a refusal of the names.
+        let is_over = std::mem::replace(&mut record.over, true);
+        record::write(self, &record).await?;
         if let Some(solver) = &self.config.solvers.alpn {
             for name in record.names.iter() {
                 solver.cleanup(name.as_str()).await;
@@ -492,9 +517,9 @@ impl Issuer for AcmeIssuer {
         if let OrderRecord {
             url: Some(url),
             downloaded: None,
-            over: false,
             ..
         } = record
+            && !is_over
         {
             // Pending authorizations count against the account's limits, and valid ones let the
             // holder of its key issue. A failure here changes nothing for us.
@@ -615,6 +640,14 @@ impl Issuer for AcmeIssuer {
     }
 }
 
+/// The result of a pre-flight check of a name.
+enum Examined {
+    /// An order would fail for certain.
+    Obstacle(String),
+    /// What an order may fail for.
+    Findings(Vec<String>),
+}
+
 /// The answer of the renewalInfo resource (RFC 9773, 4.2).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -640,5 +673,9 @@ pub(crate) fn of_storage(error: &StorageError) -> Failure {
         StorageError::Foreign { .. } => Class::HostFault,
         StorageError::Conflict { .. } | StorageError::Io { .. } => Class::Transient,
     };
-    Failure::new(class, format!("storage: {error}"))
+    let failure = Failure::new(class, format!("storage: {error}"));
+    match error {
+        StorageError::Io { .. } => failure.with_dependency(Dependency::Storage),
+        _ => failure,
+    }
 }

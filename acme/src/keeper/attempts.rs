@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::Keeper;
 use super::job::Job;
 use super::table::{Forced, Table};
-use crate::failure::{Attempts, Class, Failure};
+use crate::failure::{Attempts, Cause, Class, Failure};
 use crate::plan::Wanted;
 use crate::renewal::uniform;
 
@@ -48,14 +48,16 @@ impl Keeper {
             .filter(|w| at_fault(w, &failure.culprits))
             .collect();
         let is_the_orders = culprits.is_empty()
-            || (is_shared && failure.class == Class::Transient && self.is_first(&culprits));
+            || (is_shared
+                && failure.class == Class::Transient
+                && self.is_first(&culprits, Cause::of(failure)));
         for want in if is_the_orders {
             order.serves.iter().collect()
         } else {
             culprits
         } {
             let previous = self.known(want);
-            let count = previous.as_ref().map_or(0, |p| p.failures).to_string();
+            let count = previous.as_ref().map_or(0, Attempts::total).to_string();
             // Wanted certificates that share an order wait equally long.
             let spread = uniform(
                 &format!(
@@ -90,8 +92,10 @@ impl Keeper {
 
     /// A transient failure of one name may be over in a second: a new order for the others would
     /// cost more.
-    fn is_first(&self, culprits: &[&Wanted]) -> bool {
-        culprits.iter().all(|w| self.known(w).is_none())
+    fn is_first(&self, culprits: &[&Wanted], cause: Cause) -> bool {
+        culprits
+            .iter()
+            .all(|w| self.known(w).is_none_or(|known| known.counted(cause) == 0))
     }
 }
 

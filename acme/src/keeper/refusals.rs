@@ -128,7 +128,7 @@ impl Keeper {
             let row = table.row(&want.id)?;
             row.failed.as_deref().or(row.refusals.as_deref()).cloned()
         });
-        let count = known.as_ref().map_or(0, |known| known.failures);
+        let count = known.as_ref().map_or(0, Attempts::total);
         let spread = uniform(&format!("{}{count}", want.id), 2);
         let failure = Failure::new(Class::Bug, message);
         let attempts =

@@ -146,7 +146,7 @@ impl Table {
 
     /// Returns the number of failed attempts for a wanted certificate since the last success.
     pub(super) fn failures(&self, id: &CertificateId) -> u32 {
-        self.failed(id).map_or(0, |failed| failed.failures)
+        self.failed(id).map_or(0, Attempts::total)
     }
 
     /// Returns the times of the next requests for renewal windows; a window that is not known has

@@ -306,6 +306,115 @@ fn hosts_of_one_domain_share_when_its_limit_demands_it() {
     );
 }
 
+/// Returns the number of names of each order, in descending order.
+fn sizes(steps: &[Step<'_>]) -> Vec<usize> {
+    let mut sizes: Vec<_> = steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Issue(order) => Some(order.names.count()),
+            _ => None,
+        })
+        .collect();
+    sizes.sort_by_key(|size| Reverse(*size));
+    sizes
+}
+
+fn hosts(numbers: std::ops::Range<usize>) -> Vec<Wanted> {
+    numbers
+        .map(|i| want(&format!("h{i}.example.com")))
+        .collect()
+}
+
+#[test]
+fn half_of_a_domains_budget_is_left_to_hosts_that_are_still_to_come() {
+    let few = hosts(0..20);
+    assert_eq!(
+        sizes(&plan(&few, &[], &lets_encrypt(), at(0))),
+        [1; 20],
+        "half of what is left of 50, without the reserve"
+    );
+    let fresh = hosts(0..40);
+    assert_eq!(
+        sizes(&plan(&fresh, &[], &lets_encrypt(), at(0))),
+        [25, 15],
+        "as many as there are certificates"
+    );
+    let mut budgets = lets_encrypt();
+    let budget = budgets.get_mut("le").expect("its budget");
+    for i in 0..30 {
+        let spent = Names::parse([format!("spent{i}.example.com")]).expect("a name");
+        budget.spend(&spent, Exempt::Nothing, at(0));
+    }
+    let last = hosts(0..10);
+    assert_eq!(
+        sizes(&plan(&last, &[], &budgets, at(0))),
+        [10],
+        "the last ten certificates"
+    );
+}
+
+#[test]
+fn hosts_that_wait_or_may_fail_are_thought_of_before_the_last_of_a_budget_is_spent() {
+    // 474 hosts wait for the end of their back-off.
+    let mut wanted = hosts(0..500);
+    for want in &mut wanted[..474] {
+        want.hold = Some((at(1), "the CA was away".to_owned()));
+    }
+    let budgets = lets_encrypt();
+    assert_eq!(
+        sizes(&plan(&wanted, &[], &budgets, at(0))),
+        [25, 1],
+        "the others need certificates soon"
+    );
+    // 474 hosts are in orders under way.
+    let wanted = hosts(0..500);
+    let mut budgets = lets_encrypt();
+    let budget = budgets.get_mut("le").expect("its budget");
+    let mut orders = BTreeMap::new();
+    for names in wanted[..474].chunks(25) {
+        let names = names
+            .iter()
+            .skip(1)
+            .fold(names[0].names.clone(), |all, want| all.union(&want.names));
+        budget.spend(&names, Exempt::Nothing, at(0));
+        let id = CertificateId::of("t", &names);
+        let order = Underway {
+            id: id.clone(),
+            names,
+            placed: true,
+        };
+        orders.insert(id, order);
+    }
+    let progress = Progress {
+        underway: BTreeMap::from([("le".to_owned(), orders)]),
+        ..Progress::default()
+    };
+    let steps = plan_with(&wanted, &[], &progress, &budgets, at(0));
+    let sizes = sizes(&steps);
+    assert_eq!(sizes.iter().sum::<usize>(), 500, "all have an order");
+    assert_eq!(
+        sizes.iter().filter(|size| **size == 1).count(),
+        1,
+        "the orders under way may fail: {sizes:?}"
+    );
+}
+
+#[test]
+fn an_order_that_ended_without_a_certificate_costs_its_domain_nothing() {
+    let mut budget = Budget::new(Limits::LETS_ENCRYPT);
+    let names = Names::parse(["a.example.com"]).expect("a name");
+    let domain = Scope::Domain("example.com".to_owned());
+    budget.spend(&names, Exempt::Nothing, at(0));
+    assert_eq!(budget.left(&domain, at(0)), Some(49), "it is under way");
+    budget.refund_certificates(&names, Exempt::Nothing);
+    assert_eq!(budget.left(&domain, at(0)), Some(50), "it gave none");
+    assert_eq!(
+        budget.left(&Scope::Orders, at(0)),
+        Some(299),
+        "it was an order"
+    );
+}
+
 #[test]
 fn names_of_two_tenants_never_share() {
     let mut wanted: Vec<_> = (0..300)
@@ -541,17 +650,15 @@ fn a_pending_shared_order_is_resumed_without_a_new_count() {
 
 #[test]
 fn hosts_that_stand_alone_count_before_the_others_get_certificates_of_their_own() {
-    let mut wanted: Vec<_> = (10..50)
-        .map(|i| want(&format!("h{i}.example.com")))
-        .collect();
-    wanted.iter_mut().take(20).for_each(|w| w.may_share = false);
+    let mut wanted = hosts(10..30);
+    wanted.iter_mut().take(10).for_each(|w| w.may_share = false);
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!(orders.len(), 40, "forty are left of the week's fifty");
-    assert_eq!(waiting, 0, "forty are left of the week's fifty");
+    assert_eq!(orders.len(), 20, "half of what is left of the week's fifty");
+    assert_eq!(waiting, 0, "half of what is left of the week's fifty");
     wanted.push(want("one-more.example.com"));
     let (orders, waiting) = going(&wanted, &Progress::default(), &lets_encrypt());
-    assert_eq!(orders.len(), 21, "those that may share do");
-    assert_eq!(orders[0], 21, "those that may share do");
+    assert_eq!(orders.len(), 11, "those that may share do");
+    assert_eq!(orders[0], 11, "those that may share do");
     assert_eq!(waiting, 0, "those that may share do");
 }
 

@@ -14,7 +14,8 @@ use zeroize::Zeroizing;
 
 use super::file_pool::{FilePool, LARGEST, LEFT, PREFIX};
 use super::journal::{Files, Journal, Replaced};
-use super::{Entry, Expect, FORMAT, Key, Kind, Lock, Storage, StorageError, Version, format};
+use super::{Entry, Expect, FORMAT, Key, Kind, Lock, Storage, StorageError, Version};
+use super::{format, reserve};
 
 /// Folder for unreadable entries that were set aside, to be inspected by an operator.
 const ASIDE: &str = "damaged";
@@ -312,7 +313,16 @@ impl Storage for Directory {
         bytes: &[u8],
         expect: &Expect,
     ) -> Result<Version, StorageError> {
-        let version = self.write_now(key, bytes, expect)?;
+        let version = match self.write_now(key, bytes, expect) {
+            Err(full) if reserve::may_help(key.kind(), &full) => {
+                if !reserve::release(&self.root.join(reserve::NAME)) {
+                    return Err(full);
+                }
+                tracing::warn!(%key, "the disk is full: the space that is set aside for orders is used");
+                self.write_now(key, bytes, expect)?
+            }
+            written => written?,
+        };
         if is_forced(key.kind()) {
             self.flush(key).await?;
         }
@@ -329,6 +339,11 @@ impl Storage for Directory {
             self.file_pool(kind).keep(path);
         }
         Ok(())
+    }
+
+    async fn reserve_space(&self) -> Result<(), StorageError> {
+        let path = self.root.join(reserve::NAME);
+        blocking(move || reserve::fill(&path).map_err(|e| failed("setting aside", &path, e))).await
     }
 
     async fn set_aside(&self, key: &Key) -> Result<Option<String>, StorageError> {

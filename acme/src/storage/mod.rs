@@ -7,6 +7,7 @@ pub mod dir;
 mod file_pool;
 pub mod format;
 mod journal;
+mod reserve;
 
 use std::fmt;
 
@@ -167,6 +168,10 @@ pub trait Storage: Send + Sync {
     /// Waits until the last write of an entry survives a power failure. Each order is written
     /// several times, and few of these writes need it.
     async fn flush(&self, _key: &Key) -> Result<(), StorageError> {
+        Ok(())
+    }
+    /// Sets space aside for what an order writes once it is placed: its URL, its certificate.
+    async fn reserve_space(&self) -> Result<(), StorageError> {
         Ok(())
     }
     /// Sets an unusable entry aside, so that a new one can be made, and returns its new place.

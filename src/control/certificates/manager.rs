@@ -666,7 +666,7 @@ const FAILS: u32 = 5;
 /// from the fifth failure on.
 fn unrenewed(attempts: &Attempts) -> Option<String> {
     let waits = matches!(attempts.last.class, Class::Transient | Class::RateLimited);
-    let fails = !attempts.is_over && (!waits || attempts.failures >= FAILS);
+    let fails = !attempts.is_over && (!waits || attempts.failures() >= FAILS);
     fails.then(|| attempts.last.to_string())
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the ACME engine and its keeper under faults: a fault of the CA, a resolver or a file
 //! affects one host, never the account or other hosts.
 
+mod causes;
 mod shared_orders;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::time::Duration;
 use acme::budget::{Limits, Rate};
 use acme::challenge::dns::{DnsError, DnsProvider, DnsView, Seen, TxtRecord};
 use acme::challenge::{DnsSolver, Solvers};
-use acme::engine::AcmeConfig;
+use acme::engine::{AcmeConfig, AcmeIssuer};
 use acme::keeper::{Keeper, Next, Pass};
 use acme::storage::{Key, Kind};
 use acme::{Class, Wanted};
