@@ -24,7 +24,7 @@ use super::request::IssuerRef;
 use super::settings::Preflight;
 use super::tls_alpn::TlsAlpnResponder;
 use gatewright_core::model::Hostname;
-use gatewright_core::translate::{Asked, ServedAt};
+use gatewright_core::translate::{Asked, PortHolder, ServedAt};
 
 /// The time in which an Envoy must answer for a host that was just published.
 pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -197,16 +197,18 @@ impl ProxyEndpoints {
         self.account_changes.send_modify(|n| *n += 1);
     }
 
-    /// Returns the addresses where Envoys answer for a host with this account, waiting until there
-    /// are any: a certificate may be wanted before its listener exists. There are none where only
-    /// load balancers may ask.
-    async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> BTreeSet<IpAddr> {
+    /// Returns where Envoys answer for a host with this account, waiting until that is known: a
+    /// certificate may be wanted before its listener exists. There are no addresses where only load
+    /// balancers may ask, or where another Gateway has the port.
+    async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> ServedAt {
         let mut pauses = Pauses::new();
         loop {
             let places = self.ask(host, Some(thumbprint.into())).await;
-            let is_known = !places.addresses.is_empty() || places.behind_load_balancer;
+            let is_known = !places.addresses.is_empty()
+                || places.behind_load_balancer
+                || places.held_by.is_some();
             if is_known || self.places.is_none() || Instant::now() >= until {
-                return places.addresses;
+                return places;
             }
             pauses.pause().await;
         }
@@ -299,7 +301,7 @@ impl ProxySelfCheck {
             .endpoints
             .places_of(name.as_str(), thumbprint, until)
             .await;
-        let asked = places.into_iter().map(|ip| async move {
+        let asked = places.addresses.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut pauses = Pauses::new();
             loop {
@@ -320,6 +322,21 @@ impl ProxySelfCheck {
     }
 }
 
+/// Returns what keeps challenges of a host from being answered, and what to do.
+fn held(host: &DnsName, PortHolder { gateway, port }: &PortHolder) -> String {
+    match gateway {
+        Some(gateway) => format!(
+            "Gateway {gateway} has port {port} of this address, and answers challenges for its own hosts only: add the \
+             host {host} there, as a listener with the same issuer of that Gateway or of a ListenerSet of it, or prove \
+             it by DNS-01; no order is placed"
+        ),
+        None => format!(
+            "a Gateway of another namespace has port {port} of this address, and answers no challenges for {host}: give \
+             this Gateway an address of its own, or prove the host by DNS-01; no order is placed"
+        ),
+    }
+}
+
 /// Returns the loopback address for an Envoy that listens on all addresses.
 pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
@@ -331,6 +348,21 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
 
 #[async_trait]
 impl AcmePreflight for ProxySelfCheck {
+    async fn obstacle(&self, request: &PreflightRequest<'_>) -> Option<String> {
+        if request.kind != ChallengeKind::Http01 {
+            return None;
+        }
+        let name = request.name;
+        self.endpoints
+            .set_active_account(&self.issuer, name.as_str(), request.thumbprint);
+        let until = Instant::now() + SELF_CHECK_TIMEOUT;
+        let places = self
+            .endpoints
+            .places_of(name.as_str(), request.thumbprint, until)
+            .await;
+        Some(held(name, places.held_by.as_ref()?))
+    }
+
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         if request.kind == ChallengeKind::Http01 {
@@ -465,7 +497,7 @@ mod tests {
             while let Some(request) = questions.recv().await {
                 let _ = request.answer.send(ServedAt {
                     addresses: BTreeSet::from([Ipv4Addr::LOCALHOST.into()]),
-                    behind_load_balancer: false,
+                    ..ServedAt::default()
                 });
             }
         });

@@ -318,7 +318,7 @@ impl Engine {
             host,
             thumbprint,
             &self.certificates.names,
-            &self.frontends,
+            (&self.frontends, &self.register),
         )
     }
 

@@ -8,6 +8,7 @@ use super::challenge_answer::{Asked, ChallengeAnswer};
 use super::dirty::Dirty;
 use super::frontend_state::FrontendState;
 use super::frontends::Frontends;
+use super::register::Register;
 use super::secret_names::SecretNames;
 use gatewright_objects::model::{
     AppProtocol, BackendId, Chain, ChainName, FrontendId, Handler, HeaderEdits, Hostname,
@@ -31,6 +32,18 @@ pub struct ServedAt {
     pub addresses: BTreeSet<IpAddr>,
     /// True if it is also served where only load balancers may ask, by the PROXY protocol.
     pub behind_load_balancer: bool,
+    /// The Gateway that has the port of challenges in place of that of the host, where nobody
+    /// answers for the host therefore.
+    pub held_by: Option<PortHolder>,
+}
+
+/// A Gateway that has a port of an address in place of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortHolder {
+    /// Its name; `None` if it is of another namespace, whose names are its own matter.
+    pub gateway: Option<ObjectName>,
+    /// The port.
+    pub port: u16,
 }
 
 /// An answer at a Gateway.
@@ -80,9 +93,10 @@ impl ChallengeAnswers {
         host: &Hostname,
         thumbprint: Option<&str>,
         names: &SecretNames,
-        frontends: &Frontends,
+        (frontends, register): (&Frontends, &Register),
     ) -> ServedAt {
         let mut served = ServedAt::default();
+        let mut held_by = None;
         for id in names.frontends(host) {
             // The frontend that is asked: with a thumbprint that of challenges.
             let asked = match thumbprint {
@@ -100,6 +114,17 @@ impl ChallengeAnswers {
                     }
                 }
             };
+            if thumbprint.is_some()
+                && let Some(rival) = frontends.rival(&asked, register)
+                && !self.answers_for(host, rival, thumbprint)
+            {
+                let is_own = rival.gateway.namespace == id.gateway.namespace;
+                held_by = Some(PortHolder {
+                    gateway: is_own.then(|| rival.gateway.clone()),
+                    port: asked.port,
+                });
+                continue;
+            }
             let of_proxies = frontends
                 .get(&asked)
                 .is_some_and(|frontend| frontend.clients().proxy_protocol.is_some());
@@ -110,7 +135,17 @@ impl ChallengeAnswers {
                 served.addresses.extend(addresses.into_iter().flatten());
             }
         }
+        if served.addresses.is_empty() && !served.behind_load_balancer {
+            served.held_by = held_by;
+        }
         served
+    }
+
+    /// True if challenges of a host are answered at a frontend by the account with this thumbprint.
+    fn answers_for(&self, host: &Hostname, at: &FrontendId, thumbprint: Option<&str>) -> bool {
+        self.placed
+            .get(&(host.clone(), at.gateway.clone()))
+            .is_some_and(|placed| Some(&*placed.answer.thumbprint) == thumbprint)
     }
 
     /// Sets the TLS-ALPN-01 responder.

@@ -646,4 +646,52 @@ mod tests {
         assert_eq!(served.addresses.len(), 1, "port 443 is open: {served:?}");
         assert!(!served.behind_load_balancer, "{served:?}");
     }
+
+    /// A Gateway with a listener of plain HTTP on port 80.
+    fn with_port_80(namespace: &str, name: &str) -> Change {
+        let value = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": {"namespace": namespace, "name": name, "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"gatewayClassName": "edge",
+                "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]}});
+        Change::put(Object::parse(value).expect("an object"))
+    }
+
+    #[test]
+    fn a_gateway_that_has_the_port_of_challenges_in_place_of_the_hosts_is_named() {
+        let now = SystemTime::UNIX_EPOCH;
+        let host = Hostname::parse("a.example.org").expect("a hostname");
+        for (namespace, name, told) in [
+            ("alice", "first", Some("alice/first")),
+            ("zoe", "first", None),
+        ] {
+            let mut engine = engine(&[("*", &["*"])]);
+            let asked = Asked {
+                hostname: host.clone(),
+                namespace: "alice".into(),
+            };
+            let answer = ChallengeAnswer {
+                port: 80,
+                thumbprint: "alices".into(),
+            };
+            engine.apply(
+                vec![
+                    gateway("alice", 5, 443, "a.example.org"),
+                    Change::Fact(Fact::Challenge(asked, Some(answer))),
+                ],
+                now,
+            );
+            let free = engine.addresses_of(&host, Some("alices"));
+            assert_eq!(free.held_by, None, "nobody else has the port");
+            engine.apply(vec![with_port_80(namespace, name)], now);
+            let held = engine.addresses_of(&host, Some("alices"));
+            let holder = held.held_by.expect("the other Gateway has it");
+            assert_eq!(holder.port, 80, "the port of challenges");
+            assert_eq!(
+                holder.gateway.map(|gateway| gateway.to_string()).as_deref(),
+                told,
+                "its name is told within a namespace"
+            );
+            assert!(held.addresses.is_empty(), "nobody answers there");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 mod damage;
 mod fair;
+mod held_port;
 mod idle;
 mod mended;
 mod nacked;
