@@ -8,17 +8,18 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::Uri;
 use hyper::body::Bytes;
+use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{info, warn};
 
-use crate::{cli, connection_pressure};
+use crate::{cli, connection_pressure, tls_client};
 use gatewright_control::{ask, tell};
 
 /// The interval at which connections are counted.
@@ -66,7 +67,10 @@ pub async fn drain(options: cli::Drain) -> Result<bool> {
 pub async fn ready(options: cli::Ready) -> Result<bool> {
     let patience = Duration::from_secs(options.patience);
     if let Some(controller) = &options.controller {
-        return controller_ready(controller, patience).await.map(|()| true);
+        let roots = options.roots.as_deref();
+        return controller_ready(controller, roots, patience)
+            .await
+            .map(|()| true);
     }
     let envoy_admin = options.envoy_admin.context("--envoy-admin")?;
     let asked = ask(&envoy_admin, "/ready");
@@ -84,12 +88,38 @@ pub async fn ready(options: cli::Ready) -> Result<bool> {
 }
 
 /// Polls a controller until it is ready.
-async fn controller_ready(address: &str, patience: Duration) -> Result<()> {
+async fn controller_ready(address: &str, roots: Option<&Path>, patience: Duration) -> Result<()> {
     let deadline = Instant::now() + patience;
-    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let uri: Uri = format!("http://{address}/readyz")
+    let scheme = if address.contains("://") {
+        ""
+    } else {
+        "http://"
+    };
+    let uri: Uri = format!("{scheme}{address}/readyz")
         .parse()
-        .context("--controller: expected HOST:PORT")?;
+        .context("--controller: expected HOST:PORT or https://HOST:PORT")?;
+    let roots = match (uri.scheme_str(), roots) {
+        (Some("https"), Some(path)) => std::fs::read_to_string(path).with_context(|| {
+            format!(
+                "--roots {}: the CA certificates that verify the controller (ca.crt of the Secret of metrics.tlsSecretName)",
+                path.display()
+            )
+        })?,
+        (Some("https"), None) => {
+            bail!("--controller https://… needs --roots: the CA certificates that verify it")
+        }
+        _ => String::new(),
+    };
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(if roots.is_empty() {
+            tls_client::nobody()?
+        } else {
+            tls_client::trusting(&roots)?
+        })
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(connector);
     loop {
         let asked = async {
             let answer = client.get(uri.clone()).await?;
@@ -166,4 +196,82 @@ async fn connections(admin: &Path) -> Option<u64> {
             .parse()
             .ok()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use rustls::ServerConfig;
+    use rustls_pki_types::pem::PemObject;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use xds::Authority;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn tls(authority: &Authority) -> TlsAcceptor {
+        let shown = authority
+            .issue_server(&["localhost".to_owned()], HOUR, SystemTime::now())
+            .expect("issued");
+        let chain =
+            CertificateDer::from_pem_slice(shown.certificate.as_bytes()).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_slice(shown.key.as_bytes()).expect("a key");
+        let config =
+            ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("versions")
+                .with_no_client_auth()
+                .with_single_cert(vec![chain], key)
+                .expect("a pair");
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// Answers probes over TLS, and returns the address.
+    async fn probes(acceptor: TlsAcceptor) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let port = listener.local_addr().expect("it has one").port();
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = listener.accept().await {
+                let Ok(mut io) = acceptor.accept(tcp).await else {
+                    continue;
+                };
+                let mut request = [0; 1024];
+                let _ = io.read(&mut request).await;
+                let _ = io
+                    .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+                    .await;
+                let _ = io.shutdown().await;
+            }
+        });
+        format!("https://localhost:{port}")
+    }
+
+    #[tokio::test]
+    async fn a_controller_whose_probes_use_tls_is_verified_by_the_roots() {
+        let now = SystemTime::now();
+        let authority = Authority::new("test", HOUR, now).expect("an authority");
+        let other = Authority::new("test", HOUR, now).expect("an authority");
+        let address = probes(tls(&authority)).await;
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("ca.crt");
+        async fn ask(address: &str, roots: Option<&Path>) -> Result<(), String> {
+            let asked = controller_ready(address, roots, Duration::from_millis(1500)).await;
+            asked.map_err(|error| format!("{error:#}"))
+        }
+        let why = ask(&address, Some(&path)).await.expect_err("no roots");
+        assert!(why.contains("--roots") && why.contains("ca.crt"), "{why}");
+        std::fs::write(&path, authority.certificate()).expect("written");
+        assert_eq!(ask(&address, Some(&path)).await, Ok(()));
+        std::fs::write(&path, other.certificate()).expect("written");
+        let why = ask(&address, Some(&path)).await.expect_err("another CA");
+        assert!(why.contains("UnknownIssuer"), "{why}");
+        let why = ask(&address, None).await.expect_err("it is not verified");
+        assert!(why.contains("needs --roots"), "{why}");
+    }
 }

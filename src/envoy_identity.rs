@@ -20,7 +20,6 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
-use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,9 +28,9 @@ use tokio_rustls::TlsConnector;
 use tracing::{info, warn};
 use xds::{CLOCK_SKEW, CertificateRequest, Pair};
 
-use crate::cli;
 use crate::controller::XDS_NAME;
 use crate::replace::publish;
+use crate::{cli, tls_client};
 
 /// The timeout of a request, from the connection to the end of the response.
 const EXCHANGE: Duration = Duration::from_secs(20);
@@ -217,15 +216,7 @@ struct Answer {
 }
 
 async fn ask(at: &str, roots: &str, token: &str, request: String) -> Result<Answer> {
-    let mut trusted = RootCertStore::empty();
-    for root in pki::bundle(roots.as_bytes()).context("the CA certificates")? {
-        trusted.add(root).context("the CA certificates")?;
-    }
-    let config =
-        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_root_certificates(trusted)
-            .with_no_client_auth();
+    let config = tls_client::trusting(roots)?;
     // The name in the server certificate does not depend on the controller's address.
     let name = ServerName::try_from(XDS_NAME)?;
     let tcp = TcpStream::connect(at).await.context("connecting")?;

@@ -30,6 +30,7 @@ pub mod statistics;
 pub mod status_command;
 pub mod table;
 mod tasks;
+mod tls_client;
 mod wiring;
 
 pub use tasks::log_panics;
