@@ -17,11 +17,11 @@ pub struct Image {
     pub component: &'static str,
     /// Registry and repository.
     pub repository: String,
-    /// The tag.
+    /// The tag; may be empty where there is a digest.
     pub tag: String,
     /// The digest, as `sha256:…`; `None` where the values do not pin it.
     pub digest: Option<String>,
-    /// The full reference, as in a pod: `REPOSITORY:TAG[@DIGEST]`.
+    /// The full reference, as in a pod: `REPOSITORY[:TAG][@DIGEST]`.
     pub reference: String,
 }
 
@@ -138,10 +138,11 @@ fn image(
     }
     let repository = text("repository", path, values)?
         .ok_or_else(|| wrong("repository", "a registry and name", path))?;
+    let digest = text("digest", path, values)?;
     let tag = text("tag", path, values)?
         .or(own_tag.map(str::to_owned))
-        .ok_or_else(|| wrong("tag", "a tag", path))?;
-    let digest = text("digest", path, values)?;
+        .or(digest.as_ref().map(|_| String::new()))
+        .ok_or_else(|| wrong("tag", "a tag, or a digest", path))?;
     if digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
         return Err(wrong(
             "digest",
@@ -153,7 +154,12 @@ fn image(
         .as_ref()
         .map(|digest| format!("@{digest}"))
         .unwrap_or_default();
-    let reference = format!("{repository}:{tag}{pinned}");
+    let tagged = if tag.is_empty() {
+        String::new()
+    } else {
+        format!(":{tag}")
+    };
+    let reference = format!("{repository}{tagged}{pinned}");
     Ok(Image {
         component,
         repository,
@@ -219,6 +225,9 @@ mod tests {
         ])
         .expect("values");
         assert_eq!(all[0], format!("two/b:t@{digest}"));
+        let alone = format!("envoy: {{image: {{tag: '', digest: '{digest}'}}}}");
+        let all = references(&[&alone]).expect("a digest is enough");
+        assert!(all[1].ends_with(&format!("/envoy@{digest}")), "{all:?}");
         let all = references(&[&pinned, "image: {digest: ''}\nenvoy: {image: {tag: other}}"])
             .expect("values");
         assert_eq!(all[0], format!("gatewright:{}", env!("CARGO_PKG_VERSION")));
