@@ -13,10 +13,7 @@ of it as well, by the controller, with a ServiceAccount for each Gateway. */}}
 {{- $credentials := include "gatewright.statistics-credentials" $root | fromYaml -}}
 metadata:
   labels:
-    {{- include "gatewright.labels" (list $root $component) | nindent 4 }}
-    {{- with $envoy.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "gatewright.labels" (list $root $component $envoy.podLabels) | nindent 4 }}
   {{- with $envoy.podAnnotations }}
   annotations:
     {{- toYaml . | nindent 4 }}
@@ -94,7 +91,7 @@ spec:
   - name: envoy
     {{- include "gatewright.image" (list $root $envoy.image "") | nindent 4 }}
     {{- $arguments := list "--config-path" "/run/envoy/bootstrap.json" "--use-dynamic-base-id" "--component-log-level" "oauth2:off" "--file-flush-interval-msec" "1000" "--drain-time-s" (max 1 (sub $drain 5) | toString) }}
-    args: {{ concat $arguments $envoy.extraArgs | toJson }}
+    args: {{ concat $arguments ($envoy.extraArgs | default list) | toJson }}
     {{- if or $envoy.ports $statistics.enabled }}
     ports:
     {{- range $envoy.ports }}
@@ -225,6 +222,12 @@ as a whole. The Secret of the chart has the token of an account without rights, 
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* Ports of Gateways with a Service of their own, of every fleet: entries of `ports` of a NetworkPolicy. */}}
+{{- define "gatewright.internalPorts" -}}
+- {port: 20000, endPort: 29999}
+- {port: 20000, endPort: 29999, protocol: UDP}
 {{- end -}}
 
 {{/* Whom Envoys reach: egress of a NetworkPolicy. */}}

@@ -3,14 +3,15 @@
 {app.kubernetes.io/name: gatewright, app.kubernetes.io/component: {{ . }}}
 {{- end -}}
 
-{{/* metadata.labels of an object of a component: list of the root and the component. */}}
+{{/* metadata.labels of an object of a component: list of the root, the component, and further labels. Those that select pods come
+before further ones, and these before commonLabels: a key stands there once. */}}
 {{- define "gatewright.labels" -}}
-{{- $root := index . 0 -}}
-app.kubernetes.io/name: gatewright
-app.kubernetes.io/component: {{ index . 1 }}
-{{- with $root.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict "app.kubernetes.io/name" "gatewright" "app.kubernetes.io/component" (index . 1) -}}
+{{- $more := dict -}}
+{{- if gt (len .) 2 -}}
+{{- $more = index . 2 | default dict -}}
+{{- end -}}
+{{ merge $own $more ((index . 0).Values.commonLabels | default dict) | toYaml }}
 {{- end -}}
 
 {{/* labels of an object that belongs to no component; nothing at all without commonLabels. */}}
@@ -21,15 +22,20 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 {{- end -}}
 
-{{/* image and imagePullPolicy of a container: list of the root, an image of the values, and the tag to use where it has none. The
-registry of global replaces that of the repository, which is its first part if that has a dot or a colon or is localhost. */}}
+{{/* image and imagePullPolicy of a container: list of the root, an image of the values, and the tag to use where it has none. With a
+digest it needs no tag. The registry of global replaces that of the repository, which is its first part if that has a dot or a colon
+or is localhost. */}}
 {{- define "gatewright.image" -}}
 {{- $image := index . 1 -}}
 {{- $repository := $image.repository -}}
 {{- with ((index . 0).Values.global | default dict).imageRegistry -}}
 {{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") -}}
 {{- end -}}
-image: {{ $repository }}:{{ $image.tag | default (index . 2) }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- $tag := $image.tag | default (index . 2) -}}
+{{- if not (or $tag $image.digest) -}}
+{{- fail (printf "the image %s has neither tag nor digest: set envoy.image.tag or envoy.image.digest (or those of envoy.dedicated or isolated)" $repository) -}}
+{{- end -}}
+image: {{ $repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
 {{- with $image.pullPolicy }}
 imagePullPolicy: {{ . }}
 {{- end }}
@@ -106,6 +112,15 @@ where their Service has both. */}}
 apiVersion: config.gatewright.io/v1alpha1
 kind: Configuration
 {{ toYaml (merge $given $own) }}
+{{- end -}}
+
+{{/* How much of a Deployment may be away: minAvailable where it is set, else maxUnavailable. */}}
+{{- define "gatewright.disruptions" -}}
+{{- if kindIs "invalid" .minAvailable -}}
+maxUnavailable: {{ .maxUnavailable }}
+{{- else -}}
+minAvailable: {{ .minAvailable }}
+{{- end -}}
 {{- end -}}
 
 {{/* Where pods are scheduled: list of the root and the component's values. */}}

@@ -8,6 +8,7 @@ mod global;
 mod hardened;
 mod pods;
 mod settings;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -47,11 +48,12 @@ fn made(path: &Path, text: &str) -> Result<()> {
 fn the_schema_has_every_field_of_the_configuration() -> Result<()> {
     let path = chart().join("values.schema.json");
     let mut schema: Value = serde_json::from_str(&read(&path)?)?;
+    let values = values::defaults()?;
     schema["properties"]["configuration"] = settings::schema();
+    schema["properties"]["gatewayClasses"]["additionalProperties"]["properties"]["parameters"] =
+        settings::parameters()?;
+    values::require(&mut schema, &values);
     made(&path, &(serde_json::to_string_pretty(&schema)? + "\n"))?;
-    let values = documents(&read(&chart().join("values.yaml"))?)?
-        .pop()
-        .context("values")?;
     let mut text = VALUES.to_owned();
     rows(&mut text, &schema, &values, "");
     made(&folder().join("../docs/reference/values.md"), &text)
@@ -208,6 +210,39 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         ("enovy.hostPorts=true", "enovy"),
         ("image.digest=latest", "digest"),
         ("envoy.resources.limits=null", "resources"),
+        ("envoy.image.tag=", "/envoy/image"),
+        ("isolated.enabled=true,isolated.image.tag=", "isolated"),
+        (
+            "gatewayClasses.x.parameters.plainHTTP=Redirect",
+            "plainHTTP",
+        ),
+        (
+            "gatewayClasses.x.parameters.plainHttp=redirect",
+            "plainHttp",
+        ),
+        ("monitoring.envoys.traffic=true", "/monitoring/envoys"),
+        (
+            "monitoring.envoys.enabled=true,monitoring.envoys.services=true",
+            "traffic",
+        ),
+        (
+            "commonLabels.app\\.kubernetes\\.io/component=x",
+            "app.kubernetes.io/component",
+        ),
+        (
+            "envoy.podLabels.app\\.kubernetes\\.io/name=x",
+            "app.kubernetes.io/name",
+        ),
+        (
+            "isolated.podLabels.gatewright\\.io/isolated=x",
+            "gatewright.io/isolated",
+        ),
+        ("commonLabels.team=not a label", "team"),
+        ("monitoring.podMonitor.interval=often", "interval"),
+        (
+            "controller.podDisruptionBudget.minAvailable=most",
+            "minAvailable",
+        ),
     ] {
         let told = helm
             .template(&["--set", wrong])
@@ -337,7 +372,9 @@ async fn a_real_server_takes_every_example() -> Result<()> {
     let chart = chart().display().to_string();
     let schemas = Schemas::of(&server).await?;
     let mut kinds = BTreeSet::new();
-    for (name, file) in examples()? {
+    let mut files = examples()?;
+    files.extend(values::extremes(helm.home())?);
+    for (name, file) in files {
         // The pod of `helm test` as well.
         let all = helm.run(&[
             "template",
@@ -530,5 +567,21 @@ async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
         parameters.get("kept").await.is_ok(),
         "what users wrote stays"
     );
+
+    // A release of another name takes over what was kept, where it is told to.
+    let another = ["install", "other", &chart, "-n", NAMESPACE];
+    let refused = helm.run(&another).expect_err("it is another's").to_string();
+    assert!(refused.contains("ownership"), "{refused}");
+    helm.run(&[&another[..], &["--take-ownership"]].concat())?;
+    let class = server
+        .api("gateway.networking.k8s.io/v1", "GatewayClass", "default")
+        .await?
+        .get("gatewright")
+        .await?;
+    let owner = class
+        .metadata
+        .annotations
+        .and_then(|mut all| all.remove("meta.helm.sh/release-name"));
+    assert_eq!(owner.as_deref(), Some("other"), "the class has a release");
     Ok(())
 }

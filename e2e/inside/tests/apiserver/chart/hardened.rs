@@ -129,6 +129,17 @@ fn network_policies_restrict_the_controller_and_the_envoys_of_each_fleet() -> Re
         "Envoys of three fleets, and nobody else: {xds}"
     );
 
+    let own_ports = json!([
+        {"port": 20000, "endPort": 29999},
+        {"port": 20000, "endPort": 29999, "protocol": "UDP"},
+    ]);
+    for fleet in ["envoy-dedicated", "envoy-isolated"] {
+        let policy = named(&format!("gatewright-{fleet}"))?;
+        assert_eq!(
+            policy["ingress"][0]["ports"], own_ports,
+            "{fleet}: TCP, and UDP for UDPRoutes and HTTP/3"
+        );
+    }
     for fleet in ["envoy", "envoy-dedicated", "envoy-isolated"] {
         let policy = named(&format!("gatewright-{fleet}"))?;
         assert_eq!(
