@@ -85,6 +85,7 @@ impl Envoy {
             json!({"address": {"pipe": {"path": admin, "mode": 0o600}}}),
         );
         lead_to(&mut document, &replaced["address"], &admin);
+        refuse_deprecated(&mut document);
         let config = dir.path().join("bootstrap.json");
         std::fs::write(&config, serde_json::to_vec(&document)?).context("writing the bootstrap")?;
         let own = [
@@ -283,6 +284,19 @@ fn lead_to(bootstrap: &mut Value, from: &Value, socket: &Path) {
         if let Some(address) = address.filter(|address| **address == from) {
             *address = json!({"pipe": {"path": socket}});
         }
+    }
+}
+
+/// Makes Envoy refuse a deprecated field, which it would log a warning about and its next release
+/// may not know.
+fn refuse_deprecated(bootstrap: &mut Value) {
+    let layer = json!({
+        "name": "no-deprecated-fields",
+        "static_layer": {"envoy.features.fail_on_any_deprecated_feature": true},
+    });
+    match bootstrap.pointer_mut("/layered_runtime/layers") {
+        Some(Value::Array(layers)) => layers.insert(0, layer),
+        _ => bootstrap["layered_runtime"] = json!({"layers": [layer]}),
     }
 }
 

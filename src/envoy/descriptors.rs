@@ -56,6 +56,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
     "envoy.extensions.filters.network.set_filter_state.v3.Config",
     "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+    "envoy.extensions.filters.udp.udp_proxy.v3.Route",
     "envoy.extensions.filters.udp.udp_proxy.v3.UdpProxyConfig",
     "envoy.extensions.formatter.cel.v3.Cel",
     "envoy.extensions.http.custom_response.local_response_policy.v3.LocalResponsePolicy",

@@ -22,7 +22,7 @@ use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, Listener, ListenerFilter, UdpListenerConfig, listener_filter,
 };
 use envoy_types::pb::envoy::extensions::filters::udp::udp_proxy::v3::{
-    UdpProxyConfig, udp_proxy_config,
+    Route, UdpProxyConfig, udp_proxy_config,
     udp_proxy_config::{HashPolicy, hash_policy},
 };
 use envoy_types::pb::envoy::r#type::v3::Percent;
@@ -31,7 +31,7 @@ use envoy_types::pb::google::protobuf::UInt64Value;
 use super::backend_settings::{health_check, lb_policy, table};
 use super::cluster::endpoint;
 use super::name::stat_prefix;
-use super::proto::{ads, any, seconds, socket, uint};
+use super::proto::{ads, always, any, seconds, socket, uint, xds_extension};
 use super::{Edge, ResourceName, limits, zone_preference};
 use gatewright_core::model::{
     AppProtocol, BackendSettings, ClusterId, DatagramSettings, Frontend, LoadBalancing, Transport,
@@ -58,11 +58,10 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
     let mut addresses = addresses
         .iter()
         .map(|ip| socket(*ip, *port, Transport::Udp));
-    #[allow(
-        deprecated,
-        reason = "what is to take its place is marked as work in progress in Envoy 1.40"
-    )]
-    let route = udp_proxy_config::RouteSpecifier::Cluster(ClusterId::Udp(id.clone()).to_string());
+    let route = Route {
+        cluster: ClusterId::Udp(id.clone()).to_string(),
+    };
+    let route = always(xds_extension("route", any(&route)));
     let proxy = UdpProxyConfig {
         stat_prefix: stat_prefix(id),
         idle_timeout: seconds(edge.udp_idle_seconds),
@@ -72,7 +71,7 @@ pub(super) fn listener(frontend: &Frontend, edge: &Edge) -> Listener {
             policy_specifier: Some(hash_policy::PolicySpecifier::SourceIp(true)),
         }],
         upstream_socket_config: datagrams(),
-        route_specifier: Some(route),
+        route_specifier: Some(udp_proxy_config::RouteSpecifier::Matcher(route)),
         ..Default::default()
     };
     Listener {
