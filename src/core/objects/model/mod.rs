@@ -25,6 +25,7 @@ mod frontend_id;
 mod gateway_address;
 mod hostname;
 mod hostname_grant;
+mod light;
 mod listener_filters;
 mod login;
 mod name;
