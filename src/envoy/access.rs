@@ -16,7 +16,7 @@ use ipnet::IpNet;
 
 use super::proto::{extension, uint};
 use super::rbac::RBAC;
-use super::{access_report, basic_auth, jwt, oidc, required_claims};
+use super::{access_report, basic_auth, credentials, jwt, oidc, required_claims};
 use gatewright_core::address_forms::{mapped_network, mapped_within};
 use gatewright_core::model::{Access, AddressList, BasicAuth, ObjectName, TokenAuth};
 
@@ -46,16 +46,22 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
         .filter_map(|access| Some(oidc::filters(&access.policy, access.login.as_ref()?)));
     let forgets = users.iter().any(|(_, auth)| !auth.forwards_credentials)
         || tokens.iter().any(|(_, auth)| !auth.forwards_credentials);
+    let reads_tokens = !tokens.is_empty() || reporting.iter().any(|one| one.tokens.is_some());
     let mut filters: Vec<_> = lists.map(by_address).collect();
     // It may set the token that the next ones verify.
     filters.extend(logins.flatten());
     // One realm, also where several lists ask.
-    let realm = users.first().map(|(policy, _)| basic_auth::realm(policy));
-    filters.extend(realm);
+    let basic = users.first().map(|(policy, _)| credentials::basic(policy));
+    filters.extend(basic);
     filters.extend(users.into_iter().map(|(_, auth)| basic_auth::filter(auth)));
+    filters.extend(reads_tokens.then(credentials::copied));
     filters.extend(tokens.into_iter().flat_map(by_token));
     filters.extend(access_report::filters(&reporting));
-    filters.extend(forgets.then(basic_auth::without_credentials));
+    if forgets {
+        filters.push(credentials::without_credentials());
+    } else if reads_tokens {
+        filters.push(credentials::without_copy());
+    }
     filters
 }
 
@@ -63,8 +69,7 @@ pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
 fn by_token(
     (policy, auth): (&ObjectName, &TokenAuth),
 ) -> impl Iterator<Item = TypedExtensionConfig> {
-    let required = &auth.required_claims;
-    let claims = (!required.is_empty()).then(|| required_claims::filter(policy, required));
+    let claims = required_claims::filter(policy, auth);
     std::iter::once(jwt::filter(policy, auth)).chain(claims)
 }
 
@@ -141,7 +146,9 @@ fn of(identifier: principal::Identifier) -> Principal {
 
 #[cfg(test)]
 mod tests {
-    use gatewright_core::model::{ClaimType, Enforcement, IssuerKeys, Jwks, RequiredClaim, Users};
+    use gatewright_core::model::{
+        ClaimType, Enforcement, IssuerKeys, Jwks, KeyKind, RequiredClaim, Users,
+    };
     use gatewright_core::request_outcome::CLAIMS;
     use prost::Message;
 
@@ -258,7 +265,7 @@ mod tests {
         let tokens = TokenAuth {
             issuer: "id".into(),
             audiences: Arc::default(),
-            keys: IssuerKeys::Given(Jwks::new("{}".to_owned(), 1)),
+            keys: IssuerKeys::Given(Jwks::new("{}".to_owned(), vec![KeyKind::P256])),
             required_claims: Arc::default(),
             claims: Arc::default(),
             forward_payload: None,
@@ -285,8 +292,10 @@ mod tests {
         });
         let made = filters(&policies);
         let names: Vec<&str> = made.iter().map(|filter| filter.name.as_str()).collect();
-        assert_eq!(names, [jwt::JWT, jwt::JWT, RBAC], "the first has none");
-        let config = made[2].typed_config.as_ref().expect("a configuration");
+        let mutation = "envoy.filters.http.header_mutation";
+        let expected = [mutation, jwt::JWT, jwt::JWT, RBAC, mutation];
+        assert_eq!(names, expected, "the first has none");
+        let config = made[3].typed_config.as_ref().expect("a configuration");
         let rules = Rbac::decode(config.value.as_slice())
             .expect("the filter")
             .rules;
@@ -313,7 +322,7 @@ mod tests {
         assert_eq!(
             names(&[asking(None, true)]),
             ["rbac", "header_mutation", "basic_auth"],
-            "the realm, and nothing is told"
+            "one for scheme and realm, and nothing is told"
         );
         let both = [asking(Some("x-user"), true), asking(None, false)];
         let expected = [

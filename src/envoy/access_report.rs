@@ -42,7 +42,7 @@ fn shadow(access: &Access) -> TypedExtensionConfig {
     let by_address = addresses.as_ref().map(access::admitted);
     let by_token = tokens.as_ref().map(|auth| {
         let asked = jwt::proof(auth);
-        required_claims::all(policy, &asked)
+        required_claims::all(policy, &asked, &auth.audiences)
     });
     let refused = by_address.into_iter().chain(by_token).map(not);
     let refused = Policy {
@@ -75,7 +75,7 @@ mod tests {
     use std::sync::Arc;
 
     use gatewright_core::model::{
-        AddressList, ClaimHeader, Enforcement, IssuerKeys, Jwks, ObjectName, TokenAuth,
+        AddressList, ClaimHeader, Enforcement, IssuerKeys, Jwks, KeyKind, ObjectName, TokenAuth,
     };
     use prost::Message;
 
@@ -103,7 +103,7 @@ mod tests {
         TokenAuth {
             issuer: "id".into(),
             audiences: Arc::default(),
-            keys: IssuerKeys::Given(Jwks::new("{}".to_owned(), 1)),
+            keys: IssuerKeys::Given(Jwks::new("{}".to_owned(), vec![KeyKind::P256])),
             required_claims: Arc::default(),
             claims: [claim].into(),
             forward_payload: Some("x-payload".into()),
@@ -115,8 +115,10 @@ mod tests {
     fn nothing_is_refused_or_changed_and_the_outermost_policy_is_marked_last() {
         let made = access::filters(&[reporting("outer", Some(tokens())), reporting("inner", None)]);
         let names: Vec<&str> = made.iter().map(|filter| filter.name.as_str()).collect();
-        assert_eq!(names, [jwt::JWT, RBAC, RBAC], "no credentials are removed");
-        let marks = made[1..].iter().map(|filter| {
+        let mutation = "envoy.filters.http.header_mutation";
+        let expected = [mutation, jwt::JWT, RBAC, RBAC, mutation];
+        assert_eq!(names, expected, "a copy of the token alone is removed");
+        let marks = made[2..4].iter().map(|filter| {
             let config = filter.typed_config.as_ref().expect("a configuration");
             let filter = Rbac::decode(config.value.as_slice()).expect("the filter");
             assert_eq!(filter.rules, None, "nothing is refused");
@@ -132,7 +134,7 @@ mod tests {
             marks,
             [("a/inner".to_owned(), 1), ("a/outer".to_owned(), 2)]
         );
-        let token = format!("{:?}", made[0]);
+        let token = format!("{:?}", made[1]);
         for header in ["x-sub", "x-payload"] {
             assert!(!token.contains(header), "{header}: {token}");
         }

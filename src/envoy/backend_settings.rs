@@ -147,14 +147,15 @@ pub(super) fn health_check(
                 .unwrap_or_else(|| format!("{}.{}.svc", service.name, service.namespace)),
             path: path.clone(),
             expected_statuses: statuses.iter().map(|status| only(*status)).collect(),
-            codec_client_type: match protocol {
-                AppProtocol::H2c => CodecClientType::Http2.into(),
-                _ => CodecClientType::Http1.into(),
+            codec_client_type: if protocol.is_http2() {
+                CodecClientType::Http2.into()
+            } else {
+                CodecClientType::Http1.into()
             },
             ..Default::default()
         }),
         Probe::Tcp => HealthChecker::TcpHealthCheck(TcpHealthCheck::default()),
-        Probe::Grpc { service: name } if protocol == AppProtocol::H2c => {
+        Probe::Grpc { service: name } if protocol.is_http2() => {
             HealthChecker::GrpcHealthCheck(GrpcHealthCheck {
                 service_name: name.clone(),
                 authority: format!("{}.{}.svc", service.name, service.namespace),

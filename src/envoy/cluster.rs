@@ -9,7 +9,8 @@ use envoy_types::pb::envoy::config::cluster::v3::{
     cluster::{ClusterDiscoveryType, DiscoveryType, EdsClusterConfig, LbPolicy},
 };
 use envoy_types::pb::envoy::config::core::v3::{
-    Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, Locality, TcpKeepalive,
+    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, Locality,
+    TcpKeepalive,
 };
 use envoy_types::pb::envoy::config::endpoint::v3::{
     ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints, lb_endpoint::HostIdentifier,
@@ -24,7 +25,7 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::backend_settings::with_settings;
 use super::proto::{ads, any, duration, seconds, socket, uint};
-use super::{Edge, limits, udp, upstream_tls};
+use super::{Edge, fetched_keys, limits, udp, upstream_tls};
 use gatewright_core::model::{
     self, Addresses, AppProtocol, BackendSettings, BackendTransport, ClusterId, ObjectName,
     RetryBudget, Transport, Zone, ZoneEndpoints,
@@ -184,7 +185,14 @@ fn protocol_options(
         AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => {
             HashMap::new()
         }
-        AppProtocol::H2c | AppProtocol::Otlp => {
+        AppProtocol::KeySets => options(HttpProtocolOptions {
+            upstream_protocol_options: Some(explicit(ProtocolConfig::HttpProtocolOptions(
+                Http1ProtocolOptions::default(),
+            ))),
+            http_filters: fetched_keys::filters(),
+            ..Default::default()
+        }),
+        AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::Otlp => {
             // What a collector does not answer would be kept for ever: Envoy's loggers have no
             // timeout of their own.
             let batches = (protocol == AppProtocol::Otlp).then(|| CommonOptions {
@@ -197,21 +205,35 @@ fn protocol_options(
                 initial_connection_window_size: uint(limits::CONNECTION_WINDOW_BYTES),
                 ..Default::default()
             };
-            let options = HttpProtocolOptions {
-                common_http_protocol_options: batches,
-                upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
-                    ExplicitHttpConfig {
-                        protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
-                    },
-                )),
-                ..Default::default()
+            let filters = match protocol {
+                AppProtocol::KeySetsH2c => fetched_keys::filters(),
+                _ => Vec::new(),
             };
-            HashMap::from([(
-                "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
-                any(&options),
-            )])
+            options(HttpProtocolOptions {
+                common_http_protocol_options: batches,
+                upstream_protocol_options: Some(explicit(ProtocolConfig::Http2ProtocolOptions(
+                    http2,
+                ))),
+                http_filters: filters,
+                ..Default::default()
+            })
         }
     }
+}
+
+fn explicit(config: ProtocolConfig) -> UpstreamProtocolOptions {
+    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+        protocol_config: Some(config),
+    })
+}
+
+fn options(
+    options: HttpProtocolOptions,
+) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+    HashMap::from([(
+        "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
+        any(&options),
+    )])
 }
 
 /// The load assignment of a cluster. Without addresses it is sent too: requests are answered 503,

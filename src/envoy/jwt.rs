@@ -18,9 +18,12 @@ use envoy_types::pb::envoy::extensions::filters::http::jwt_authn::v3::{
 use envoy_types::pb::google::protobuf::Empty;
 use prost::Message;
 
+use super::credentials::one_token;
 use super::external_auth::http_uri;
+use super::internal_headers::{NO_TOKEN_HEADER, TOKEN_HEADER};
 use super::proto::{extension, seconds};
 use super::request_match::regex_matcher;
+use super::required_claims;
 use gatewright_core::model::{
     ClaimType, FetchedKeys, IssuerKeys, ObjectName, RequiredClaim, SCOPE, TokenAuth,
 };
@@ -31,6 +34,10 @@ pub(super) const JWT: &str = "envoy.filters.http.jwt_authn";
 /// The name of the only provider of a filter.
 const ISSUER: &str = "issuer";
 
+/// The name of a provider without keys and without a place for tokens: each request is refused that
+/// is led there.
+const NOBODY: &str = "nobody";
+
 /// The claim with the issuer (RFC 7519, 4.1.1).
 const ISSUER_CLAIM: &str = "iss";
 
@@ -38,11 +45,12 @@ const ISSUER_CLAIM: &str = "iss";
 const EVERY_PATH: &str = "(?s).*";
 
 /// Admits tokens of an issuer, in the header `Authorization` alone: an address with a token stands in
-/// logs and histories.
+/// logs and histories. The header has one token and nothing else, behind [`super::credentials`].
 pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> TypedExtensionConfig {
     made(
-        provider(policy, auth),
-        requires(RequiresType::ProviderName(ISSUER.to_owned())),
+        vec![(ISSUER, provider(policy, auth)), (NOBODY, nobody())],
+        RequiresType::ProviderName(ISSUER.to_owned()),
+        Some(RequiresType::ProviderName(NOBODY.to_owned())),
     )
 }
 
@@ -63,8 +71,9 @@ pub(super) fn rehearsal(policy: &ObjectName, auth: &TokenAuth) -> TypedExtension
         requirements: either.map(requires).into(),
     };
     made(
-        provider(policy, &auth),
-        requires(RequiresType::RequiresAny(either)),
+        vec![(ISSUER, provider(policy, &auth))],
+        RequiresType::RequiresAny(either),
+        None,
     )
 }
 
@@ -96,9 +105,10 @@ fn provider(policy: &ObjectName, auth: &TokenAuth) -> JwtProvider {
         require_expiration: true,
         // Another policy may ask for the token as well.
         forward: true,
+        // What stands before the first space is the scheme.
         from_headers: vec![JwtHeader {
-            name: "authorization".to_owned(),
-            value_prefix: "Bearer ".to_owned(),
+            name: TOKEN_HEADER.to_owned(),
+            value_prefix: " ".to_owned(),
         }],
         forward_payload_header: forward_payload.as_deref().unwrap_or_default().to_owned(),
         claim_to_headers: claims
@@ -111,10 +121,10 @@ fn provider(policy: &ObjectName, auth: &TokenAuth) -> JwtProvider {
             .collect(),
         // For the filter behind this one. Each policy has a key of its own: the payload under it is
         // of a token that this policy's issuer has signed.
-        payload_in_metadata: if required_claims.is_empty() {
-            String::new()
-        } else {
+        payload_in_metadata: if required_claims::reads_payload(auth) {
             policy.to_string()
+        } else {
+            String::new()
         },
         normalize_payload_in_metadata: required_claims
             .iter()
@@ -133,21 +143,60 @@ fn requires(requirement: RequiresType) -> JwtRequirement {
     }
 }
 
-/// The filter with a provider, which asks the same of every request.
-fn made(provider: JwtProvider, requirement: JwtRequirement) -> TypedExtensionConfig {
-    let rule = RequirementRule {
-        r#match: Some(RouteMatch {
-            path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(EVERY_PATH))),
+fn nobody() -> JwtProvider {
+    JwtProvider {
+        from_headers: vec![JwtHeader {
+            name: NO_TOKEN_HEADER.to_owned(),
             ..Default::default()
+        }],
+        jwks_source_specifier: Some(inline("")),
+        ..Default::default()
+    }
+}
+
+/// The filter with providers, which asks one thing of a request with one token, and the other of
+/// every other request.
+fn made(
+    providers: Vec<(&str, JwtProvider)>,
+    of_token: RequiresType,
+    of_others: Option<RequiresType>,
+) -> TypedExtensionConfig {
+    let with_token = RequirementRule {
+        r#match: Some(RouteMatch {
+            headers: vec![one_token()],
+            ..every_path()
         }),
-        requirement_type: Some(RequirementType::Requires(requirement)),
+        requirement_type: Some(RequirementType::Requires(requires(of_token))),
     };
+    let without = of_others.map(|asked| RequirementRule {
+        r#match: Some(every_path()),
+        requirement_type: Some(RequirementType::Requires(requires(asked))),
+    });
     let filter = JwtAuthentication {
-        providers: HashMap::from([(ISSUER.to_owned(), provider)]),
-        rules: vec![rule],
+        providers: in_order(providers),
+        rules: std::iter::once(with_token).chain(without).collect(),
         ..Default::default()
     };
     extension(JWT, &filter)
+}
+
+/// A map that is encoded in the order of its keys (see [`super::proto::map`]).
+fn in_order(providers: Vec<(&str, JwtProvider)>) -> HashMap<String, JwtProvider> {
+    loop {
+        let named = providers.iter().cloned();
+        let made: HashMap<String, JwtProvider> =
+            named.map(|(name, made)| (name.to_owned(), made)).collect();
+        if made.keys().is_sorted() {
+            return made;
+        }
+    }
+}
+
+fn every_path() -> RouteMatch {
+    RouteMatch {
+        path_specifier: Some(PathSpecifier::SafeRegex(regex_matcher(EVERY_PATH))),
+        ..Default::default()
+    }
 }
 
 /// True for a [`filter`] that fetches its keys when a token comes.
@@ -167,10 +216,7 @@ pub(super) fn fetches_keys(filter: &TypedExtensionConfig) -> bool {
 /// size. Without them a token is answered 401.
 fn source(keys: &IssuerKeys) -> JwksSourceSpecifier {
     match keys {
-        IssuerKeys::Given(jwks) => JwksSourceSpecifier::LocalJwks(DataSource {
-            specifier: Some(Specifier::InlineString(jwks.text().to_owned())),
-            ..Default::default()
-        }),
+        IssuerKeys::Given(jwks) => inline(jwks.text()),
         IssuerKeys::Fetched(FetchedKeys {
             url,
             server,
@@ -181,4 +227,11 @@ fn source(keys: &IssuerKeys) -> JwksSourceSpecifier {
             ..Default::default()
         }),
     }
+}
+
+fn inline(jwks: &str) -> JwksSourceSpecifier {
+    JwksSourceSpecifier::LocalJwks(DataSource {
+        specifier: Some(Specifier::InlineString(jwks.to_owned())),
+        ..Default::default()
+    })
 }

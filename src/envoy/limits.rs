@@ -42,6 +42,10 @@ pub const AUTH_SECONDS: u64 = 5;
 /// The largest response of an authorization server, of the keys of an issuer, and of a token
 /// endpoint; Envoy's default is 32 MiB for each request.
 pub(super) const AUTH_ANSWER_BYTES: u32 = 64 * 1024;
+/// The most bytes of a key set that Envoys fetch, of which providers may publish certificates as
+/// well, and the most keys.
+pub(super) const KEY_SET_BYTES: u32 = 32 * 1024;
+pub(super) const KEYS: u128 = 16;
 /// Timeout of a batch that goes to a collector; its lines or spans are lost then.
 pub(super) const EXPORT_SECONDS: u64 = 5;
 /// The most batches on their way to a collector; lines and spans beyond are lost.

@@ -1,34 +1,61 @@
 //! Envoy's filter RBAC for claims of a token that the filter of tokens in front of it has verified.
 //!
-//! It denies what lacks a claim: a payload that is not there has none, and is denied as well.
+//! It denies what lacks a claim: a payload that is not there has none, and is denied as well. It
+//! compares audiences again, since the filter of tokens ignores a scheme before them and a slash
+//! behind. And it denies claims that are no value of a header, which a backend would not get.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::envoy::config::rbac::v3::{
     MetadataSource, Permission, Policy, Principal, Rbac as Rules, SourcedMetadata, permission,
     principal, rbac,
 };
+use envoy_types::pb::envoy::config::route::v3::{
+    HeaderMatcher, header_matcher::HeaderMatchSpecifier,
+};
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use envoy_types::pb::envoy::r#type::matcher::v3::{
-    ListMatcher, MetadataMatcher, OrMatcher, ValueMatcher, list_matcher, value_matcher,
+    ListMatcher, MetadataMatcher, OrMatcher, StringMatcher, ValueMatcher, list_matcher,
+    string_matcher::MatchPattern, value_matcher,
 };
 
 use super::jwt::JWT;
 use super::proto::extension;
 use super::rbac::{RBAC, segment, value};
-use super::request_match::exact;
-use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim};
+use super::request_match::{exact, regex_matcher};
+use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim, TokenAuth};
 use gatewright_core::request_outcome::CLAIMS;
 
-/// Denies tokens of a policy that lack one of the claims.
-pub(super) fn filter(policy: &ObjectName, required: &[RequiredClaim]) -> TypedExtensionConfig {
-    let all = all(policy, required);
+/// The claim with the audiences (RFC 7519, 4.1.3): a text, or a list of texts.
+const AUDIENCE: &str = "aud";
+
+/// Characters that no value of a header has (RFC 9110, 5.5).
+const NO_VALUE: &str = r"(?s).*[\x00-\x08\x0a-\x1f\x7f].*";
+
+/// True if the payload of a token is read behind the filter of tokens.
+pub(super) fn reads_payload(auth: &TokenAuth) -> bool {
+    !auth.required_claims.is_empty() || !auth.audiences.is_empty()
+}
+
+/// Denies tokens of a policy that lack one of the claims, or have one that cannot be told; `None` if
+/// it asks for none and tells none.
+pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> Option<TypedExtensionConfig> {
+    let lacking = reads_payload(auth).then(|| {
+        let all = all(policy, &auth.required_claims, &auth.audiences);
+        of(principal::Identifier::NotId(Box::new(all)))
+    });
+    let untold = auth.claims.iter().map(|one| untold(&one.header));
+    let principals: Vec<Principal> = lacking.into_iter().chain(untold).collect();
+    if principals.is_empty() {
+        return None;
+    }
     let lacking = Policy {
         permissions: vec![Permission {
             rule: Some(permission::Rule::Any(true)),
         }],
-        principals: vec![of(principal::Identifier::NotId(Box::new(all)))],
+        principals,
         ..Default::default()
     };
     let rules = Rules {
@@ -40,14 +67,47 @@ pub(super) fn filter(policy: &ObjectName, required: &[RequiredClaim]) -> TypedEx
         rules: Some(rules),
         ..Default::default()
     };
-    extension(RBAC, &filter)
+    Some(extension(RBAC, &filter))
 }
 
-/// All claims, each with one of its values.
-pub(super) fn all(policy: &ObjectName, required: &[RequiredClaim]) -> Principal {
-    let ids = required.iter().map(|one| of(has(policy, one)));
+/// A header with a claim that is no value of a header.
+fn untold(header: &str) -> Principal {
+    let pattern = MatchPattern::SafeRegex(regex_matcher(NO_VALUE));
+    of(principal::Identifier::Header(HeaderMatcher {
+        name: header.to_owned(),
+        header_match_specifier: Some(HeaderMatchSpecifier::StringMatch(StringMatcher {
+            match_pattern: Some(pattern),
+            ..Default::default()
+        })),
+        ..Default::default()
+    }))
+}
+
+/// All claims, each with one of its values, and one of the audiences if there are some.
+pub(super) fn all(
+    policy: &ObjectName,
+    required: &[RequiredClaim],
+    audiences: &Arc<[Arc<str>]>,
+) -> Principal {
+    let claims = required.iter().map(|one| of(has(policy, one)));
+    let audience = (!audiences.is_empty()).then(|| for_one(policy, audiences));
     of(principal::Identifier::AndIds(principal::Set {
-        ids: ids.collect(),
+        ids: claims.chain(audience).collect(),
+    }))
+}
+
+/// One of the audiences, alone or in a list.
+fn for_one(policy: &ObjectName, audiences: &Arc<[Arc<str>]>) -> Principal {
+    let either = [ClaimType::String, ClaimType::StringArray].map(|value_type| {
+        let claim = RequiredClaim {
+            claim: AUDIENCE.into(),
+            value_type,
+            values: audiences.clone(),
+        };
+        of(has(policy, &claim))
+    });
+    of(principal::Identifier::OrIds(principal::Set {
+        ids: either.into(),
     }))
 }
 

@@ -17,12 +17,16 @@ mod certificate;
 mod policy;
 mod record;
 mod route;
+mod token;
 mod traces;
 
 pub use certificate::{chain, served};
 pub use policy::{bodies, guarded, rate_limits, settings, tls};
 pub use record::{of_owner, of_tenant};
 pub use route::{OfServices, hostname, of_auth};
+pub use token::{
+    FETCHED_TIME, OTHER_KEY, P384, P521, TOKEN_BYTES, TOKEN_TIME, milliseconds, token_time,
+};
 pub use traces::traces;
 
 /// Bytes in the memory of an Envoy, and of this program.
@@ -130,10 +134,12 @@ const BASIC_AUTH: Bytes = Bytes::of(7_000, 200);
 const USER: Bytes = Bytes::of(200, 0);
 const USER_TEXT: Bytes = Bytes::of(3, 2);
 /// The verification of tokens, and a key of the issuer, beside their texts.
-const TOKENS: Bytes = Bytes::of(8_000, 400);
+const TOKENS: Bytes = Bytes::of(14_000, 400);
 const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
-/// Keys that Envoy fetches: as many as an answer has room for, in each worker.
-const FETCHED_KEYS: Bytes = Bytes::of(600_000, 400);
+/// Keys that Envoy fetches, as many as it takes, in each worker.
+const FETCHED_KEYS: Bytes = Bytes::of(60_000, 400);
+/// The script of a cluster of key sets, which each thread of Envoy has.
+pub const KEY_SETS: Bytes = Bytes::of(310_000, 0);
 /// A claim that tokens have to have, with the filter that asks for it, and a value of it or a part
 /// of its name, beside their texts.
 const CLAIM: Bytes = Bytes::of(5_000, 200);

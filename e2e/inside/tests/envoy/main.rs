@@ -12,6 +12,7 @@ mod client_certificates;
 mod client_notations;
 mod compression;
 mod cors;
+mod credentials;
 mod datagrams;
 mod direct_responses;
 mod endless_bodies;

@@ -138,13 +138,21 @@ async fn keys_of_a_service_are_fetched_and_fetched_again() -> Result<()> {
     server.show(&[next.jwk()]);
     until(&site, &of_next, 200).await?;
     until(&site, &token, 401).await?;
-    // More keys than an answer has room for, though the first is good.
-    let many: Vec<Value> = std::iter::repeat_n(next.jwk(), 700).collect();
-    ensure!(json!(many).to_string().len() > 64 << 10, "too few");
-    server.show(&many);
-    until(&site, &of_next, 401).await?;
-    server.show(&[next.jwk()]);
-    until(&site, &of_next, 200).await?;
+    // Sets that Envoy would load, though the first key is good.
+    for (set, why) in beyond(&next.jwk()) {
+        server.show(&set);
+        let refused = until(&site, &of_next, 401).await;
+        refused.with_context(|| why.to_owned())?;
+        server.show(&[next.jwk()]);
+        until(&site, &of_next, 200).await?;
+    }
+    for (set, why) in within(&next.jwk()) {
+        server.show(&[issuer.jwk()]);
+        until(&site, &of_next, 401).await?;
+        server.show(&set);
+        let taken = until(&site, &of_next, 200).await;
+        taken.with_context(|| why.to_owned())?;
+    }
     // Nobody answers for the keys.
     drop(server);
     until(&site, &of_next, 401).await?;
@@ -152,6 +160,60 @@ async fn keys_of_a_service_are_fetched_and_fetched_again() -> Result<()> {
         ensure!(probe.send().await?.status == 200, "{probe:?}");
     }
     Ok(())
+}
+
+/// The base points of P-384 and P-521 (SP 800-186).
+fn p384() -> Value {
+    json!({"kty": "EC", "crv": "P-384",
+        "x": "qofKIr6LBTeOscce8yCtdG4dO2KLp5uYWfdB4IJUKjhVAvJdv1UpbDpUXjhydgq3",
+        "y": "NhfeSpYmLG9dnpi_kpLcKfj0Hb0omhR86doxE7XwuMAKYLHOHX6BnXpDHXyQ6g5f"})
+}
+
+fn p521() -> Value {
+    json!({"kty": "EC", "crv": "P-521",
+        "x": "AMaFjga3BATpzZ4-y2YjlbRCnGSBOQU_tSH4KK9ga009uqFLXnfv51ko_h3BJ6L_qN4zSLPBhWpCm_l-fjHC5b1m",
+        "y": "ARg5KWp4mjvABFyKX7QsfRvZmPVESVebRGgXr70XJz5mLJfucple9CZAxVC5AT-tB2E1PHCGonLCQIi-lHaf0WZQ"})
+}
+
+fn behind(first: &Value, others: Vec<Value>) -> Vec<Value> {
+    std::iter::once(first.clone()).chain(others).collect()
+}
+
+/// Sets that no Envoy takes, with a good key at their start.
+fn beyond(good: &Value) -> Vec<(Vec<Value>, &'static str)> {
+    let long = json!({"kty": "RSA", "n": encoded(&[0xd5; 1024]), "e": "AQAB"});
+    let slow = json!({"kty": "RSA", "n": encoded(&[0xd5; 512]), "e": "Af____8"});
+    let large = json!({"kty": "EC", "crv": "P-256", "x": good["x"], "y": good["y"],
+        "x5c": ["a".repeat(40_000)]});
+    let spelled = json!({"kty": "EC", "crv": "P-256", "x": good["x"], "y": good["y"],
+        "note": "a\"b"});
+    vec![
+        (
+            vec![good.clone(); 700],
+            "more bytes than an answer has room for",
+        ),
+        (vec![good.clone(); 17], "17 keys"),
+        (behind(good, vec![p521(); 2]), "two of P-521"),
+        (behind(good, vec![p384(); 3]), "three of P-384"),
+        (behind(good, vec![p521(), p384()]), "of both"),
+        (behind(good, vec![long]), "8192 bits"),
+        (behind(good, vec![slow]), "a long exponent"),
+        (behind(good, vec![large]), "40,000 bytes"),
+        (behind(good, vec![spelled]), "an escape"),
+    ]
+}
+
+/// Sets that they do take.
+fn within(good: &Value) -> Vec<(Vec<Value>, &'static str)> {
+    let slash = json!({"kty": "EC", "crv": "P-256", "x": good["x"], "y": good["y"],
+        "x5c": ["a".repeat(20_000)]});
+    vec![
+        (vec![good.clone(); 16], "16 keys"),
+        (behind(good, vec![p521()]), "one of P-521"),
+        (behind(good, vec![p384(); 2]), "two of P-384"),
+        (behind(good, vec![rsa(4096, 0xd5, "AQAB"); 3]), "RSA"),
+        (behind(good, vec![slash]), "certificates"),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,6 +302,8 @@ fn odd() -> Vec<(Value, bool)> {
         (rsa(2048, 0xd4, "AQAB"), false),
         (rsa(2048, 0xd5, "AQAA"), false),
         (rsa(2048, 0xd5, "AQ"), false),
+        (rsa(2048, 0xd5, "EQ"), true),
+        (rsa(2048, 0xd5, "AQAD"), false),
         (rsa(2048, 0xd5, "AgAAAAAB"), false),
         (rsa(1024, 0xd5, "AQAB"), false),
         (rsa(8192, 0xd5, "AQAB"), false),

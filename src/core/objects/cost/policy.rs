@@ -6,8 +6,8 @@ use super::{
     ACCESS, ACTIVE_CHECK, BASIC_AUTH, Bytes, CA_BYTE, CLAIM, CLAIM_VALUE, CLUSTER_SETTINGS,
     CLUSTER_TLS, COMPRESSION, FETCHED_KEYS, HASH_TABLE, LIMITED_ADDRESS, LIMITED_HEADER,
     LIMITED_MATCH, LOGIN, MARKED_MATCH, MEDIA_TYPE, NETWORK, OVERRIDE, OVERRIDES, PASSIVE_CHECK,
-    RATE_LIMIT, RATE_LIMITS, REQUEST_BODY, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER, USER_TEXT,
-    text,
+    RATE_LIMIT, RATE_LIMITS, REGEX, REQUEST_BODY, SYSTEM_ROOTS, TEXT, TOKEN_KEY, TOKENS, USER,
+    USER_TEXT, text,
 };
 use crate::model::{
     Access, AddressList, BackendSettings, BackendTls, BasicAuth, Bodies, Compression, FetchedKeys,
@@ -114,7 +114,15 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
         forward_payload: _,
         forwards_credentials: _,
     } = auth;
-    let audiences: usize = audiences.iter().map(|audience| audience.len()).sum();
+    let compared = match audiences.len() as u64 {
+        0 => Bytes::default(),
+        count => CLAIM * 2 + CLAIM_VALUE * 2 * (count + 1),
+    };
+    let told = REGEX * claims.len() as u64;
+    let audiences: usize = 3 * audiences
+        .iter()
+        .map(|audience| audience.len())
+        .sum::<usize>();
     let claims: usize = claims
         .iter()
         .map(|one| one.claim.len() + one.header.len())
@@ -127,7 +135,7 @@ fn token_auth(auth: &TokenAuth) -> Bytes {
         }
         IssuerKeys::Fetched(FetchedKeys { url, .. }) => FETCHED_KEYS + TEXT * url.len() as u64,
     };
-    TOKENS + keys + TEXT * text as u64 + required
+    TOKENS + keys + compared + told + TEXT * text as u64 + required
 }
 
 fn required_claim(required: &RequiredClaim) -> Bytes {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::text::quoted;
-use crate::model::Jwks;
+use crate::model::{Jwks, KeyKind};
 
 /// The most bytes of a set.
 pub(super) const JWKS_BYTES: usize = 16 * 1024;
@@ -18,6 +18,10 @@ const KEYS: usize = 16;
 const KEY_ID: usize = 256;
 /// The most bits of an RSA key, which say how long it takes to verify a token.
 const LARGEST_RSA: usize = 4096;
+
+/// The exponents of RSA keys in use, 3, 17 and 65537: a verification takes a time for each of its
+/// bits.
+const EXPONENTS: [&str; 3] = ["Aw", "EQ", "AQAB"];
 
 /// The set as written.
 #[derive(Deserialize)]
@@ -68,9 +72,12 @@ pub fn jwks(text: &[u8]) -> Result<Jwks, String> {
         return Err(format!("{} keys, at most {KEYS} are allowed", keys.len()));
     }
     let mut usable: Vec<Key> = Vec::new();
+    let mut kinds: Vec<KeyKind> = Vec::new();
     for (index, key) in keys.iter().enumerate() {
         let key = read(key).map_err(|why| format!("keys[{index}]: {why}"))?;
-        usable.extend(key);
+        let Some((kind, key)) = key else { continue };
+        kinds.push(kind);
+        usable.push(key);
     }
     if usable.is_empty() {
         return Err(
@@ -78,13 +85,12 @@ pub fn jwks(text: &[u8]) -> Result<Jwks, String> {
                 .to_owned(),
         );
     }
-    let count = usable.len();
     let text = serde_json::json!({ "keys": usable }).to_string();
-    Ok(Jwks::new(text, count))
+    Ok(Jwks::new(text, kinds))
 }
 
-/// A key; `None` for one that no token is verified with.
-fn read(key: &Value) -> Result<Option<Key>, String> {
+/// A key and its kind; `None` for one that no token is verified with.
+fn read(key: &Value) -> Result<Option<(KeyKind, Key)>, String> {
     if !key.is_object() {
         return Err("expected an object".to_owned());
     }
@@ -108,7 +114,7 @@ fn read(key: &Value) -> Result<Option<Key>, String> {
             "kid: expected at most {KEY_ID} bytes without control characters"
         ));
     }
-    let (kty, algorithms, members): (_, &[&str], _) = match needed(key, "kty")? {
+    let (kind, kty, algorithms, members): (_, _, &[&str], _) = match needed(key, "kty")? {
         "RSA" => {
             let (n, e) = (needed(key, "n")?, needed(key, "e")?);
             let public = Jwk::Rsa { n, e }
@@ -121,21 +127,25 @@ fn read(key: &Value) -> Result<Option<Key>, String> {
                 ));
             }
             let (n, e) = (n.to_owned(), e.to_owned());
+            if !EXPONENTS.contains(&e.as_str()) {
+                return Err("e: expected the exponent 65537 (AQAB), 17 or 3".to_owned());
+            }
+            let kind = KeyKind::Rsa(u16::try_from(bits).unwrap_or(u16::MAX));
             let all = &["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"];
-            ("RSA", all, Members::Rsa { n, e })
+            (kind, "RSA", all, Members::Rsa { n, e })
         }
         "EC" => {
             let (crv, x, y) = (needed(key, "crv")?, needed(key, "x")?, needed(key, "y")?);
             Jwk::Ec { crv, x, y }
                 .public_key()
                 .map_err(|why| why.to_string())?;
-            let all: &[&str] = match crv {
-                "P-256" => &["ES256"],
-                "P-384" => &["ES384"],
-                _ => &["ES512"],
+            let (kind, all): (_, &[&str]) = match crv {
+                "P-256" => (KeyKind::P256, &["ES256"]),
+                "P-384" => (KeyKind::P384, &["ES384"]),
+                _ => (KeyKind::P521, &["ES512"]),
             };
             let (crv, x, y) = (crv.to_owned(), x.to_owned(), y.to_owned());
-            ("EC", all, Members::Ec { crv, x, y })
+            (kind, "EC", all, Members::Ec { crv, x, y })
         }
         _ => return Ok(None),
     };
@@ -146,13 +156,14 @@ fn read(key: &Value) -> Result<Option<Key>, String> {
             algorithms.join(", ")
         ));
     }
-    Ok(Some(Key {
+    let key = Key {
         kty,
         r#use: "sig",
         kid: kid.map(str::to_owned),
         alg: alg.map(str::to_owned),
         members,
-    }))
+    };
+    Ok(Some((kind, key)))
 }
 
 /// A member of a key that is a text.
@@ -195,7 +206,7 @@ mod tests {
             json!({"kty": "OKP", "crv": "Ed25519", "x": X}),
         ];
         let set = read(&[&[key][..], &others].concat()).expect("a set");
-        assert_eq!(set.count(), 1, "others are left out");
+        assert_eq!(set.kinds(), [KeyKind::P256], "others are left out");
         let expected = json!({"keys": [{"kty": "EC", "use": "sig", "kid": "1", "alg": "ES256",
             "crv": "P-256", "x": X, "y": Y}]});
         let found: Value = serde_json::from_str(set.text()).expect("JSON");

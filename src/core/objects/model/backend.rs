@@ -17,6 +17,11 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
+    /// The key sets of an identity provider over HTTP/1.1, which are judged before Envoy reads them;
+    /// never what a Service says.
+    KeySets,
+    /// The same over HTTP/2 without TLS.
+    KeySetsH2c,
     /// OTLP over gRPC, to a collector, whose batches have a time limit; never what a Service says.
     Otlp,
     /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or
@@ -27,6 +32,21 @@ pub enum AppProtocol {
     Terminated,
     /// Datagrams: the target of a UDPRoute.
     Udp,
+}
+
+impl AppProtocol {
+    /// The protocol by which a backend that speaks this one is asked for key sets.
+    pub fn of_key_sets(self) -> Self {
+        match self {
+            Self::H2c => Self::KeySetsH2c,
+            _ => Self::KeySets,
+        }
+    }
+
+    /// True if it is HTTP/2, also without TLS.
+    pub fn is_http2(self) -> bool {
+        matches!(self, Self::H2c | Self::KeySetsH2c | Self::Otlp)
+    }
 }
 
 /// A Service and one of its port numbers. All clusters of one Service port have the same endpoints.
@@ -98,6 +118,8 @@ impl fmt::Display for BackendId {
         match self.protocol {
             AppProtocol::Http1 | AppProtocol::Udp => write!(f, "{}", self.port)?,
             AppProtocol::H2c => write!(f, "{}/h2c", self.port)?,
+            AppProtocol::KeySets => write!(f, "{}/keys", self.port)?,
+            AppProtocol::KeySetsH2c => write!(f, "{}/keys-h2c", self.port)?,
             AppProtocol::Otlp => write!(f, "{}/otlp", self.port)?,
             AppProtocol::Tcp => write!(f, "{}/tcp", self.port)?,
             AppProtocol::Terminated => write!(f, "{}/terminated", self.port)?,

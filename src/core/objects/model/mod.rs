@@ -93,7 +93,7 @@ pub use session::{Session, SessionCookie};
 pub use ticket_keys::{TICKET_KEY_BYTES, TicketKeys, TicketSecret};
 pub use tls::{TlsParams, TlsVersion};
 pub use tokens::{
-    ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, RequiredClaim, SCOPE, TokenAuth,
+    ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, KeyKind, RequiredClaim, SCOPE, TokenAuth,
 };
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};

@@ -10,15 +10,28 @@ use super::BackendId;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Jwks {
     text: Arc<str>,
-    count: usize,
+    kinds: Arc<[KeyKind]>,
+}
+
+/// What a signature is verified with, which says how long that takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// RSA, with so many bits.
+    Rsa(u16),
+    /// ECDSA with curve P-256.
+    P256,
+    /// ECDSA with curve P-384.
+    P384,
+    /// ECDSA with curve P-521.
+    P521,
 }
 
 impl Jwks {
-    /// Wraps the text of a set of `count` keys.
-    pub fn new(text: String, count: usize) -> Self {
+    /// Wraps the text of a set of keys of these kinds.
+    pub fn new(text: String, kinds: Vec<KeyKind>) -> Self {
         Self {
             text: text.into(),
-            count,
+            kinds: kinds.into(),
         }
     }
 
@@ -29,7 +42,12 @@ impl Jwks {
 
     /// The number of keys.
     pub fn count(&self) -> usize {
-        self.count
+        self.kinds.len()
+    }
+
+    /// The kinds of the keys.
+    pub fn kinds(&self) -> &[KeyKind] {
+        &self.kinds
     }
 }
 

@@ -1,11 +1,13 @@
 //! The AccessPolicies of a route.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::super::key::{ListenerId, RouteKey};
 use super::super::state::attached_policies::{Effect, JudgedAttachment};
 use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
+use gatewright_objects::cost::{self, TOKEN_TIME, milliseconds};
 use gatewright_objects::inputs::{Kind, ObjectKey};
 use gatewright_objects::model::{
     Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
@@ -28,6 +30,9 @@ impl Explainer<'_> {
     ) {
         if &*route.name == ACCESS_CLOSED {
             let mut causes = self.closing(hostname, listener);
+            if causes.is_empty() {
+                causes = self.beyond_time(hostname, listener);
+            }
             if causes.is_empty() {
                 causes = self.logins(hostname, listener);
             }
@@ -117,6 +122,30 @@ impl Explainer<'_> {
             route.is_some_and(|route| judged.closes_route(object, &route.rules))
                 || parent.is_some_and(|parent| judged.closes_parent(object, parent))
         })
+    }
+
+    /// The AccessPolicies with tokens that concern a hostname at a listener, if together they may
+    /// close it: one of them alone has its keys within the bound.
+    fn beyond_time(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
+        let policies = self.policies(hostname, listener);
+        let timed = policies.filter_map(|judged| match &judged.effect {
+            Effect::Admit(access) if access.tokens.is_some() && !access.only_reports() => {
+                Some((judged.policy.key(), cost::token_time(access)))
+            }
+            _ => None,
+        });
+        let timed: BTreeMap<ObjectKey, Duration> = timed.collect();
+        if timed.values().sum::<Duration>() <= TOKEN_TIME {
+            return Vec::new();
+        }
+        let causes = timed.iter().map(|(key, time)| {
+            format!(
+                "{key}: one token may take {} of an Envoy's worker, and at most {} by all policies with jwt at a rule",
+                milliseconds(*time),
+                milliseconds(TOKEN_TIME)
+            )
+        });
+        causes.collect()
     }
 
     /// The AccessPolicies with a login that concern a hostname at a listener, which close it: on

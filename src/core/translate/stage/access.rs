@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::key::Verdict;
 use crate::rule::backend_reference::Referrer;
 use crate::state::attached_policies::{Effect, JudgedAttachment};
+use gatewright_objects::cost::{self, TOKEN_TIME, milliseconds};
 use gatewright_objects::inputs::{
     AccessRules, AttachedPolicy, BasicAuthRules, HTPASSWD_TYPE, JwksSource, Kind, LocalRef,
     LoginRules, OIDC_CLIENT_TYPE, Secret, TokenRules, credentials, jwks,
@@ -63,8 +64,19 @@ pub(crate) fn judged(
     }
 }
 
-/// The same, if it has no more users than its targets may have.
+/// The same, if it has no more users than its targets may have, and a token takes no more time than
+/// it may.
 fn within(policy: &AttachedPolicy, access: Access) -> Result<Access, (Reason, String)> {
+    let time = cost::token_time(&access);
+    if time > TOKEN_TIME {
+        let text = format!(
+            "jwt.jwks: one token may take {} of an Envoy's worker with these keys, at most {} are allowed: use fewer keys, or \
+             keys of RSA or P-256",
+            milliseconds(time),
+            milliseconds(TOKEN_TIME)
+        );
+        return Err((Reason::LimitReached, text));
+    }
     let count = access.users.as_ref().map_or(0, |auth| auth.users.count());
     let of_all = policy
         .targets
@@ -232,9 +244,11 @@ fn token_auth(
             cache_seconds,
         } => {
             let at = (server, *port, "jwt.jwks.remote.backendRef");
+            let server = backend(policy, at, store)?;
+            let server = BackendId::new(server.port, server.protocol.of_key_sets());
             IssuerKeys::Fetched(FetchedKeys {
                 url: url.clone(),
-                server: backend(policy, at, store)?,
+                server,
                 cache_seconds: *cache_seconds,
             })
         }

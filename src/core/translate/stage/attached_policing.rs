@@ -51,6 +51,7 @@ impl AttachedPolicing<'_> {
             dirty.statuses.insert(target.object.clone());
             if key.kind == Kind::AccessPolicy {
                 self.touch_defaults(&target, dirty);
+                self.touch_beside(&target.object, dirty);
             }
             if key.kind == Kind::TrafficPolicy {
                 // Another one may be the first of its target now.
@@ -122,6 +123,33 @@ impl AttachedPolicing<'_> {
             dirty
                 .attachments
                 .extend(self.store.defaulted_routes().cloned());
+        }
+    }
+
+    /// Marks the statuses of the policies beside one: those of a route share the time that a token
+    /// may take.
+    fn touch_beside(&self, object: &ObjectKey, dirty: &mut Dirty) {
+        if RouteKey::of(object).is_some() {
+            touch_statuses(object, self.store, dirty);
+            return;
+        }
+        let Some(parent) = ParentKey::of(object) else {
+            return;
+        };
+        let sets = match &parent {
+            ParentKey::Gateway(gateway) => self.store.indexes().sets_by_gateway(gateway).collect(),
+            ParentKey::ListenerSet(_) => Vec::new(),
+        };
+        let sets = sets
+            .into_iter()
+            .map(|set| ParentKey::ListenerSet(SetKey::clone(set)));
+        for key in std::iter::once(parent.clone()).chain(sets) {
+            let Some(parent) = self.admission.parents.get(&key) else {
+                continue;
+            };
+            for route in self.admission.attachments.routes_at(parent) {
+                touch_statuses(&route.object(), self.store, dirty);
+            }
         }
     }
 

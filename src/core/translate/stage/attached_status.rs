@@ -2,15 +2,18 @@
 //! about. A target that does not exist is its own ancestor.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::login_ways::{LoginWays, ways};
 use super::report::Report;
 use super::route_traffic;
 use super::verdict::condition;
-use crate::key::{ParentKey, RouteKey, Verdict};
+use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::rule::protocol::Protocol;
-use crate::state::attached_policies::{Effect, JudgedAttachment, has_rule};
+use crate::state::attached_policies::{Effect, JudgedAttachment, has_rule, places};
+use crate::state::attachments::Attachment;
 use crate::state::parent::Parent;
+use gatewright_objects::cost::{TOKEN_TIME, milliseconds};
 use gatewright_objects::inputs::{AttachmentTarget, Kind, ObjectKey, Route};
 use gatewright_objects::model::{BackendTransport, Condition, ConditionType, Reason, Status};
 use gatewright_objects::status::{AttachedStatus, ObjectStatus, StatusBody};
@@ -108,6 +111,39 @@ impl Report<'_> {
             })
     }
 
+    /// Ok if a token takes no more time at the rules of a route than it may, by the policy and all
+    /// others there; else the rules are closed.
+    fn in_time(
+        self,
+        judged: &JudgedAttachment,
+        (parent, attachment): (&Parent, &Attachment),
+        (key, route): (&RouteKey, &Route),
+        section: Option<&str>,
+    ) -> Verdict {
+        let enforces_tokens = match &judged.effect {
+            Effect::Admit(access) => access.tokens.is_some() && !access.only_reports(),
+            _ => false,
+        };
+        if !enforces_tokens {
+            return Ok(());
+        }
+        for attached in &attachment.listeners {
+            let listener = ListenerId {
+                parent: parent.key.clone(),
+                name: attached.listener.clone(),
+            };
+            let rules = places(parent, &listener, (key, route))
+                .filter(|(rule, _)| section.is_none() || rule.name.as_deref() == section);
+            for (_, place) in rules {
+                let time = self.attached.token_time(place);
+                if time > TOKEN_TIME {
+                    return Err((Reason::LimitReached, beyond(time)));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The Gateways of ours whose hosts a target has, and whether it is there and the policy
     /// allowed.
     fn ancestors(
@@ -128,9 +164,17 @@ impl Report<'_> {
                 .of(&route)
                 .iter()
                 .filter(|(.., attachment)| attachment.accepted.is_ok());
-            let parents = accepted.filter_map(|(_, parent, _)| self.parents.get(parent));
+            let parents = accepted.filter_map(|(_, parent, attachment)| {
+                Some((self.parents.get(parent)?, attachment))
+            });
             return parents
-                .map(|parent| (gateway(parent), verdict.clone().and(parent.allows(judged))))
+                .map(|(parent, attachment)| {
+                    let at = (parent, attachment);
+                    let verdict = verdict.clone().and(parent.allows(judged));
+                    let verdict = verdict
+                        .and_then(|()| self.in_time(judged, at, (&route, known.as_ref()), section));
+                    (gateway(parent), verdict)
+                })
                 .collect();
         }
         let Some(key) = ParentKey::of(object) else {
@@ -151,6 +195,15 @@ impl Report<'_> {
             None => vec![missing(object)],
         }
     }
+}
+
+fn beyond(time: Duration) -> String {
+    format!(
+        "jwt: one token may take {} of an Envoy's worker by all policies with jwt at a rule, at most {} are allowed: use \
+         fewer policies or keys, or keys of RSA or P-256; requests are answered 500",
+        milliseconds(time),
+        milliseconds(TOKEN_TIME)
+    )
 }
 
 fn gateway(parent: &Parent) -> ObjectKey {

@@ -16,10 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::parent::Parent;
 use super::traffic_settings::TrafficSettings;
 use crate::key::{ListenerId, RouteKey, Verdict};
+use gatewright_objects::cost::{self, TOKEN_TIME};
 use gatewright_objects::inputs::{
     AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule,
 };
@@ -315,8 +317,42 @@ impl AttachedPolicies {
         if has_logins(&all, 2) {
             return AccessAt::Closed;
         }
-        AccessAt::Admit(all)
+        within_token_time(all)
     }
+
+    /// The time that a token may take at a place, by the policies that refuse requests.
+    pub(crate) fn token_time(&self, place: Place<'_>) -> Duration {
+        let policies = self.at(Kind::AccessPolicy, place);
+        let times = policies
+            .iter()
+            .map(|judged| match judged.effect_at(place.parent) {
+                Effect::Admit(access) if !access.only_reports() => cost::token_time(access),
+                _ => Duration::ZERO,
+            });
+        times.sum()
+    }
+}
+
+/// Nobody, where a token takes more time than it may by all policies together. Those that only
+/// report are left out where there is no time for them.
+fn within_token_time(all: Vec<Arc<Access>>) -> AccessAt {
+    let enforced = all.iter().filter(|access| !access.only_reports());
+    let mut time: Duration = enforced.map(|access| cost::token_time(access)).sum();
+    if time > TOKEN_TIME {
+        return AccessAt::Closed;
+    }
+    let fitting = all.into_iter().filter(|access| {
+        if !access.only_reports() {
+            return true;
+        }
+        let with_it = time + cost::token_time(access);
+        let fits = with_it <= TOKEN_TIME;
+        if fits {
+            time = with_it;
+        }
+        fits
+    });
+    AccessAt::Admit(fitting.collect())
 }
 
 /// True if so many of the policies ask for a login. One alone can: the paths of the way back from

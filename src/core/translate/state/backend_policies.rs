@@ -100,9 +100,12 @@ impl BackendPolicies {
         let policy = match id.protocol {
             // Forwarded bytes may be TLS already, and datagrams cannot be TLS.
             AppProtocol::Tcp | AppProtocol::Udp => None,
-            AppProtocol::Http1 | AppProtocol::H2c | AppProtocol::Otlp | AppProtocol::Terminated => {
-                self.tls_policy(&id.port)
-            }
+            AppProtocol::Http1
+            | AppProtocol::H2c
+            | AppProtocol::KeySets
+            | AppProtocol::KeySetsH2c
+            | AppProtocol::Otlp
+            | AppProtocol::Terminated => self.tls_policy(&id.port),
         };
         let Some(policy) = policy else {
             return BackendTransport::Plain;

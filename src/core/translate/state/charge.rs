@@ -321,7 +321,12 @@ impl Charging<'_> {
         let encrypted = tls
             .and_then(|policy| self.policies.tls(policy))
             .map_or(Bytes::default(), cost::tls);
+        let judged = match protocol {
+            AppProtocol::KeySets | AppProtocol::KeySetsH2c => cost::KEY_SETS,
+            _ => Bytes::default(),
+        };
         let bytes = cost::CLUSTER
+            + judged
             + encrypted
             + cost::ENDPOINT * self.endpoints(&port.service)
             + self.settings(&port);

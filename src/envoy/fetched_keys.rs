@@ -1,0 +1,69 @@
+//! The key sets that identity providers answer with: a filter of their clusters lets Envoy read
+//! those alone whose keys take no more time than keys of a policy may.
+//!
+//! Envoy has no bound for them, and no filter but Lua reads the body of a response. It runs once
+//! when keys are fetched, and never for a request of a client.
+
+use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
+use envoy_types::pb::envoy::extensions::filters::http::lua::v3::Lua;
+use envoy_types::pb::envoy::extensions::filters::http::upstream_codec::v3::UpstreamCodec;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
+use super::limits;
+use super::proto::http_filter;
+use gatewright_core::cost;
+
+/// The script, with places for numbers.
+const SCRIPT: &str = include_str!("fetched_keys.lua");
+
+/// The filters of a cluster of key sets.
+pub(super) fn filters() -> Vec<HttpFilter> {
+    let judge = Lua {
+        default_source_code: Some(DataSource {
+            specifier: Some(Specifier::InlineString(script())),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    vec![
+        http_filter("envoy.filters.http.lua", &judge),
+        http_filter(
+            "envoy.filters.http.upstream_codec",
+            &UpstreamCodec::default(),
+        ),
+    ]
+}
+
+fn script() -> String {
+    let numbers = [
+        ("@BYTES@", u128::from(limits::KEY_SET_BYTES)),
+        ("@KEYS@", limits::KEYS),
+        ("@TIME@", cost::FETCHED_TIME.as_micros()),
+        ("@P384@", cost::P384.as_micros()),
+        ("@P521@", cost::P521.as_micros()),
+        ("@OTHER@", cost::OTHER_KEY.as_micros()),
+    ];
+    let script = numbers
+        .iter()
+        .fold(SCRIPT.to_owned(), |script, (name, number)| {
+            script.replace(name, &number.to_string())
+        });
+    // Comments are for readers of the source: each cluster has the script.
+    let lines = script
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"));
+    lines.map(|line| format!("{}\n", line.trim())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_has_all_numbers_and_no_comments() {
+        let made = script();
+        assert!(!made.contains('@'), "{made}");
+        assert!(!made.contains("--\n") && !made.contains("-- "), "{made}");
+        assert!(made.contains("= 32768, 16, 2400"), "{made}");
+    }
+}
