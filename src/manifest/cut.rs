@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn what_stands_before_a_mistake_is_read() {
         for (text, expected) in [
-            ("a: 1\nb: [x, {c: d", json!({"a": "1", "b": ["x", {"c": "d"}]})),
+            // The last item may be cut off itself.
+            ("a: 1\nb: [x, {c: d", json!({"a": "1", "b": ["x"]})),
             ("a: b\nc: d: e\n", json!({"a": "b"})),
             ("a: x\na: y\n", json!({"a": "x", "a'": "y"})),
             ("a: &b {c: d}\ne: *b\n", json!({"a": {"c": "d"}, "e": null})),

@@ -165,6 +165,10 @@ fn edited((from, to): (&str, &str)) -> String {
 }
 
 fn answer(objects: Vec<Object>) -> Answer {
+    answer_at(objects, "/")
+}
+
+fn answer_at(objects: Vec<Object>, path: &str) -> Answer {
     let settings = Settings::new("ours", vec![Ipv4Addr::LOCALHOST.into()]);
     let mut pipeline = Pipeline::new(settings, tenancy::Settings::default(), Written::Here);
     let changes = objects.into_iter().map(Change::put).collect();
@@ -173,7 +177,7 @@ fn answer(objects: Vec<Object>) -> Answer {
         tls: false,
         host: "shop.example.org".to_owned(),
         port: 80,
-        path: "/".to_owned(),
+        path: path.to_owned(),
         query: None,
         method: "GET".to_owned(),
         headers: None,
@@ -293,9 +297,53 @@ fn a_route_whose_filter_cannot_be_read_is_not_served_without_it() {
         let guarded = ROUTE.replace("backendRefs", path).replacen(from, to, 1);
         let (objects, _) = from_directory(&[SITE, &guarded]);
         assert_ne!(answer(objects), Answer::Served, "{guarded}");
-        // A wider route serves what it served.
+        // A wider route serves what it served, and nothing else where the matches can be read.
         let (objects, _) = from_directory(&[SITE, &guarded, &wide]);
-        assert_eq!(answer(objects), Answer::Served, "{guarded}");
+        assert_eq!(answer(objects.clone()), Answer::Served, "{guarded}");
+        if to.starts_with("rules") {
+            let guarded_path = answer_at(objects, "/admin");
+            assert_ne!(guarded_path, Answer::Served, "{guarded}");
+        }
+    }
+}
+
+#[test]
+fn a_section_that_is_not_there_closes_its_target() {
+    let gateway = "[{group: gateway.networking.k8s.io, kind: Gateway, name: edge, sectionName: ";
+    let route = "[{group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop, sectionName: ";
+    let whole = "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop}, ";
+    // Everybody who asks is admitted where the policy is in effect.
+    let open = "clientAddress: {allow: [0.0.0.0/0]}";
+    for (target, rules, expected) in [
+        (format!("{route}main}}]"), open, Answer::Served),
+        (format!("{route}renamed}}]"), open, Answer::Closed),
+        (format!("{gateway}http}}]"), open, Answer::Served),
+        (format!("{gateway}https}}]"), open, Answer::Closed),
+        // One that only reports closes nothing.
+        (
+            format!("{route}renamed}}]"),
+            "enforcement: Report\n  clientAddress: {allow: [0.0.0.0/0]}",
+            Answer::Served,
+        ),
+        // On a target and a section of it, it is on the target.
+        (
+            format!("{route}renamed}}]").replacen('[', &format!("[{whole}"), 1),
+            open,
+            Answer::Served,
+        ),
+        // Another object is not affected.
+        (
+            format!("{route}renamed}}]").replace("name: shop,", "name: other,"),
+            open,
+            Answer::Served,
+        ),
+    ] {
+        let policy = POLICY.replace(TARGET, &target).replace(ALLOW, rules);
+        let (objects, hidden) = from_directory(&[SITE, ROUTE, &policy]);
+        assert_eq!(hidden, 0, "it is read: {policy}");
+        assert_eq!(answer(objects), expected, "{policy}");
+        let objects = from_api_server(&[SITE, ROUTE, &policy]);
+        assert_eq!(answer(objects), expected, "an API server: {policy}");
     }
 }
 

@@ -103,6 +103,9 @@ fn metadata(value: &Value) -> Option<Value> {
     if meta.is_some_and(|meta| Meta::read(Kind::AccessPolicy, &meta).is_ok()) {
         return Some(written.clone());
     }
+    if !written.is_object() && !written.is_null() {
+        return None;
+    }
     let namespace = match written.get("namespace") {
         None | Some(Value::Null) => "default",
         Some(namespace) => namespace.as_str().filter(|name| is_label(name))?,
