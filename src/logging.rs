@@ -154,8 +154,7 @@ mod tests {
     fn logged(how: LogFormat, log: impl FnOnce()) -> String {
         let written = Arc::new(Mutex::new(Vec::new()));
         let to = written.clone();
-        let builder = SubscriberBuilder::default()
-            .with_max_level(tracing::Level::DEBUG);
+        let builder = SubscriberBuilder::default().with_max_level(tracing::Level::DEBUG);
         match how {
             LogFormat::Text => {
                 let builder = builder.with_writer(move || Written(to.clone()));
@@ -339,8 +338,7 @@ mod tests {
     }
 
     /// What an object may be called where the schema takes any text.
-    const FORGED: &str =
-        "x\n2026-01-01T00:00:00Z  WARN envoy down\r\u{1b}[2J\u{7}\u{9b}1m\u{202e}evil\u{2066}\u{61c}";
+    const FORGED: &str = "x\n2026-01-01T00:00:00Z  WARN envoy down\r\u{1b}[2J\u{7}\u{9b}1m\u{202e}evil\u{2066}\u{61c}";
 
     #[test]
     fn no_text_of_an_object_is_a_line_or_has_an_effect_on_a_terminal() {

@@ -108,7 +108,8 @@ fn stray_rows(page: &str) -> Vec<(usize, &str)> {
             continue;
         }
         let next = lines.get(index + 1).map_or("", |next| next.trim());
-        let begins = next.starts_with('|') && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '));
+        let begins =
+            next.starts_with('|') && next.chars().all(|c| matches!(c, '|' | '-' | ':' | ' '));
         match head {
             None if begins => head = Some(cells(row)),
             Some(count) if count == cells(row) => {}
@@ -145,7 +146,11 @@ fn a_row_without_its_table_is_found() {
     let lines: Vec<usize> = stray_rows(&cut).iter().map(|(line, _)| *line).collect();
     assert_eq!(lines, [5, 6], "rows after an empty line");
     let uneven = format!("{table}| d |\n");
-    assert_eq!(stray_rows(&uneven), [(4, "| d |")], "a row with fewer cells");
+    assert_eq!(
+        stray_rows(&uneven),
+        [(4, "| d |")],
+        "a row with fewer cells"
+    );
 }
 
 #[test]

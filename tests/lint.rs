@@ -243,8 +243,12 @@ spec:
     );
     assert!(linted.contains("issuers.le.agreeToTerms: "), "{linted}");
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("issuers.le.agreeToTerms: letsencrypt creates an account only"), "{told}");
-    let (linted, code, told) = found("  letsencrpyt: {directory: letsencrypt, agreeToTerms: true}\n");
+    assert!(
+        told.contains("issuers.le.agreeToTerms: letsencrypt creates an account only"),
+        "{told}"
+    );
+    let (linted, code, told) =
+        found("  letsencrpyt: {directory: letsencrypt, agreeToTerms: true}\n");
     assert!(!linted.contains("issuer"), "{linted}");
     assert_eq!(code, Some(0), "{told}");
     // Files are read as at a start.
@@ -253,7 +257,10 @@ spec:
     let ca = format!("  a: {{directory: 'https://ca.example.org/d', caBundle: {bundle}}}\n");
     let (_, code, told) = found(&ca);
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("issuers.a: caBundle: ") && told.contains("roots.pem"), "{told}");
+    assert!(
+        told.contains("issuers.a: caBundle: ") && told.contains("roots.pem"),
+        "{told}"
+    );
     let gone = format!("  a: {{directory: 'https://ca.example.org/d', caBundle: {bundle}x}}\n");
     let (_, code, told) = found(&gone);
     assert_eq!(code, Some(1), "{told}");

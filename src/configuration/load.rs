@@ -33,8 +33,8 @@ pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, Config
             .map_err(|problem| source.error(&one.path, problem))?;
     }
     let document = without_nulls(document);
-    let configuration: Configuration = serde_path_to_error::deserialize(document)
-        .map_err(|error| {
+    let configuration: Configuration =
+        serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
             source.error(&path, plain(&error.into_inner().to_string()))
         })?;

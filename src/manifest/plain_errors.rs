@@ -14,8 +14,31 @@ use crate::configuration::Configuration;
 
 /// Words that are no plain English, and mean a type of Rust or of serde.
 const WORDS: &[&str] = &[
-    "struct", "enum", "tuple", "newtype", "sequence", "map", "unit", "variant", "identifier", "u8", "u16", "u32",
-    "u64", "usize", "i8", "i16", "i32", "i64", "isize", "f32", "f64", "bool", "str", "Option", "deserialize",
+    "struct",
+    "enum",
+    "tuple",
+    "newtype",
+    "sequence",
+    "map",
+    "unit",
+    "variant",
+    "identifier",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "usize",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "isize",
+    "f32",
+    "f64",
+    "bool",
+    "str",
+    "Option",
+    "deserialize",
 ];
 
 fn wrong_values() -> [Value; 10] {
@@ -49,7 +72,9 @@ fn word_of_rust(message: &str) -> Option<&str> {
             return Some(word);
         }
     }
-    message.starts_with("invalid type").then_some("invalid type")
+    message
+        .starts_with("invalid type")
+        .then_some("invalid type")
 }
 
 /// All places in a value, each by its path, and without the numbers of items.
@@ -65,7 +90,12 @@ fn places(value: &Value, path: &str, general: &str, found: &mut Vec<(String, Str
         }
         Value::Array(items) => {
             for (number, item) in items.iter().enumerate() {
-                places(item, &format!("{path}/{number}"), &format!("{general}/-"), found);
+                places(
+                    item,
+                    &format!("{path}/{number}"),
+                    &format!("{general}/-"),
+                    found,
+                );
             }
         }
         _ => {}
@@ -114,7 +144,12 @@ fn errors_of_objects_are_in_plain_words() {
     }
     assert!(tried > 2000, "only {tried} values were tried");
     let told: Vec<&str> = broken.iter().take(40).map(String::as_str).collect();
-    assert!(told.is_empty(), "{} messages:\n{}", broken.len(), told.join("\n"));
+    assert!(
+        told.is_empty(),
+        "{} messages:\n{}",
+        broken.len(),
+        told.join("\n")
+    );
 }
 
 #[test]
@@ -143,6 +178,11 @@ fn errors_of_the_configuration_are_in_plain_words() {
         broken.is_empty(),
         "{} messages:\n{}",
         broken.len(),
-        broken.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n")
+        broken
+            .iter()
+            .take(40)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join("\n")
     );
 }

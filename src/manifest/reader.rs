@@ -443,13 +443,7 @@ impl Reader {
     }
 
     /// Takes the content of a file.
-    fn take(
-        &mut self,
-        file: PathBuf,
-        read: ReadText,
-        now: Now,
-        patient: bool,
-    ) -> Outcome {
+    fn take(&mut self, file: PathBuf, read: ReadText, now: Now, patient: bool) -> Outcome {
         let Some((parsed, good)) = read else {
             self.miss(file, now);
             return Outcome::default();
@@ -684,7 +678,8 @@ mod tests {
             panic!("{:?}", reader.stale())
         };
         assert!(
-            (&*stale.path, stale.served) == (path, Served::AsAt(at.time)) && stale.to_string().contains(why),
+            (&*stale.path, stale.served) == (path, Served::AsAt(at.time))
+                && stale.to_string().contains(why),
             "{stale}"
         );
     }
@@ -886,13 +881,25 @@ mod tests {
         let mut told = Vec::new();
         let paths = BTreeSet::from([site.root()]);
         // The large file is read meanwhile, and the others are taken at once.
-        told.extend(super::tests::told(reader.turn(&paths, site.after(SECOND), true)));
+        told.extend(super::tests::told(reader.turn(
+            &paths,
+            site.after(SECOND),
+            true,
+        )));
         assert!(told.contains(&"put b".to_owned()), "{told:?}");
         let none = BTreeSet::new();
         while !reader.reading.is_empty() {
-            told.extend(super::tests::told(reader.turn(&none, site.after(2 * SECOND), true)));
+            told.extend(super::tests::told(reader.turn(
+                &none,
+                site.after(2 * SECOND),
+                true,
+            )));
         }
-        told.extend(super::tests::told(reader.turn(&none, site.after(9 * SECOND), true)));
+        told.extend(super::tests::told(reader.turn(
+            &none,
+            site.after(9 * SECOND),
+            true,
+        )));
         assert!(
             !told.iter().any(|line| line.starts_with("delete")),
             "{told:?}"

@@ -92,8 +92,7 @@ impl Collector for ManifestMetrics {
                 MetricType::Gauge,
             )?)
         };
-        let help =
-            "Files and directories that cannot be read, and are served as they were or without what cannot be read";
+        let help = "Files and directories that cannot be read, and are served as they were or without what cannot be read";
         gauge(
             "manifests_stale",
             help,

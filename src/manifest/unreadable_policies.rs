@@ -57,7 +57,10 @@ const META: &str = "{name: guard, namespace: shop}";
 /// Edits of the policy that an API server may have admitted by another definition.
 const STORED: &[(&str, &str)] = &[
     (ALLOW, "clientAddress: {alow: [198.51.100.0/24]}"),
-    (ALLOW, "clientAddress: {allow: [198.51.100.0/24], denny: []}"),
+    (
+        ALLOW,
+        "clientAddress: {allow: [198.51.100.0/24], denny: []}",
+    ),
     (ALLOW, "clientAddress: {allow: [5]}"),
     (ALLOW, "clientAddress: {allow: [nonsense]}"),
     (ALLOW, "clientAddress: {allow: [198.51.100.1/24]}"),
@@ -74,10 +77,22 @@ const STORED: &[(&str, &str)] = &[
     (ALLOW, "clientAdress: {allow: [198.51.100.0/24]}"),
     (ALLOW, "clientAddresses: {allow: [198.51.100.0/24]}"),
     (ALLOW, "enforcement: Enforce"),
-    (ALLOW, "enforcement: report\n  clientAddress: {allow: [198.51.100.0/24]}"),
-    (ALLOW, "enforcement: 5\n  clientAddress: {allow: [198.51.100.0/24]}"),
-    (ALLOW, "enforcement: [Enforce]\n  clientAddress: {allow: [198.51.100.0/24]}"),
-    (ALLOW, "mode: Strict\n  clientAddress: {allow: [198.51.100.0/24]}"),
+    (
+        ALLOW,
+        "enforcement: report\n  clientAddress: {allow: [198.51.100.0/24]}",
+    ),
+    (
+        ALLOW,
+        "enforcement: 5\n  clientAddress: {allow: [198.51.100.0/24]}",
+    ),
+    (
+        ALLOW,
+        "enforcement: [Enforce]\n  clientAddress: {allow: [198.51.100.0/24]}",
+    ),
+    (
+        ALLOW,
+        "mode: Strict\n  clientAddress: {allow: [198.51.100.0/24]}",
+    ),
     (ALLOW, "jwt: {}"),
     (ALLOW, "jwt: 5"),
     (ALLOW, "jwt: {issuer: a, jwks: {inline: '{}'}}"),
@@ -94,20 +109,38 @@ const STORED: &[(&str, &str)] = &[
     ("gatewright.io/v1alpha1", "gatewright.io/v2alpha1"),
     ("name: shop}]", "name: shop, sectionName: 5}]"),
     ("name: shop}]", "name: shop, sectionName: gone}]"),
-    ("name: shop}]", "name: shop}, {group: gateway.networking.k8s.io, kind: HTTPRoute}]"),
+    (
+        "name: shop}]",
+        "name: shop}, {group: gateway.networking.k8s.io, kind: HTTPRoute}]",
+    ),
     ("name: shop}]", "name: shop}, 5]"),
-    ("name: shop}]", "name: shop, namespace: other, weight: x}]\n  mode: x"),
+    (
+        "name: shop}]",
+        "name: shop, namespace: other, weight: x}]\n  mode: x",
+    ),
     ("targetRefs:", "mode: x\n  targetRefs:"),
 ];
 
 /// Edits of the policy that an API server refuses, and a directory has all the same.
 const WRITTEN: &[(&str, &str)] = &[
     (TARGET, "[{kind: HTTPRoute, name: shop}]"),
-    (TARGET, "[{group: gateway.networking.k8s.io/v1, kind: HTTPRoute, name: shop}]"),
-    (TARGET, "[{group: gateway.networking.k8s.io, kind: httproute, name: shop}]"),
-    (TARGET, "[{group: gateway.networking.k8s.io, kind: Route, name: shop}]"),
+    (
+        TARGET,
+        "[{group: gateway.networking.k8s.io/v1, kind: HTTPRoute, name: shop}]",
+    ),
+    (
+        TARGET,
+        "[{group: gateway.networking.k8s.io, kind: httproute, name: shop}]",
+    ),
+    (
+        TARGET,
+        "[{group: gateway.networking.k8s.io, kind: Route, name: shop}]",
+    ),
     (TARGET, "[{group: gateway.networking.k8s.io, name: shop}]"),
-    (TARGET, "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop}"),
+    (
+        TARGET,
+        "{group: gateway.networking.k8s.io, kind: HTTPRoute, name: shop}",
+    ),
     ("targetRefs: [{", "targetRef: {"),
     ("targetRefs:", "targetrefs:"),
     (META, "{name: guard, namespace: shop, labels: 5}"),
@@ -121,7 +154,10 @@ const WRITTEN: &[(&str, &str)] = &[
     // Texts that are cut off, or no YAML.
     ("198.51.100.0/24]}\n", "198.51"),
     ("198.51.100.0/24]}\n", ""),
-    (ALLOW, "clientAddress: {allow: [198.51.100.0/24]}\n  clientAddress: {}"),
+    (
+        ALLOW,
+        "clientAddress: {allow: [198.51.100.0/24]}\n  clientAddress: {}",
+    ),
     (ALLOW, "clientAddress: allow: [198.51.100.0/24]"),
     (ALLOW, "\tclientAddress: {}"),
     (ALLOW, "clientAddress: *network"),
@@ -134,8 +170,14 @@ const WRITTEN: &[(&str, &str)] = &[
 const HIDDEN: &[(&str, &str)] = &[
     (TARGET, "[]"),
     (TARGET, "[5]"),
-    (TARGET, "[{group: gateway.networking.k8s.io, kind: HTTPRoute}]"),
-    (TARGET, "[{group: gateway.networking.k8s.io, kind: HTTPRoute, name: [shop]}]"),
+    (
+        TARGET,
+        "[{group: gateway.networking.k8s.io, kind: HTTPRoute}]",
+    ),
+    (
+        TARGET,
+        "[{group: gateway.networking.k8s.io, kind: HTTPRoute, name: [shop]}]",
+    ),
     (TARGET, "[{group: gateway.networking.k8s.io, ki"),
     ("targetRefs:", "targets:"),
     (META, "{name: guard, namespace: 5}"),
@@ -143,7 +185,10 @@ const HIDDEN: &[(&str, &str)] = &[
     ("kind: AccessPolicy", "kind: AccessPol"),
     ("kind: AccessPolicy\n", ""),
     (POLICY, "apiVersion: gatewright.io/v1alpha1\nki"),
-    (POLICY, "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n"),
+    (
+        POLICY,
+        "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\n",
+    ),
     (POLICY, "{{ if .Values.guard }}\nkind: AccessPolicy\n"),
 ];
 
@@ -201,10 +246,15 @@ fn from_directory(files: &[&str]) -> (Vec<Object>, usize) {
         let path = format!("{number}.yaml");
         let path = Path::new(&path);
         let outcome = folder.put(path, parse(path, text));
-        objects.extend(outcome.changes.into_iter().filter_map(|change| match change {
-            ObjectChange::Put(object) => Some(object),
-            ObjectChange::Delete(_) => None,
-        }));
+        objects.extend(
+            outcome
+                .changes
+                .into_iter()
+                .filter_map(|change| match change {
+                    ObjectChange::Put(object) => Some(object),
+                    ObjectChange::Delete(_) => None,
+                }),
+        );
     }
     (objects, folder.hidden_access().count())
 }
@@ -290,7 +340,10 @@ fn a_route_whose_filter_cannot_be_read_is_not_served_without_it() {
         ("rules: [{", "rules: [{filters: [{type: ExternalOAuth}], "),
         ("rules: [{", "rules: [{filterz: [{type: ExternalAuth}], "),
         ("rules: [{", "rules: [{filters: 5, "),
-        ("gateway.networking.k8s.io/v1\n", "gateway.networking.k8s.io/v2\n"),
+        (
+            "gateway.networking.k8s.io/v1\n",
+            "gateway.networking.k8s.io/v2\n",
+        ),
         ("{name: shop,", "{name: shop, labels: 5,"),
     ] {
         let path = "matches: [{path: {value: /admin}}], backendRefs";

@@ -335,7 +335,8 @@ mod tests {
     fn only_new_files_that_came_by_a_rename_need_no_debounce() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watching, _watcher, _) =
-            Watching::open(dir.path(), Safety::Off, &ObjectLimits::default(), None).expect("it is there");
+            Watching::open(dir.path(), Safety::Off, &ObjectLimits::default(), None)
+                .expect("it is there");
         arrive(dir.path(), "a.yaml");
         assert!(!debounced(&mut watching), "a new file is whole");
         arrive(dir.path(), "a.yaml");
@@ -355,7 +356,8 @@ mod tests {
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watcher, first) =
-            Watcher::open(dir.path(), Safety::Off, &ObjectLimits::default(), None).expect("it is there");
+            Watcher::open(dir.path(), Safety::Off, &ObjectLimits::default(), None)
+                .expect("it is there");
         assert!(first.changes.is_empty());
         std::fs::write(dir.path().join("a.yaml"), NAMESPACE).expect("written");
         let told = async {

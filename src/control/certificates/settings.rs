@@ -643,7 +643,11 @@ mod tests {
             ("letsencrypt", None, true),
             (staging, None, true),
             ("https://ca.example.org/directory", None, false),
-            ("https://ca.example.org/directory", Some("letsencrypt-staging"), true),
+            (
+                "https://ca.example.org/directory",
+                Some("letsencrypt-staging"),
+                true,
+            ),
         ] {
             let mut settings = IssuerSettings {
                 directory: directory.to_owned(),

@@ -216,7 +216,10 @@ fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
 async fn requests_whose_client_went_are_counted_in_class_0() -> Result<()> {
     let site = Site::start(ShownStatistics::Traffic(reader())).await?;
     for (request, tenant) in [
-        ("GET /delay/60000 HTTP/1.1\r\nhost: blue.example.org\r\n\r\n", "blue"),
+        (
+            "GET /delay/60000 HTTP/1.1\r\nhost: blue.example.org\r\n\r\n",
+            "blue",
+        ),
         ("GET /delay/60000 HTTP/1.1\r\nhost: blue.exam", ""),
     ] {
         let mut client = TcpStream::connect((Ipv4Addr::LOCALHOST, site.http)).await?;
@@ -234,7 +237,11 @@ async fn requests_whose_client_went_are_counted_in_class_0() -> Result<()> {
         site.counted(tenant, "0", 1).await?;
     }
     let text = site.told().await?;
-    let found = value(&text, "envoy_gatewright_requests", &[("class", "0"), ("tenant", "blue")]);
+    let found = value(
+        &text,
+        "envoy_gatewright_requests",
+        &[("class", "0"), ("tenant", "blue")],
+    );
     assert_eq!(found, Some(1.0), "{text}");
     assert!(!text.contains("class=\"\""), "{text}");
     Ok(())

@@ -151,11 +151,7 @@ fn listeners(written: &Written<'_>) -> (Vec<Value>, Vec<Listener>) {
 
 /// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one
 /// would serve without them.
-fn without_filters(
-    written: &Written<'_>,
-    listener: &Value,
-    why: &ParseError,
-) -> Option<Listener> {
+fn without_filters(written: &Written<'_>, listener: &Value, why: &ParseError) -> Option<Listener> {
     let mut bare = listener.clone();
     bare.as_object_mut()?.remove("filters")?;
     let listeners = match written.with("listeners", vec![bare]).ok()? {

@@ -241,9 +241,7 @@ mod tests {
             json!({"matches": [{"headers": [{"name": "x", "value": 1}]}]}),
         ));
         assert!(
-            header.starts_with(
-                "spec.rules[1].matches[0].headers[0].value: expected text, found 1"
-            ),
+            header.starts_with("spec.rules[1].matches[0].headers[0].value: expected text, found 1"),
             "{header}"
         );
         let unknown = route(rules(json!({"backendRefs": [{"name": "v1", "prot": 80}]})));

@@ -127,7 +127,14 @@ fn is_composed(expected: &str) -> bool {
     let first = words.next().unwrap_or_default();
     matches!(
         first,
-        "struct" | "enum" | "tuple" | "newtype" | "internally" | "adjacently" | "externally" | "unit"
+        "struct"
+            | "enum"
+            | "tuple"
+            | "newtype"
+            | "internally"
+            | "adjacently"
+            | "externally"
+            | "unit"
     ) || words.next().is_none()
         && first.starts_with(|c: char| c.is_ascii_uppercase())
         && first.chars().all(|c| c.is_ascii_alphanumeric())

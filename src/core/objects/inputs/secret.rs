@@ -337,10 +337,7 @@ mod tests {
                 .to_string()
         };
         let as_text = told(serde_json::json!({"stringData": key}));
-        assert_eq!(
-            as_text,
-            "stringData: expected an object, found (not shown)"
-        );
+        assert_eq!(as_text, "stringData: expected an object, found (not shown)");
         assert_eq!(
             told(serde_json::json!({line: 1})),
             "unknown field (not shown)"

@@ -278,10 +278,7 @@ mod tests {
     fn long_messages_are_shortened_at_a_character() {
         assert_eq!(clipped("short".to_owned()), "short");
         let forged = "Service a/\u{202e}x\ny does not exist".to_owned();
-        assert_eq!(
-            clipped(forged),
-            "Service a/\\u{202e}x\\ny does not exist"
-        );
+        assert_eq!(clipped(forged), "Service a/\\u{202e}x\\ny does not exist");
         let long = clipped("ä".repeat(20_000));
         assert!(long.len() <= MAX_MESSAGE && long.ends_with("... (shortened: 40000 bytes)"));
         assert_eq!(clipped(long.clone()), long);

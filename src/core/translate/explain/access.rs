@@ -101,9 +101,8 @@ impl Explainer<'_> {
             let closing = self.closing_by_section(&object, listener);
             let reason = Reason::TargetNotFound.as_str();
             let what = "has no rule or listener of its sectionName";
-            let told = closing.map(|judged| {
-                format!("{}: {reason}: {object} {what}", judged.policy.key())
-            });
+            let told =
+                closing.map(|judged| format!("{}: {reason}: {object} {what}", judged.policy.key()));
             told.collect::<Vec<String>>()
         });
         sorted(causes.chain(missing))

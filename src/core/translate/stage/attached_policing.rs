@@ -187,7 +187,9 @@ pub(crate) fn touch_sections(
     }
     touch_listeners(admission, key, dirty, |_| true);
     if let Some(parent) = new {
-        dirty.charged.extend(admission.attachments.routes_at(parent));
+        dirty
+            .charged
+            .extend(admission.attachments.routes_at(parent));
     }
 }
 

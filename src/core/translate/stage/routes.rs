@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ambiguous_paths::ambiguous_paths;
 use super::admission::Admission;
+use super::ambiguous_paths::ambiguous_paths;
 use super::resolve::{resolve, respond};
 use crate::key::{ListenerId, RouteKey};
 use crate::rule::precedence::{match_rank, route_rank};

@@ -157,12 +157,16 @@ async fn a_new_policy_that_cannot_be_read_closes_its_host() -> Result<()> {
         assert_eq!(site.status(&host).await?, 200, "{rules}: before");
         site.save("policy.yaml", &policy(&name, &target, rules))?;
         site.program
-            .line(&format!("accesspolicy default/{name}: 1 host changed, acked"))
+            .line(&format!(
+                "accesspolicy default/{name}: 1 host changed, acked"
+            ))
             .await?;
         assert_eq!(site.status(&host).await?, 500, "{rules}");
         site.save("policy.yaml", &policy(&name, &target, good))?;
         site.program
-            .line(&format!("accesspolicy default/{name}: 1 host changed, acked"))
+            .line(&format!(
+                "accesspolicy default/{name}: 1 host changed, acked"
+            ))
             .await?;
         assert_eq!(site.status(&host).await?, 200, "{rules}: mended");
         fs::remove_file(site.file("policy.yaml"))?;
@@ -174,13 +178,22 @@ async fn a_new_policy_that_cannot_be_read_closes_its_host() -> Result<()> {
         site.program.line(&format!("{name}.yaml:")).await?;
         site.save(
             "late.yaml",
-            &route(&format!("late{number}"), &format!("late{number}.example.org"), "web"),
+            &route(
+                &format!("late{number}"),
+                &format!("late{number}.example.org"),
+                "web",
+            ),
         )?;
         site.program
-            .line(&format!("httproute default/late{number}: 1 host changed, acked"))
+            .line(&format!(
+                "httproute default/late{number}: 1 host changed, acked"
+            ))
             .await?;
         let status = site.status(&host).await?;
-        assert!(matches!(status, 500 | 404), "{rules} beside its route: {status}");
+        assert!(
+            matches!(status, 500 | 404),
+            "{rules} beside its route: {status}"
+        );
     }
     Ok(())
 }
@@ -194,12 +207,22 @@ async fn a_policy_on_a_rule_that_is_not_there_closes_the_route() -> Result<()> {
     site.save("web.yaml", &named)?;
     site.program.line("httproute default/web: ").await?;
     let rules = "clientAddress: {allow: [127.0.0.0/8]}";
-    site.save("policy.yaml", &policy("guard", "name: web, sectionName: admin", rules))?;
+    site.save(
+        "policy.yaml",
+        &policy("guard", "name: web, sectionName: admin", rules),
+    )?;
     site.program
         .line("accesspolicy default/guard: 1 host changed, acked")
         .await?;
-    assert_eq!(site.status("web.example.org").await?, 200, "the rule is there");
-    site.save("web.yaml", &named.replace("name: admin", "name: administration"))?;
+    assert_eq!(
+        site.status("web.example.org").await?,
+        200,
+        "the rule is there"
+    );
+    site.save(
+        "web.yaml",
+        &named.replace("name: admin", "name: administration"),
+    )?;
     site.program
         .line("httproute default/web: 1 host changed, acked")
         .await?;
@@ -229,7 +252,10 @@ async fn a_policy_on_a_rule_that_is_not_there_closes_the_route() -> Result<()> {
 async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()> {
     let site = Standalone::start().await?;
     let socket = site.state.path().join("admin.sock");
-    site.save("policy.yaml", "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {na")?;
+    site.save(
+        "policy.yaml",
+        "apiVersion: gatewright.io/v1alpha1\nkind: AccessPolicy\nmetadata: {na",
+    )?;
     let mut site = site;
     site.program.line("policy.yaml:").await?;
     let ready = gatewright_control::ask(&socket, "/readyz").await?;
@@ -239,8 +265,11 @@ async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()>
     );
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let mut second =
-        e2e::gatewright::Gatewright::standalone(site.manifests.path(), state.path(), &["--no-envoy"])?;
+    let mut second = e2e::gatewright::Gatewright::standalone(
+        site.manifests.path(),
+        state.path(),
+        &["--no-envoy"],
+    )?;
     second.line("admin socket").await?;
     let socket = state.path().join("admin.sock");
     let why = loop {
@@ -250,6 +279,9 @@ async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()>
             Err(_) => tokio::task::yield_now().await,
         }
     };
-    assert!(why.contains("an AccessPolicy in it may be without effect"), "{why}");
+    assert!(
+        why.contains("an AccessPolicy in it may be without effect"),
+        "{why}"
+    );
     Ok(())
 }
