@@ -30,6 +30,7 @@ mod protocols;
 mod rate_limits;
 mod refusals;
 mod regex;
+mod regex_load;
 mod request_bodies;
 mod response_overrides;
 mod route_names;

@@ -16,6 +16,7 @@ use std::ops::{Add, Mul};
 mod certificate;
 mod policy;
 mod record;
+mod request;
 mod route;
 mod token;
 mod traces;
@@ -23,6 +24,7 @@ mod traces;
 pub use certificate::{chain, served};
 pub use policy::{bodies, guarded, rate_limits, settings, tls};
 pub use record::{of_owner, of_tenant};
+pub use request::{MATCH_LESS, matching};
 pub use route::{OfServices, hostname, of_auth};
 pub use token::{
     FETCHED_TIME, OTHER_KEY, P384, P521, TOKEN_BYTES, TOKEN_TIME, milliseconds, token_time,
@@ -86,7 +88,8 @@ const MATCH: Bytes = Bytes::of(4_500, 1_000);
 const TEXT: Bytes = Bytes::of(5, 3);
 /// A condition on a header, on a query parameter, or on the method.
 const CONDITION: Bytes = Bytes::of(800, 120);
-/// A regular expression, and an instruction of it as RE2 compiles it.
+/// A regular expression, and an instruction of it as RE2 compiles it. What RE2 keeps of it under
+/// traffic is in `Regexes`.
 const REGEX: Bytes = Bytes::of(3_000, 200);
 const INSTRUCTION: Bytes = Bytes::of(50, 0);
 /// A header that a filter sets or adds, and one that it removes.
@@ -104,6 +107,8 @@ const MIRROR: Bytes = Bytes::of(900, 150);
 /// Filter CORS, an allowed origin of it, and a name of a header or method.
 const CORS: Bytes = Bytes::of(28_000, 500);
 const ORIGIN: Bytes = Bytes::of(3_100, 200);
+/// A byte of an origin with a wildcard, of whose expression RE2 keeps some states for each.
+const PATTERN_BYTE: Bytes = Bytes::of(900, 0);
 const CORS_NAME: Bytes = Bytes::of(60, 40);
 /// Retries, and a status that is retried.
 const RETRY: Bytes = Bytes::of(500, 100);

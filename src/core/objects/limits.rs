@@ -100,6 +100,9 @@ quotas! {
     /// Maximum number of regular expressions of all routes of a namespace, each counted once for
     /// every hostname of its route at every listener: RE2 has a cache for each under traffic
     regexes: 1024,
+    /// Maximum processor time of an Envoy's worker, in microseconds, that a request to a hostname
+    /// may take to be compared with the matches of a namespace's routes, by the cost model
+    matching_micros: 10_000,
     /// Maximum number of ports of the Gateways and ListenerSets of a namespace, each counted once
     /// for every object that has it
     ports: 512,

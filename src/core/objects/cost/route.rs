@@ -2,12 +2,12 @@
 
 use super::{
     ANSWER, AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION,
-    MATCH, MIRROR, ORIGIN, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, TEXT,
+    MATCH, MIRROR, ORIGIN, PATTERN_BYTE, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, TEXT,
     text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
 use crate::model::{
-    AuthProtocol, Cors, HeaderEdits, Match, ObjectName, PathMatch, PathRewrite, Retry,
+    AuthProtocol, Cors, HeaderEdits, Match, ObjectName, Origin, PathMatch, PathRewrite, Retry,
 };
 
 /// The additions of other objects to routes: of policies of Services to those that lead there, and
@@ -32,7 +32,9 @@ pub fn hostname(route: &Route, services: &OfServices<'_, '_>) -> Bytes {
 fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
     let matches = rule.matches.len() as u64;
     let backends = rule.backends.len().max(1) as u64;
-    let regexes = REGEX * rule.regexes.count as u64 + INSTRUCTION * rule.regexes.instructions;
+    let regexes = REGEX * rule.regexes.count as u64
+        + INSTRUCTION * rule.regexes.instructions
+        + Bytes::of(rule.regexes.kept, 0);
     let own = rule
         .filters
         .iter()
@@ -118,7 +120,16 @@ fn of_cors(cors: &Cors) -> Bytes {
     let names = [allow_methods, allow_headers, expose_headers]
         .into_iter()
         .flatten();
-    CORS + ORIGIN * allow_origins.len() as u64 + names.map(|name| CORS_NAME + text(name)).sum()
+    CORS + allow_origins.iter().map(of_origin).sum()
+        + names.map(|name| CORS_NAME + text(name)).sum()
+}
+
+fn of_origin(origin: &Origin) -> Bytes {
+    let pattern = match origin {
+        Origin::Tuple { host, .. } if origin.is_pattern() => PATTERN_BYTE * host.len() as u64,
+        _ => Bytes::default(),
+    };
+    ORIGIN + pattern
 }
 
 /// A filter ExternalAuth, for each match or virtual host that has it.

@@ -10,6 +10,7 @@ mod accesspolicy;
 mod address;
 mod admitted;
 mod attached_policy;
+mod automaton;
 mod backend_health;
 mod backendtlspolicy;
 mod backendtrafficpolicy;

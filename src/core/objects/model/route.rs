@@ -169,22 +169,24 @@ pub struct Match {
 }
 
 impl Match {
-    /// Its regular expressions.
-    pub fn regexes(&self) -> impl Iterator<Item = &str> {
-        let path = match &self.path {
-            PathMatch::Regex(text) => Some(text.as_str()),
+    /// The regular expression for its path.
+    pub fn path_regex(&self) -> Option<&str> {
+        match &self.path {
+            PathMatch::Regex(text) => Some(text),
             PathMatch::Exact(_) | PathMatch::Prefix(_) => None,
-        };
-        let values = self
-            .headers
+        }
+    }
+
+    /// The regular expressions for values of headers and query parameters.
+    pub fn value_regexes(&self) -> impl Iterator<Item = &str> {
+        self.headers
             .iter()
             .map(|header| &header.value)
-            .chain(self.query.iter().map(|query| &query.value));
-        path.into_iter()
-            .chain(values.filter_map(|value| match value {
+            .chain(self.query.iter().map(|query| &query.value))
+            .filter_map(|value| match value {
                 StringMatch::Regex(text) => Some(text.as_str()),
                 StringMatch::Exact(_) => None,
-            }))
+            })
     }
 }
 

@@ -90,6 +90,45 @@ pub(crate) enum ChargedCluster {
 pub(crate) struct Charged {
     pub(crate) charge: Charge<ChargedCluster>,
     pub(crate) too_large: Option<String>,
+    /// Its hostnames, and the processor time that a request to one of them may take.
+    pub(crate) matching: Matching,
+}
+
+/// The hostnames of a route, and the processor time that a request to one of them may take to be
+/// compared with its matches.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Matching {
+    pub(crate) hostnames: Box<[Hostname]>,
+    /// In nanoseconds.
+    pub(crate) time: u64,
+}
+
+impl Matching {
+    pub(crate) fn of(key: &RouteKey, route: &Route, attachments: &Attachments) -> Self {
+        if !route.has_requests() {
+            return Self::default();
+        }
+        let attached = attachments.of(key).iter();
+        let listeners = attached.flat_map(|(.., attachment)| &attachment.listeners);
+        let names = listeners.flat_map(|attached| &attached.names);
+        let hostnames: BTreeSet<&Hostname> = names.map(|(hostname, _)| hostname).collect();
+        Self {
+            hostnames: hostnames.into_iter().cloned().collect(),
+            time: cost::matching(route),
+        }
+    }
+
+    /// Why it takes too long for itself, if a request may take so many microseconds.
+    pub(crate) fn too_long(&self, most: u64) -> Option<String> {
+        let time = self.time.div_ceil(1000);
+        (time > most).then(|| {
+            format!(
+                "a request may take {time} microseconds to be compared with its matches, \
+                 limits.namespace.matchingMicros is {most}: {}",
+                cost::MATCH_LESS
+            )
+        })
+    }
 }
 
 impl Charged {

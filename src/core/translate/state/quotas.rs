@@ -25,17 +25,19 @@ use crate::rule::settings::Settings;
 use gatewright_objects::cost::{self, Bytes, Cost};
 use gatewright_objects::inputs::{EndpointSlice, Kind, ObjectKey, Route};
 use gatewright_objects::limits::{Limits, NamespaceLimits};
-use gatewright_objects::model::{FrontendId, ObjectName, Reason, clipped};
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName, Reason, clipped};
 use gatewright_objects::quota::{Member, Quota};
 use gatewright_objects::store::{Store, targets};
 
 mod attached;
 mod external_names;
+mod matching;
 mod overrides;
 mod routes;
 mod telemetry;
 mod uses;
 
+use matching::nanoseconds;
 pub use uses::QuotaUse;
 
 /// The objects of each namespace that are within its quotas.
@@ -57,6 +59,8 @@ pub(crate) struct Quotas {
     number_of_routes: Quota<Arc<str>, RouteKey>,
     /// Regular expressions of routes that have some.
     regexes: Quota<Arc<str>, RouteKey>,
+    /// Processor time of requests to each hostname, in nanoseconds.
+    matching: Quota<(Arc<str>, Hostname), (RouteKey, Hostname)>,
     /// Bytes in an Envoy of routes at default Gateways, of which a route's namespace knows nothing:
     /// for each namespace of routes and namespace of Gateways.
     at_defaults: Quota<(Arc<str>, Arc<str>), (RouteKey, ParentKey)>,
@@ -106,6 +110,7 @@ impl Quotas {
             frontends: SharedParts::default(),
             number_of_routes: Quota::new(limits.namespace.routes),
             regexes: Quota::new(limits.namespace.regexes),
+            matching: Quota::new(nanoseconds(limits.namespace.matching_micros)),
             at_defaults: Quota::new(allowed.bytes.envoy),
             ports: Quota::new(limits.namespace.ports),
             isolated: Quota::new(limits.namespace.isolated_gateways),
@@ -403,6 +408,13 @@ impl Quotas {
             Some(format!(
                 "limits.namespace.regexes {}, this one needs {own}",
                 limits.regexes
+            ))
+        } else if let Some(hostname) = self.slow_hostname(key) {
+            Some(format!(
+                "limits.namespace.matchingMicros {} at hostname {hostname}, this one needs {}: {}",
+                limits.matching_micros,
+                self.matching_time(key).div_ceil(1000),
+                cost::MATCH_LESS
             ))
         } else if !self.routes.has(key) {
             Some(beyond(

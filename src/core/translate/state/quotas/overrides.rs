@@ -65,6 +65,7 @@ impl Quotas {
             self.counted_routes.allow(namespace, limits.counted_routes),
         ];
         dirty.routes.extend(routes.into_iter().flatten());
+        self.allow_matching(namespace, limits.matching_micros, dirty);
         for (quota, most) in [
             (&mut self.tls_policies, limits.policies),
             (&mut self.traffic_policies, limits.policies),

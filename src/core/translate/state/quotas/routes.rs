@@ -3,7 +3,7 @@
 use super::super::attached_policies::AttachedPolicies;
 use super::super::attachments::Attachments;
 use super::super::backend_policies::BackendPolicies;
-use super::super::charge::{Charge, Charged, ChargedCluster, Charging, parts};
+use super::super::charge::{Charge, Charged, ChargedCluster, Charging, Matching, parts};
 use super::super::dirty::Dirty;
 use super::super::parents::Parents;
 use super::super::resolutions::Resolved;
@@ -35,9 +35,10 @@ impl Quotas {
         let route = store.route(key);
         let new = route.map(|route| charging.route(key, route));
         let hostnames = new.as_ref().map_or(0, |_| attachments.hostnames(key));
+        let matching = route.map(|route| Matching::of(key, route, attachments));
         self.set_charge(
             key,
-            new,
+            new.zip(matching),
             route.map_or(0, |route| route.regexes() * hostnames),
             route.is_some_and(|route| route.counted),
             dirty,
@@ -47,19 +48,21 @@ impl Quotas {
     fn set_charge(
         &mut self,
         key: &RouteKey,
-        new: Option<Charge<ChargedCluster>>,
+        new: Option<(Charge<ChargedCluster>, Matching)>,
         regexes: u64,
         is_counted: bool,
         dirty: &mut Dirty,
     ) {
         let namespace = &key.name.namespace;
         let allowed = self.allowed(namespace);
-        let new = new.map(|charge| Charged {
-            too_large: too_large(charge.whole(), allowed),
+        let most = self.limits_of(namespace).matching_micros;
+        let new = new.map(|(charge, matching)| Charged {
+            too_large: too_large(charge.whole(), allowed).or_else(|| matching.too_long(most)),
             charge,
+            matching,
         });
-        let old = self.charges.remove(key);
         let was_within = self.numbers_within(key);
+        let old = self.charges.remove(key);
         let served = new.as_ref().and_then(Charged::served);
         let others = self.clusters.replace(
             namespace,
@@ -81,6 +84,7 @@ impl Quotas {
             self.regexes
                 .set(key, member(regexes).filter(|_| regexes > 0)),
         );
+        self.set_matching(key, old.as_ref(), new.as_ref(), dirty);
         dirty.routes.extend(
             self.counted_routes
                 .set(key, member(1).filter(|_| is_counted)),
@@ -90,11 +94,12 @@ impl Quotas {
                 .as_ref()
                 .and_then(|charged| charged.too_large.clone())
         };
-        if was_within != self.numbers_within(key) || why(&old) != why(&new) {
-            dirty.routes.insert(key.clone());
-        }
+        let is_told_else = why(&old) != why(&new);
         if let Some(new) = new {
             self.charges.insert(key.clone(), new);
+        }
+        if is_told_else || was_within != self.numbers_within(key) {
+            dirty.routes.insert(key.clone());
         }
         for route in others.iter().chain([key]) {
             self.weigh(route, dirty);
@@ -102,10 +107,11 @@ impl Quotas {
     }
 
     /// Whether a route is within each of the quotas that count something.
-    fn numbers_within(&self, key: &RouteKey) -> [bool; 3] {
+    fn numbers_within(&self, key: &RouteKey) -> [bool; 4] {
         [
             self.number_of_routes.has(key),
             self.regexes.has(key),
+            self.slow_hostname(key).is_none(),
             self.counted_routes.has(key),
         ]
     }

@@ -1,0 +1,382 @@
+//! The automaton of a regular expression: what RE2 keeps of it under traffic. Pure.
+//!
+//! RE2 makes a state of its automaton when a text first needs it, and keeps it as long as it has
+//! the expression, up to 3.5 MB. If there is no room it begins anew, or does without an automaton:
+//! then each byte costs as much as the expression has instructions, and a request of 55 KB takes
+//! 0.3 s of a worker. So an expression is taken if all states that any text can lead to have room,
+//! which they take at most once. They are those that the lazy automaton of the crate
+//! `regex-automata` has, which are built here one after the other, within the same limit.
+//!
+//! Measured with Envoy 1.40 (`e2e/tests/isolation/regex_load.rs`).
+
+use regex_automata::hybrid::LazyStateID;
+use regex_automata::hybrid::dfa::{Cache, DFA};
+use regex_automata::nfa::thompson::{NFA, WhichCaptures};
+use regex_automata::util::{start, syntax};
+use regex_automata::{Anchored, MatchKind};
+use regex_syntax::ast::{self, Ast, ClassSetItem, Visitor};
+use regex_syntax::hir::{Class, HirKind};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::text::quoted;
+
+/// The most that an automaton may take here, in bytes.
+const MOST: usize = 160 << 10;
+/// The most that Envoy takes for what takes one byte here: 1.4 times as much was measured.
+const IN_ENVOY: u64 = 2;
+/// The most that the program of an expression may take here, before its automaton.
+const PROGRAM: usize = 1 << 20;
+/// The headers of a request have at most so many bytes: `max_request_headers_kb` of Envoy.
+const HEADERS: u64 = 60 << 10;
+/// The bytes that are compared of what each path begins with.
+const PREFIX: usize = 64;
+/// An automaton of at most this size is near the processor: a byte takes it 2 to 4 ns, a larger one
+/// up to 20.
+const NEAR: u64 = 64 << 10;
+const NEAR_BYTE: u64 = 3;
+const FAR_BYTE: u64 = 20;
+
+/// What an expression costs when requests come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Automaton {
+    /// The bytes that Envoy keeps at most.
+    pub(super) kept: u64,
+    /// The processor time that the longest text takes, in nanoseconds.
+    pub(super) time: u64,
+    /// What every text begins with that takes longer than this beginning.
+    pub(super) prefix: String,
+}
+
+impl Automaton {
+    /// The automaton of a valid expression, or why it is not taken.
+    pub(super) fn of(text: &str) -> Result<Self, String> {
+        Self::explored(text).ok_or_else(|| {
+            let most = (MOST as u64 * IN_ENVOY) >> 10;
+            format!(
+                "regular expression {} has more states than Envoy could keep in {most} KiB, and a request could take it \
+                 seconds: do not repeat a part many times behind one that repeats without limit (as .* does), name the \
+                 characters that may be between, or match in the backend",
+                quoted(text)
+            )
+        })
+    }
+
+    /// Builds all states; `None` if they have no room.
+    fn explored(text: &str) -> Option<Self> {
+        // Envoy compares bytes.
+        let nfa = NFA::compiler()
+            .syntax(syntax::Config::new().unicode(false).utf8(false))
+            .configure(
+                NFA::config()
+                    .utf8(false)
+                    .which_captures(WhichCaptures::None)
+                    .nfa_size_limit(Some(PROGRAM)),
+            )
+            .build(&in_bytes(text)?)
+            .ok()?;
+        // As in RE2 the automaton of a match of the whole text has states for all alternatives.
+        let config = DFA::config()
+            .match_kind(MatchKind::All)
+            .cache_capacity(PROGRAM)
+            .skip_cache_capacity_check(true)
+            .minimum_cache_clear_count(Some(0));
+        let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
+        let mut cache = dfa.create_cache();
+        let begin = dfa
+            .start_state(&mut cache, &start::Config::new().anchored(Anchored::Yes))
+            .ok()?;
+        let states = States::of(&dfa, &mut cache, begin)?;
+        let kept = IN_ENVOY * cache.memory_usage() as u64;
+        let byte = if kept > NEAR { FAR_BYTE } else { NEAR_BYTE };
+        Some(Self {
+            kept,
+            time: states.longest().unwrap_or(HEADERS).min(HEADERS) * byte,
+            prefix: prefix(&dfa, &mut cache, begin),
+        })
+    }
+}
+
+/// The states of an automaton, each with those that a byte leads to. Those from which nothing can
+/// match are none.
+struct States(BTreeMap<LazyStateID, Vec<LazyStateID>>);
+
+impl States {
+    fn of(dfa: &DFA, cache: &mut Cache, begin: LazyStateID) -> Option<Self> {
+        let empty = cache.memory_usage();
+        let mut states = BTreeMap::new();
+        let mut open = vec![begin];
+        while let Some(state) = open.pop() {
+            if states.contains_key(&state) {
+                continue;
+            }
+            let mut next = Vec::new();
+            for unit in dfa.byte_classes().representatives(..) {
+                let after = match unit.as_u8() {
+                    Some(byte) => dfa.next_state(cache, state, byte),
+                    None => dfa.next_eoi_state(cache, state),
+                };
+                let after = after.ok()?;
+                if unit.as_u8().is_some() && !after.is_dead() {
+                    next.push(after);
+                }
+                if cache.memory_usage() - empty > MOST {
+                    return None;
+                }
+            }
+            next.sort();
+            next.dedup();
+            open.extend(&next);
+            states.insert(state, next);
+        }
+        Some(Self(states))
+    }
+
+    /// The bytes that the longest text has before nothing can match any more; `None` if a text of
+    /// any length can.
+    fn longest(&self) -> Option<u64> {
+        let mut before: BTreeMap<LazyStateID, usize> = BTreeMap::new();
+        for next in self.0.values().flatten() {
+            *before.entry(*next).or_default() += 1;
+        }
+        let begins = self.0.keys().filter(|state| !before.contains_key(state));
+        let mut open: Vec<(LazyStateID, u64)> = begins.map(|state| (*state, 1)).collect();
+        let mut bytes: BTreeMap<LazyStateID, u64> = BTreeMap::new();
+        let mut ended = 0;
+        let mut longest = 1;
+        while let Some((state, at)) = open.pop() {
+            ended += 1;
+            longest = longest.max(at);
+            for next in self.0.get(&state).into_iter().flatten() {
+                let most = bytes.entry(*next).or_default();
+                *most = (*most).max(at + 1);
+                let left = before.get_mut(next)?;
+                *left -= 1;
+                if *left == 0 {
+                    open.push((*next, *most));
+                }
+            }
+        }
+        (ended == self.0.len()).then_some(longest)
+    }
+}
+
+/// The bytes that lead on from the beginning without a choice.
+fn prefix(dfa: &DFA, cache: &mut Cache, begin: LazyStateID) -> String {
+    let classes = dfa.byte_classes();
+    let mut text = String::new();
+    let mut state = begin;
+    while text.len() < PREFIX {
+        let mut only = None;
+        for byte in classes.representatives(0..=255).filter_map(|unit| unit.as_u8()) {
+            match dfa.next_state(cache, state, byte) {
+                Ok(next) if next.is_dead() => {}
+                Ok(next) if only.is_none() => only = Some((byte, next)),
+                _ => return text,
+            }
+        }
+        let Some((byte, next)) = only else {
+            return text;
+        };
+        let class = classes.get(byte);
+        let is_one = (0..=255).filter(|other| classes.get(*other) == class).count() == 1;
+        if !is_one || !byte.is_ascii() {
+            return text;
+        }
+        text.push(char::from(byte));
+        state = next;
+    }
+    text
+}
+
+/// An expression whose Unicode classes are written as the bytes that they have in Envoy; `None` if
+/// it cannot be read.
+fn in_bytes(text: &str) -> Option<String> {
+    let parsed = ast::parse::Parser::new().parse(text).ok()?;
+    let mut classes = ast::visit(&parsed, UnicodeClasses(Vec::new())).ok()?;
+    classes.sort_by_key(|span| span.start);
+    let mut written = String::new();
+    let mut at = 0;
+    for span in classes {
+        written += text.get(at..span.start)?;
+        written += &bytes_of(text.get(span.clone())?)?;
+        at = span.end;
+    }
+    Some(written + text.get(at..)?)
+}
+
+/// A Unicode class as a class of bytes.
+fn bytes_of(class: &str) -> Option<String> {
+    let parsed = regex_syntax::parse(class).ok()?;
+    let HirKind::Class(Class::Unicode(class)) = parsed.kind() else {
+        return None;
+    };
+    let bytes: String = class
+        .iter()
+        .filter_map(|range| {
+            let begin = u8::try_from(range.start()).ok()?;
+            let end = u8::try_from(range.end()).unwrap_or(u8::MAX);
+            Some(format!(r"\x{begin:02x}-\x{end:02x}"))
+        })
+        .collect();
+    Some(if bytes.is_empty() {
+        r"[^\x00-\xff]".to_owned()
+    } else {
+        format!("[{bytes}]")
+    })
+}
+
+/// Where an expression has Unicode classes.
+struct UnicodeClasses(Vec<Range<usize>>);
+
+impl UnicodeClasses {
+    fn note(&mut self, class: &ast::ClassUnicode) {
+        let ast::Span { start, end } = class.span;
+        self.0.push(start.offset..end.offset);
+    }
+}
+
+impl Visitor for UnicodeClasses {
+    type Output = Vec<Range<usize>>;
+    type Err = ();
+
+    fn finish(self) -> Result<Self::Output, ()> {
+        Ok(self.0)
+    }
+
+    fn visit_pre(&mut self, ast: &Ast) -> Result<(), ()> {
+        if let Ast::ClassUnicode(class) = ast {
+            self.note(class);
+        }
+        Ok(())
+    }
+
+    fn visit_class_set_item_pre(&mut self, item: &ClassSetItem) -> Result<(), ()> {
+        if let ClassSetItem::Unicode(class) = item {
+            self.note(class);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What people write.
+    const USUAL: [&str; 44] = [
+        "/api/v[0-9]+/.*",
+        "^/(en|de|fr)/.*",
+        "[A-Za-z0-9-]+",
+        r"v[0-9]+(\.[0-9]+)*",
+        "/users/[0-9]{1,64}",
+        "/users/[^/]+/orders/[^/]+",
+        r".*\.(js|css|png|jpe?g|gif|svg|woff2?|ico)$",
+        r"(?i).*\.(JS|CSS|PNG|JPG)",
+        "/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}",
+        "/orders/[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-5][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}(/.*)?",
+        ".*(Mobile|Android|iPhone|iPad).*",
+        "(?i).*(googlebot|bingbot|yandex|baiduspider|duckduckbot).*",
+        r"^(.*?;)?\s*(user=jason)(;.*)?$",
+        r"(.*;\s*)?session=[^;]+(;.*)?",
+        "application/(json|xml|x-www-form-urlencoded)(;.*)?",
+        "Bearer [A-Za-z0-9._~+/-]+=*",
+        r"(10|172\.16|192\.168)\..*",
+        r"([0-9]{1,3}\.){3}[0-9]{1,3}",
+        "/blog/[0-9]{4}/[0-9]{2}/[0-9]{2}/[a-z0-9-]+",
+        "/[a-z]{2}(-[A-Z]{2})?/products/.*",
+        ".*[?&]debug=(1|true).*",
+        "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?",
+        r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,}",
+        r"[a-zA-Z0-9._%+-]+@[a-zA-Z0-9.-]+\.[a-zA-Z]{2,}",
+        "/v[12]/(users|orders|items)(/[0-9]+)?",
+        r"/(?:com\.example\..*)/(?:Get.*|List.*)",
+        r"/static/.+\.[0-9a-f]{8,20}\.(js|css)",
+        r".*\bfr\b.*",
+        "(?i)(true|yes|on|1)",
+        "[^/]+",
+        "/.*/admin/.*",
+        "/(?P<tenant>[a-z0-9-]{1,63})/.*",
+        r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?",
+        "(canary|beta|alpha)(-[0-9]+)?",
+        r"/media/([a-z0-9_-]+/){1,4}[a-z0-9_-]+\.(mp4|webm)",
+        "[A-Z]{2}[0-9]{9}(GB|DE|US)?",
+        r"/\w+/\w+/\w+",
+        ".{1,255}",
+        "[A-Za-z0-9_-]{20,40}",
+        r"(?i)https://[^/:]+\.example\.com(?::443)?",
+        r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*",
+        "/s/[A-Za-z0-9]{6,12}/?",
+        ".*[0-9]{4}-[0-9]{2}-[0-9]{2}.*",
+        r"/\p{L}+/[\p{Lu}0-9]{1,9}",
+    ];
+
+    #[test]
+    fn usual_expressions_are_small() {
+        for text in USUAL {
+            let automaton = Automaton::of(text).unwrap_or_else(|why| panic!("{why}"));
+            assert!(automaton.kept < 80 << 10, "{text}: {} bytes", automaton.kept);
+        }
+        let all = USUAL.map(|text| Automaton::of(text).map_or(0, |automaton| automaton.kept));
+        assert!(all.iter().sum::<u64>() < 1 << 20, "all of them take {all:?}");
+    }
+
+    #[test]
+    fn expressions_with_very_many_states_are_refused() {
+        for text in [
+            "/.*a.{300}c1",
+            ".*a.{10}",
+            "(a|b)*a(a|b){11}",
+            ".*(a.{5}b|b.{7}c).*",
+            ".*[ab].{9}[cd].{9}x",
+            "(?i).*error.{0,20}code.*",
+            ".{0,50}a.{0,50}",
+            ".*.{0,9}a.{9}",
+            r".*\p{L}\p{Lu}{12}.*\p{N}{9}.{9}",
+            r"\b.*a\b.{400}",
+            "(.*a){400}.*",
+        ] {
+            let why = Automaton::of(text).map(|automaton| automaton.kept);
+            let why = why.expect_err(text);
+            assert!(why.contains("in 320 KiB"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_read_until_nothing_can_match() {
+        for (text, bytes) in [
+            ("abc", 4),
+            ("/v[0-9]{1,3}", 6),
+            ("a|bcd", 4),
+            ("/v[0-9]+", HEADERS),
+            (".*", HEADERS),
+        ] {
+            let time = Automaton::of(text).expect("a small one").time;
+            assert!(
+                (bytes..=bytes + 1).contains(&(time / NEAR_BYTE)) || bytes == HEADERS && time == HEADERS * NEAR_BYTE,
+                "{text}: {time}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_every_text_begins_with_is_known() {
+        for (text, prefix) in [
+            ("/api/v[0-9]+/.*", "/api/v"),
+            ("^/users/(a|b)", "/users/"),
+            ("/(en|de)", "/"),
+            ("(?i)/api", "/"),
+            (".*", ""),
+            ("[a]b?c", "a"),
+        ] {
+            assert_eq!(Automaton::of(text).expect("a small one").prefix, prefix, "{text}");
+        }
+    }
+
+    #[test]
+    fn classes_of_unicode_are_those_of_bytes() {
+        assert_eq!(in_bytes(r"a\pN[\p{Nd}x]").as_deref(), Some(r"a[\x30-\x39\xb2-\xb3\xb9-\xb9\xbc-\xbe][[\x30-\x39]x]"));
+        assert_eq!(in_bytes(r"\p{Han}").as_deref(), Some(r"[^\x00-\xff]"));
+        assert!(Automaton::of(r"[\p{Han}]\P{L}").is_ok(), "no byte is Han");
+    }
+}

@@ -1,0 +1,93 @@
+//! The processor time that a request to a hostname may take to be compared with the matches of a
+//! namespace's routes.
+
+use std::sync::Arc;
+
+use super::super::charge::{Charged, Matching};
+use super::super::dirty::Dirty;
+use super::Quotas;
+use crate::key::RouteKey;
+use gatewright_objects::model::Hostname;
+use gatewright_objects::quota::Member;
+
+/// Microseconds as what is counted.
+pub(super) fn nanoseconds(micros: u64) -> u64 {
+    micros.saturating_mul(1000)
+}
+
+impl Quotas {
+    /// Counts a route at its hostnames, and marks the routes whose verdict changes.
+    pub(super) fn set_matching(
+        &mut self,
+        key: &RouteKey,
+        old: Option<&Charged>,
+        new: Option<&Charged>,
+        dirty: &mut Dirty,
+    ) {
+        let old = old.map_or(&[][..], |old| &*old.matching.hostnames);
+        let served = new.filter(|new| new.too_large.is_none());
+        let hostnames = served.map_or(&[][..], |new| &*new.matching.hostnames);
+        for gone in old.iter().filter(|old| !hostnames.contains(old)) {
+            self.set_matching_at(key, gone, None, dirty);
+        }
+        for (hostname, new) in hostnames.iter().zip(served.into_iter().cycle()) {
+            let member = Member {
+                group: (key.name.namespace.clone(), hostname.clone()),
+                created: new.charge.created,
+                weight: new.matching.time,
+            };
+            self.set_matching_at(key, hostname, Some(member), dirty);
+        }
+    }
+
+    fn set_matching_at(
+        &mut self,
+        key: &RouteKey,
+        hostname: &Hostname,
+        member: Option<Member<(Arc<str>, Hostname)>>,
+        dirty: &mut Dirty,
+    ) {
+        let mut moved = Vec::new();
+        if let Some(member) = &member {
+            let most = self.limits_of(&key.name.namespace).matching_micros;
+            moved.extend(self.matching.allow(&member.group, nanoseconds(most)));
+        }
+        moved.extend(self.matching.set(&(key.clone(), hostname.clone()), member));
+        dirty
+            .routes
+            .extend(moved.into_iter().map(|(route, _)| route));
+    }
+
+    /// The first hostname of a route at which the older ones leave it no time.
+    pub(super) fn slow_hostname(&self, key: &RouteKey) -> Option<&Hostname> {
+        self.matching_of(key)?
+            .hostnames
+            .iter()
+            .find(|hostname| !self.matching.has(&(key.clone(), (*hostname).clone())))
+    }
+
+    /// The time that a request may take to be compared with the matches of a route.
+    pub(super) fn matching_time(&self, key: &RouteKey) -> u64 {
+        self.matching_of(key).map_or(0, |matching| matching.time)
+    }
+
+    fn matching_of(&self, key: &RouteKey) -> Option<&Matching> {
+        self.charges.get(key).map(|charged| &charged.matching)
+    }
+
+    /// Sets what the routes of a namespace may take, and marks those whose verdict changes.
+    pub(super) fn allow_matching(&mut self, namespace: &Arc<str>, micros: u64, dirty: &mut Dirty) {
+        let groups: Vec<(Arc<str>, Hostname)> = self
+            .matching
+            .groups()
+            .filter(|(of, _)| of == namespace)
+            .cloned()
+            .collect();
+        for group in groups {
+            let moved = self.matching.allow(&group, nanoseconds(micros));
+            dirty
+                .routes
+                .extend(moved.into_iter().map(|(route, _)| route));
+        }
+    }
+}
