@@ -103,6 +103,14 @@ pub(super) fn exact(text: &str) -> StringMatcher {
     }
 }
 
+/// A matcher for texts that contain this one.
+pub(super) fn containing(text: &str) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(MatchPattern::Contains(text.to_owned())),
+        ..Default::default()
+    }
+}
+
 /// A matcher by a regular expression (RE2) for the whole text.
 pub(super) fn matching(regex: &str) -> StringMatcher {
     StringMatcher {
