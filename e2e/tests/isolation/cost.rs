@@ -40,6 +40,10 @@ const KEYS: usize = 16;
 const KEY_SETS: usize = 40;
 /// The connections for each policy, so that both workers serve some of them.
 const CONNECTIONS: usize = 12;
+/// Her hosts that get dear requests, and the most processor time that one may take: on a machine
+/// several times as slow as `limits.namespace.matchingMicros` thinks.
+const ASKED: usize = 24;
+const DEAREST: Duration = Duration::from_millis(60);
 /// The most hosts that she adds while mallory's Gateway goes, or comes back.
 const MOST_HOSTS: usize = 40;
 
@@ -56,6 +60,9 @@ struct Filled {
     model: Amount,
     /// What the processes grew.
     grown: Amount,
+    /// What Envoy grew by dear requests to its hosts, and the most processor time that one took.
+    kept: u64,
+    dearest: Duration,
     /// The longest time until a new host of alice's was served, over plain HTTP and over TLS.
     neighbour: Duration,
     /// The same, while the Gateway that everything is at went and came back. It depends on how fast
@@ -140,6 +147,13 @@ impl Site {
             all = self.settled(0).await?;
         }
         let after = self.sizes()?;
+        let hosts: Vec<String> = (0..number)
+            .flat_map(|number| of.objects(&place, number))
+            .flat_map(|object| plain_hosts(&object))
+            .take(ASKED)
+            .collect();
+        let dearest = self.dearest_request(&hosts).await?;
+        let kept = self.envoy_resident()?.saturating_sub(after.envoy);
         let mut neighbour = Duration::ZERO;
         for step in 0..CHANGES {
             // Mallory changes a part of hers at the same time.
@@ -168,6 +182,8 @@ impl Site {
                 envoy: after.envoy.saturating_sub(before.envoy),
                 program: after.program.saturating_sub(before.program),
             },
+            kept,
+            dearest,
             neighbour,
             meanwhile: gone.max(back),
         })
@@ -206,18 +222,30 @@ impl Site {
     }
 }
 
+/// The hostnames of a route that requests reach over plain HTTP.
+fn plain_hosts(object: &Value) -> Vec<String> {
+    let is_http = object["kind"] == "HTTPRoute";
+    let names = object["spec"]["hostnames"].as_array().filter(|_| is_http);
+    let names = names.into_iter().flatten().filter_map(Value::as_str);
+    names.map(str::to_owned).collect()
+}
+
 impl Filled {
     fn row(&self, name: &str) -> String {
         let Self {
             model,
             grown,
+            kept,
+            dearest,
             neighbour,
             meanwhile,
         } = self;
         format!(
-            "| {name} | {} | {} | {} | {} | {:.1} | {:.1} |",
+            "| {name} | {} | {} | {} | {:.1} | {} | {} | {:.1} | {:.1} |",
             model.envoy / MIB,
             grown.envoy / MIB,
+            kept / MIB,
+            dearest.as_secs_f64() * 1000.0,
             model.program / MIB,
             grown.program / MIB,
             neighbour.as_secs_f64(),
@@ -230,6 +258,8 @@ impl Filled {
         let Self {
             model,
             grown,
+            kept,
+            dearest,
             neighbour,
             meanwhile: _,
         } = *self;
@@ -253,6 +283,15 @@ impl Filled {
                 wrong.push(format!("{what} grew by {} MiB", grown / MIB));
             }
         }
+        if grown.envoy + kept > MOST.envoy {
+            wrong.push(format!(
+                "requests made it {} MiB",
+                (grown.envoy + kept) / MIB
+            ));
+        }
+        if dearest > DEAREST {
+            wrong.push(format!("a request took Envoy {dearest:?}"));
+        }
         if neighbour > SOON {
             wrong.push(format!("a new host of alice's took {neighbour:?}"));
         }
@@ -266,8 +305,9 @@ impl Filled {
 async fn the_cost_model_says_what_processes_grow() -> Result<()> {
     let sweep = std::env::var("COST_SWEEP").ok();
     println!(
-        "| Filled with | Model, Envoy | Envoy | Model, program | Program | Neighbour, s | Gateway, s |\n\
-         | --- | --- | --- | --- | --- | --- | --- |"
+        "| Filled with | Model, Envoy | Envoy | Kept of requests | Dearest request, ms | Model, program | Program \
+         | Neighbour, s | Gateway, s |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     );
     let mut wrong = Vec::new();
     for of in DIMENSIONS.iter().chain([&Dimension::EVERYTHING]) {

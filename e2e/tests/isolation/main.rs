@@ -11,6 +11,7 @@ mod class_policies;
 mod client_address;
 mod compression;
 mod cost;
+mod dearest;
 mod differential;
 mod direct_responses;
 mod edge;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::reference::ParentRef;
 use super::automaton::Automaton;
+use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
     Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, PathMatch, Redirect,
@@ -227,12 +227,11 @@ impl Regexes {
                     ));
                 }
             }
-            let of = |text: &str| automata.get(text);
-            for automaton in one.value_regexes().filter_map(of) {
+            for automaton in one.value_regexes().filter_map(|text| automata.get(text)) {
                 all.kept += automaton.kept;
                 all.values += automaton.time;
             }
-            if let Some(automaton) = one.path_regex().and_then(of) {
+            if let Some(automaton) = one.path_regex().and_then(|text| automata.get(text)) {
                 all.kept += automaton.kept;
                 let prefix = automaton.prefix.as_str();
                 all.paths.push((prefix.into(), automaton.time));

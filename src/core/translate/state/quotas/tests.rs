@@ -202,59 +202,88 @@ fn expressions(number: usize) -> Value {
     json!({"matches": matches, "backendRefs": [backend("web")]})
 }
 
+fn expect_refused(told: &Told, refused: &[&str]) {
+    for name in ["a", "b", "c", "d"] {
+        let text = told.told(Kind::HTTPRoute, name);
+        assert_eq!(!text.is_empty(), refused.contains(&name), "{name}: {text}");
+    }
+}
+
+/// Sets the labels of the namespace of routes.
+fn label(told: &mut Told, labels: &Value) {
+    told.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": labels}}));
+}
+
 #[test]
 fn expressions_that_one_request_is_compared_with_count_for_each_hostname() {
     let mut told = Told::within(Limits::default());
-    let expect = |told: &Told, refused: &[&str]| {
-        for name in ["a", "b", "c", "d"] {
-            let text = told.told(Kind::HTTPRoute, name);
-            assert_eq!(!text.is_empty(), refused.contains(&name), "{name}: {text}");
-        }
-    };
     told.route("HTTPRoute", "a", 1, &["a.org"], json!([expressions(30)]));
-    told.route("HTTPRoute", "b", 2, &["a.org", "b.org"], json!([expressions(30)]));
+    told.route(
+        "HTTPRoute",
+        "b",
+        2,
+        &["a.org", "b.org"],
+        json!([expressions(30)]),
+    );
     told.route("HTTPRoute", "c", 3, &["b.org"], json!([expressions(30)]));
     told.route("HTTPRoute", "d", 4, &["a.org"], json!([edits(1, 0)]));
-    expect(&told, &["b", "c", "d"]);
+    expect_refused(&told, &["b", "c", "d"]);
     let text = told.told(Kind::HTTPRoute, "b");
     assert!(
-        text.contains("limits.namespace.matchingMicros 10000 at hostname a.org, this one needs 5575"),
+        text.contains(
+            "limits.namespace.matchingMicros 10000 at hostname a.org, this one needs 5575"
+        ),
         "{text}"
     );
     told.route("HTTPRoute", "a", 1, &["a.org"], json!([expressions(20)]));
-    expect(&told, &["c"]);
+    expect_refused(&told, &["c"]);
     told.remove(Kind::HTTPRoute, "b");
     told.route("HTTPRoute", "b", 2, &["b.org"], json!([expressions(60)]));
-    expect(&told, &["b"]);
+    expect_refused(&told, &["b"]);
     let text = told.told(Kind::HTTPRoute, "b");
     assert!(
         text.starts_with("a request may take 11150 microseconds to be compared with its matches"),
         "one that is too large for itself leaves room for others: {text}"
     );
     told.route("HTTPRoute", "b", 2, &["c.org"], json!([edits(64, 0)]));
-    expect(&told, &[]);
+    expect_refused(&told, &[]);
 }
 
 #[test]
 fn a_namespace_may_be_allowed_requests_that_take_longer() {
     let mut told = Told::within(
-        serde_json::from_value(json!({"overrides": [{"namespaces": {"matchLabels": {"tier": "gold"}},
-            "limits": {"matchingMicros": 20_000}}]}))
+        serde_json::from_value(
+            json!({"overrides": [{"namespaces": {"matchLabels": {"tier": "gold"}},
+            "limits": {"matchingMicros": 20_000}}]}),
+        )
         .expect("limits"),
     );
-    let labelled = |told: &mut Told, labels: Value| {
-        told.put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "a", "labels": labels}}));
-    };
-    labelled(&mut told, json!({}));
+    label(&mut told, &json!({}));
     for (second, name) in [(1, "a"), (2, "b")] {
-        told.route("HTTPRoute", name, second, &["a.org"], json!([expressions(50)]));
+        told.route(
+            "HTTPRoute",
+            name,
+            second,
+            &["a.org"],
+            json!([expressions(50)]),
+        );
     }
     assert_ne!(told.told(Kind::HTTPRoute, "b"), "", "10 ms are too few");
-    labelled(&mut told, json!({"tier": "gold"}));
+    label(&mut told, &json!({"tier": "gold"}));
     assert_eq!(told.told(Kind::HTTPRoute, "b"), "", "20 ms are enough");
-    told.route("HTTPRoute", "c", 3, &["c.org"], json!([expressions(64), expressions(30)]));
-    assert_eq!(told.told(Kind::HTTPRoute, "c"), "", "at another hostname as well");
-    labelled(&mut told, json!({}));
+    told.route(
+        "HTTPRoute",
+        "c",
+        3,
+        &["c.org"],
+        json!([expressions(64), expressions(30)]),
+    );
+    assert_eq!(
+        told.told(Kind::HTTPRoute, "c"),
+        "",
+        "at another hostname as well"
+    );
+    label(&mut told, &json!({}));
     assert_ne!(told.told(Kind::HTTPRoute, "b"), "", "10 ms again");
     assert_ne!(told.told(Kind::HTTPRoute, "c"), "", "10 ms again");
 }
