@@ -182,7 +182,7 @@ pub const LISTENER: Bytes = Bytes::of(9_000, 16_000);
 const TRACER: Bytes = Bytes::of(20_000, 1_000);
 const SPAN_ATTRIBUTE: Bytes = Bytes::of(700, 100);
 /// A port of HTTP, with or without TLS: a Listener of Envoy's.
-pub const PORT_HTTP: Bytes = Bytes::of(150_000, 40_000);
+pub const PORT_HTTP: Bytes = Bytes::of(250_000, 40_000);
 /// A port of TCP.
 pub const PORT_TCP: Bytes = Bytes::of(50_000, 40_000);
 /// A port of UDP.

@@ -5,6 +5,7 @@
 //! then the path. A request has at most 60 KiB of headers. The numbers are measured, with an Envoy
 //! of which nothing else is asked (`e2e/tests/isolation/regex_load.rs`).
 
+use super::route::{OfServices, copies};
 use crate::inputs::{Route, RouteRule};
 use crate::model::{Cors, Match};
 
@@ -22,27 +23,20 @@ pub const MATCH_LESS: &str = "fewer matches, fewer expressions that begin alike 
                               hostnames need less";
 
 /// The time that a hostname of a route may take of the dearest request.
-pub fn matching(route: &Route) -> u64 {
-    let rules = &route.rules;
-    let conditions = rules.iter().map(of_rule).fold(0, u64::saturating_add);
-    let origins = rules.iter().map(of_origins).max().unwrap_or_default();
-    conditions
-        .saturating_add(of_paths(rules))
-        .saturating_add(origins)
+pub fn matching(route: &Route, services: &OfServices<'_, '_>) -> u64 {
+    let rules: Vec<(&RouteRule, u64)> = route
+        .rules
+        .iter()
+        .map(|rule| (rule, copies(rule, services)))
+        .collect();
+    let conditions = rules.iter().map(|(rule, copies)| of_rule(rule) * copies);
+    let origins = route.rules.iter().map(of_origins).max();
+    conditions.sum::<u64>() + of_paths(&rules) + origins.unwrap_or_default()
 }
 
-/// A rule whose backends have filters of their own has its matches for each of them.
 fn of_rule(rule: &RouteRule) -> u64 {
     let matches: u64 = rule.matches.iter().map(of_match).sum();
-    (matches + rule.regexes.values) * copies(rule)
-}
-
-fn copies(rule: &RouteRule) -> u64 {
-    let filtered = rule
-        .backends
-        .iter()
-        .filter(|backend| !matches!(backend.filters, Ok(None)));
-    filtered.count().max(1) as u64
+    matches + rule.regexes.values
 }
 
 fn of_match(one: &Match) -> u64 {
@@ -60,11 +54,10 @@ fn of_origins(rule: &RouteRule) -> u64 {
 
 /// A path is compared to its end with the expressions that begin as it does: of those whose
 /// literal beginnings are beginnings of each other the dearest together.
-fn of_paths(rules: &[RouteRule]) -> u64 {
+fn of_paths(rules: &[(&RouteRule, u64)]) -> u64 {
     let mut paths: Vec<(&str, u64)> = rules
         .iter()
-        .flat_map(|rule| {
-            let copies = copies(rule);
+        .flat_map(|(rule, copies)| {
             let paths = rule.regexes.paths.iter();
             paths.map(move |(prefix, time)| (&**prefix, time * copies))
         })
@@ -100,7 +93,13 @@ mod tests {
         let Ok(Object::Route(route)) = Object::parse(route) else {
             panic!("a route")
         };
-        matching(&route)
+        let services = OfServices {
+            session: &|_| None,
+            answers: &|_| 0,
+            hashes: &|_, _| false,
+            is_there: &|_| true,
+        };
+        matching(&route, &services)
     }
 
     fn paths(texts: &[&str]) -> u64 {
@@ -121,26 +120,41 @@ mod tests {
         assert!(paths(&["/v[0-9]{1,3}"]) < one / 1000, "it ends at once");
     }
 
+    fn header(value: &str) -> Value {
+        json!({"type": "RegularExpression", "name": "x-a", "value": value})
+    }
+
+    /// A rule with so many origins.
+    fn rule(number: usize) -> Value {
+        let origins: Vec<String> = (0..number)
+            .map(|at| format!("https://*.d{at}.example.org"))
+            .collect();
+        json!({"filters": [{"type": "CORS", "cors": {"allowOrigins": origins}}]})
+    }
+
     #[test]
     fn conditions_count_for_each_match() {
-        let header = |value: &str| json!({"type": "RegularExpression", "name": "x-a", "value": value});
         let plain = json!({"headers": [{"name": "x-a", "value": "v"}]});
         let one = time(&json!([{"matches": [{"headers": [header(".*a")]}]}]));
         assert!(one > 100_000, "{one}");
         let two = time(&json!([{"matches": [{"headers": [header(".*a")]}, plain]}]));
         assert_eq!(two, one + MATCH + OF_HEADERS + CONDITION);
-        let hosts: Vec<Value> = (0..3).map(|at| json!({"name": "web", "port": 80, "filters": [
-            {"type": "URLRewrite", "urlRewrite": {"hostname": format!("h{at}.example.org")}}]})).collect();
-        let copied = time(&json!([{"matches": [{"headers": [header(".*a")]}], "backendRefs": hosts}]));
+        let hosts: Vec<Value> = (0..3)
+            .map(|at| {
+                json!({"name": "web", "port": 80, "filters": [
+            {"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": format!("/{at}")}}}]})
+            })
+            .collect();
+        let copied =
+            time(&json!([{"matches": [{"headers": [header(".*a")]}], "backendRefs": hosts}]));
         assert_eq!(copied, 3 * one);
     }
 
     #[test]
     fn origins_count_of_one_rule() {
-        let rule = |number: usize| {
-            let origins: Vec<String> = (0..number).map(|at| format!("https://*.d{at}.example.org")).collect();
-            json!({"filters": [{"type": "CORS", "cors": {"allowOrigins": origins}}]})
-        };
-        assert_eq!(time(&json!([rule(2), rule(3), rule(1)])), 3 * ORIGIN + 3 * MATCH);
+        assert_eq!(
+            time(&json!([rule(2), rule(3), rule(1)])),
+            3 * ORIGIN + 3 * MATCH
+        );
     }
 }

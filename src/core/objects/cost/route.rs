@@ -2,8 +2,8 @@
 
 use super::{
     ANSWER, AUTH, Bytes, CONDITION, CORS, CORS_NAME, EDIT, HASH, HOST, INSTRUCTION, LOCATION,
-    MATCH, MIRROR, ORIGIN, PATTERN_BYTE, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE, SHARE_REWRITE, TEXT,
-    text,
+    MATCH, MIRROR, ORIGIN, PATTERN_BYTE, REGEX, REMOVAL, RETRY, RETRY_CODE, SESSION, SHARE,
+    SHARE_REWRITE, TEXT, text,
 };
 use crate::inputs::{AuthFilter, BackendRef, Filters, Route, RouteRule, SessionPersistence};
 use crate::model::{
@@ -19,6 +19,8 @@ pub struct OfServices<'a, 's> {
     pub answers: &'a dyn Fn(&ObjectName) -> u64,
     /// True if endpoints of a port of a Service are chosen by a hash.
     pub hashes: &'a dyn Fn(&ObjectName, u16) -> bool,
+    /// True if a backend leads to a Service port.
+    pub is_there: &'a dyn Fn(&BackendRef) -> bool,
 }
 
 /// A hostname of a route at a listener: its matches, each with the filters and backends of its
@@ -27,24 +29,66 @@ pub fn hostname(route: &Route, services: &OfServices<'_, '_>) -> Bytes {
     HOST + route.rules.iter().map(|rule| of_rule(rule, services)).sum()
 }
 
-/// Of several backends one may be invalid, or rewrite paths: then each has a route of its own, with
-/// all that the match and the rule say, of which an empty match is part of the share.
+/// All that the match and the rule say counts for each route that a match has, of which an empty
+/// match is part of the share.
 fn of_rule(rule: &RouteRule, services: &OfServices<'_, '_>) -> Bytes {
     let matches = rule.matches.len() as u64;
-    let backends = rule.backends.len().max(1) as u64;
+    let copies = copies(rule, services);
     let regexes = REGEX * rule.regexes.count as u64
         + INSTRUCTION * rule.regexes.instructions
         + Bytes::of(rule.regexes.kept, 0);
-    let own = rule
-        .filters
-        .iter()
-        .flatten()
+    let filters = rule.filters.iter().flatten();
+    let own = filters
+        .clone()
         .map(|filters| of_filters(filters) + of_answer(filters, services))
+        .sum::<Bytes>();
+    let edits = filters
+        .map(|filters| of_edits(&filters.request_headers) + of_edits(&filters.response_headers))
         .sum::<Bytes>();
     let retry = rule.retry.as_deref().map_or(Bytes::default(), of_retry);
     let conditions = rule.matches.iter().map(of_match).sum::<Bytes>();
     let each = of_shares(rule) + of_sessions(rule, services.session) + of_hashes(rule, services);
-    (MATCH + each + (own + retry) * backends) * matches + (conditions + regexes) * backends
+    (MATCH + each + (own + retry) * copies + edits * edited(rule, copies)) * matches
+        + (conditions + regexes) * copies
+}
+
+/// The routes that a match of a rule has: one, or one for each backend if a path is rewritten for
+/// one, if one leads nowhere, or if their endpoints are chosen by different hashes.
+pub(super) fn copies(rule: &RouteRule, services: &OfServices<'_, '_>) -> u64 {
+    let backends = rule.backends.as_slice();
+    if backends.iter().any(|backend| is_apart(backend, services)) {
+        backends.len() as u64
+    } else {
+        1
+    }
+}
+
+fn is_apart(backend: &BackendRef, services: &OfServices<'_, '_>) -> bool {
+    let rewrites = match &backend.filters {
+        Ok(filters) => filters
+            .as_deref()
+            .is_some_and(|filters| filters.rewrite.path.is_some()),
+        Err(_) => true,
+    };
+    let is_hashed = backend
+        .port
+        .is_some_and(|port| (services.hashes)(&backend.target.name, port));
+    rewrites || is_hashed || !(services.is_there)(backend)
+}
+
+/// How often the edits of a rule count beside those of its routes: if a backend has edits, those of
+/// the rule are in each backend.
+fn edited(rule: &RouteRule, copies: u64) -> u64 {
+    let of_backends = rule
+        .backends
+        .iter()
+        .filter_map(|backend| backend.filters.as_ref().ok()?.as_deref());
+    let mut edits = of_backends.flat_map(|f| [&f.request_headers, &f.response_headers]);
+    if edits.any(|edits| *edits != HeaderEdits::default()) {
+        (rule.backends.len() as u64).saturating_sub(copies)
+    } else {
+        0
+    }
 }
 
 /// What a match asks for.
@@ -210,10 +254,11 @@ mod tests {
     use super::*;
     use crate::inputs::Object;
 
-    /// The cost of a hostname of a route with a regular expression and edits, and so many backends.
-    fn cost(backends: usize) -> Bytes {
+    /// The cost of a hostname of a route with a regular expression and edits, and so many backends
+    /// with these filters, of which the Services exist or not.
+    fn cost(backends: usize, filters: &Value, is_there: bool) -> Bytes {
         let backends: Vec<Value> = (0..backends)
-            .map(|number| json!({"name": format!("web-{number}"), "port": 80}))
+            .map(|number| json!({"name": format!("web-{number}"), "port": 80, "filters": filters}))
             .collect();
         let edits: Vec<Value> = (0..16)
             .map(|number| json!({"name": format!("x-{number}"), "value": "v"}))
@@ -230,16 +275,38 @@ mod tests {
             session: &|_| None,
             answers: &|_| 0,
             hashes: &|_, _| false,
+            is_there: &|_| is_there,
         };
         hostname(&route, &services)
     }
 
-    /// Of backends without a Service, or with rewrites, each has a route of its own.
     #[test]
-    fn what_a_rule_says_counts_for_each_of_its_backends() {
-        let (one, many) = (cost(1).envoy, cost(16).envoy);
+    fn what_a_rule_says_counts_for_each_route_that_it_has() {
+        let none = json!([]);
         let empty = (HOST + MATCH).envoy;
         let shares = 16 * SHARE.envoy;
-        assert_eq!(many - empty - shares, 16 * (one - empty));
+        let one = cost(1, &none, true).envoy;
+        let many = cost(16, &none, true).envoy;
+        assert_eq!(many, one + shares, "16 backends are one route");
+        let lost = cost(16, &none, false).envoy;
+        assert_eq!(
+            lost - empty - shares,
+            16 * (one - empty),
+            "of a backend without a Service"
+        );
+        let path = json!([{"type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplaceFullPath", "replaceFullPath": "/x"}}}]);
+        let rewritten = cost(16, &path, true).envoy;
+        assert!(
+            rewritten > 16 * (one - empty),
+            "paths are rewritten: {rewritten}"
+        );
+    }
+
+    #[test]
+    fn edits_of_a_rule_count_for_each_backend_if_one_has_edits() {
+        let edit = json!([{"type": "ResponseHeaderModifier", "responseHeaderModifier": {"remove": ["x-a"]}}]);
+        let plain = cost(16, &json!([]), true).envoy;
+        let edited = cost(16, &edit, true).envoy;
+        assert!(edited - plain > 15 * 16 * EDIT.envoy, "{plain}, {edited}");
     }
 }

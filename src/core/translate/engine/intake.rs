@@ -176,6 +176,7 @@ impl Engine {
                     .extend(self.store.attached_across(&name.namespace).cloned());
                 for route in self.store.indexes().routes_across(&name.namespace) {
                     dirty.routes.insert(route.clone());
+                    dirty.charged.insert(route.clone());
                     dirty.uses.insert(route.object());
                 }
             }
@@ -183,9 +184,12 @@ impl Engine {
                 dirty
                     .attached
                     .extend(self.store.attached_by_content(name).cloned());
-                dirty
-                    .routes
-                    .extend(self.store.indexes().routes_by_service(name).cloned());
+                let routes = self.store.indexes().routes_by_service(name);
+                for route in routes {
+                    dirty.routes.insert(route.clone());
+                    // A backend that leads nowhere has a route of its own.
+                    dirty.charged.insert(route.clone());
+                }
                 dirty
                     .parents
                     .extend(self.store.indexes().parents_by_service(name).cloned());
@@ -279,8 +283,10 @@ impl Engine {
                 if key.kind == Kind::XBackend {
                     // Routes say why it cannot be served.
                     let service = xbackend_service(name);
-                    let routes = self.store.indexes().routes_by_service(&service);
-                    dirty.routes.extend(routes.cloned());
+                    for route in self.store.indexes().routes_by_service(&service) {
+                        dirty.routes.insert(route.clone());
+                        dirty.charged.insert(route.clone());
+                    }
                 }
                 if replaced.policy.is_some() || self.store.policy(&key).is_some() {
                     dirty.policies.insert(key);

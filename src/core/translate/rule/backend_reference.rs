@@ -3,7 +3,7 @@
 use super::experimental;
 use super::xbackends;
 use gatewright_objects::channel::Channel;
-use gatewright_objects::inputs::{AuthFilter, Kind, LocalRef};
+use gatewright_objects::inputs::{AuthFilter, Kind, LocalRef, Route};
 use gatewright_objects::model::{
     AppProtocol, AuthProtocol, BackendId, ExternalAuth, ObjectName, Reason, ServiceInWords,
     ServicePort, Transport, xbackend_of,
@@ -18,6 +18,18 @@ pub(crate) struct Referrer<'a> {
     pub(crate) name: &'a ObjectName,
     /// The transport of its backends.
     pub(crate) transport: Transport,
+}
+
+impl<'a> Referrer<'a> {
+    /// A route.
+    pub(crate) fn of(route: &'a Route, store: &'a Store) -> Self {
+        Self {
+            store,
+            kind: route.kind.kind(),
+            name: &route.meta.name,
+            transport: route.kind.transport(),
+        }
+    }
 }
 
 impl Referrer<'_> {

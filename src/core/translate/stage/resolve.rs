@@ -411,12 +411,6 @@ impl Resolver<'_> {
     }
 
     fn referrer(&self) -> Referrer<'_> {
-        let Self { route, store, .. } = self;
-        Referrer {
-            store,
-            kind: route.kind.kind(),
-            name: &route.meta.name,
-            transport: route.kind.transport(),
-        }
+        Referrer::of(self.route, self.store)
     }
 }

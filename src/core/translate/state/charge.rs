@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::answers;
 use super::attached_policies::AttachedPolicies;
-use super::attachments::{Attachments, Contribution, Way, handed_out};
+use super::attachments::{Attachment, Attachments, Contribution, Way, handed_out};
 use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
 use super::http3::udp_port;
@@ -14,6 +14,7 @@ use super::parents::Parents;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
 use crate::key::{ListenerId, ParentKey, RouteKey};
+use crate::rule::backend_reference::Referrer;
 use crate::rule::host_option::HostOption;
 use crate::rule::protocol::Protocol;
 use gatewright_objects::cost::{self, Bytes, Cost};
@@ -104,17 +105,17 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    pub(crate) fn of(key: &RouteKey, route: &Route, attachments: &Attachments) -> Self {
+    fn of(route: &Route, attached: &[(Way, ParentKey, Attachment)], time: u64) -> Self {
         if !route.has_requests() {
             return Self::default();
         }
-        let attached = attachments.of(key).iter();
+        let attached = attached.iter();
         let listeners = attached.flat_map(|(.., attachment)| &attachment.listeners);
         let names = listeners.flat_map(|attached| &attached.names);
         let hostnames: BTreeSet<&Hostname> = names.map(|(hostname, _)| hostname).collect();
         Self {
             hostnames: hostnames.into_iter().cloned().collect(),
-            time: cost::matching(route),
+            time,
         }
     }
 
@@ -153,7 +154,7 @@ pub(crate) struct Charging<'a> {
 impl Charging<'_> {
     /// The cost of a route. Envoy has everything of it for each hostname at each listener. What
     /// default Gateways have of it is counted there.
-    pub(crate) fn route(self, key: &RouteKey, route: &Route) -> Charge<ChargedCluster> {
+    pub(crate) fn route(self, key: &RouteKey, route: &Route) -> (Charge<ChargedCluster>, Matching) {
         let attachments = self.attachments.of(key);
         let defaults = attachments
             .iter()
@@ -161,17 +162,20 @@ impl Charging<'_> {
             .map(|(_, parent, _)| parent);
         let defaults: BTreeSet<&ParentKey> = defaults.collect();
         let all = handed_out(key, attachments);
-        let hostname = cost::hostname(
-            route,
-            &cost::OfServices {
-                session: &|service| self.policies.session(service),
-                answers: &|name| answers::size(name, self.store),
-                hashes: &|service, port| {
-                    let port = ServicePort::tcp(service.clone(), port);
-                    self.policies.hash(&port).is_some()
-                },
+        let referrer = Referrer::of(route, self.store);
+        let services = cost::OfServices {
+            session: &|service| self.policies.session(service),
+            answers: &|name| answers::size(name, self.store),
+            hashes: &|service, port| {
+                let port = ServicePort::tcp(service.clone(), port);
+                self.policies.hash(&port).is_some()
             },
-        );
+            is_there: &|backend| {
+                let found = referrer.look_up(&backend.target, backend.port, "backendRef");
+                found.is_ok()
+            },
+        };
+        let hostname = cost::hostname(route, &services);
         let guard = |(listener, ..): &Contribution| {
             self.parents
                 .listener(listener)
@@ -201,11 +205,13 @@ impl Charging<'_> {
                 self.passes_on(route, listener, name, &mut own, &mut parts)
             });
         }
-        Charge {
+        let charge = Charge {
             created: route.meta.created,
             own,
             parts: parts.into_iter().collect(),
-        }
+        };
+        let time = cost::matching(route, &services);
+        (charge, Matching::of(route, attachments, time))
     }
 
     /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the

@@ -224,6 +224,8 @@ impl Quotas {
             session: &|_| None,
             answers: &|name| answers::size(name, store),
             hashes: &|_, _| false,
+            // A Service may go.
+            is_there: &|_| false,
         };
         let hostname = cost::hostname(route, &services).envoy;
         let guards = |at: &Attached| {

@@ -35,10 +35,9 @@ impl Quotas {
         let route = store.route(key);
         let new = route.map(|route| charging.route(key, route));
         let hostnames = new.as_ref().map_or(0, |_| attachments.hostnames(key));
-        let matching = route.map(|route| Matching::of(key, route, attachments));
         self.set_charge(
             key,
-            new.zip(matching),
+            new,
             route.map_or(0, |route| route.regexes() * hostnames),
             route.is_some_and(|route| route.counted),
             dirty,
