@@ -58,5 +58,6 @@ pub mod tls_sessions;
 pub mod usage;
 pub mod walkthrough;
 pub mod webdriver;
+pub mod webhook;
 pub mod websocket;
 pub mod xds_ca;

@@ -43,6 +43,7 @@ mod revoke;
 mod rights;
 mod serving;
 mod session_tickets;
+mod slow_admission;
 mod stolen_token;
 mod tenancy;
 mod traffic_policies;

@@ -31,7 +31,7 @@ use zeroize::Zeroizing;
 use super::lease::{Term, leads};
 use crate::format::{self, NewerFormat};
 use crate::write::failure::Failure;
-use crate::write::request::in_time;
+use crate::write::request::{in_time, patiently};
 use entry::Shape;
 use gatewright_control::certificates::{SecretTarget, SecretTargets};
 use gatewright_core::model::ObjectName;
@@ -196,10 +196,10 @@ impl ObjectStorage {
                     });
                 }
                 let wanted = secret::with(Some(there), name, stored, who.as_ref());
-                in_time(api.replace(&name.name, &PostParams::default(), &wanted)).await
+                patiently(api.replace(&name.name, &PostParams::default(), &wanted)).await
             }
             None => {
-                in_time(api.create(
+                patiently(api.create(
                     &PostParams::default(),
                     &secret::with(None, name, stored, who.as_ref()),
                 ))
@@ -233,7 +233,7 @@ impl ObjectStorage {
             return Ok(false);
         };
         self.may_write(object)?;
-        let written = in_time(api.replace(&name.name, &PostParams::default(), &empty)).await;
+        let written = patiently(api.replace(&name.name, &PostParams::default(), &empty)).await;
         written
             .map(|_| true)
             .map_err(|failure| failed("writing", object(), failure))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::{Method, Request, Response};
 use kube::client::Body;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::{BoxError, Layer, Service};
 
 use crate::lease::Term;
@@ -43,8 +43,14 @@ impl Fence {
         }
     }
 
-    /// Returns the timeout of a request.
-    fn limit(&self, method: &Method, path: &str, now: Instant) -> Result<Duration, Stopped> {
+    /// Returns the time until which a write may last that runs in the present term; `None` without
+    /// one. A renewal of the Lease prolongs it.
+    fn end_of_write(&self) -> Option<Instant> {
+        self.term.borrow().map(|until| until + self.grace)
+    }
+
+    /// Returns whether a request is a write that only the holder of the Lease may make.
+    fn is_fenced(method: &Method, path: &str) -> bool {
         // Every replica writes Leases: the one of the election, and its own record. Reviews change
         // nothing.
         let for_all = [
@@ -53,12 +59,32 @@ impl Fence {
             "/apis/authorization.k8s.io/",
         ];
         let is_for_all = for_all.iter().any(|group| path.starts_with(group));
-        if matches!(*method, Method::GET | Method::HEAD) || is_for_all {
-            return Ok(ANSWER);
-        }
+        !matches!(*method, Method::GET | Method::HEAD) && !is_for_all
+    }
+
+    /// Returns until when a write may last by the present term that begins now.
+    fn begin(&self, now: Instant) -> Result<Instant, Stopped> {
         let term = *self.term.borrow();
         let until = term.filter(|until| now < *until).ok_or(Stopped::Over)?;
-        Ok(ANSWER.min(until - now + self.grace))
+        Ok(until + self.grace)
+    }
+
+    /// Waits until a write has to end that may last until `end`, if the Lease is not renewed.
+    async fn ended(mut self, mut end: Instant) {
+        loop {
+            tokio::select! {
+                // A renewal that comes too late prolongs nothing.
+                biased;
+                () = sleep_until(end) => return,
+                changed = self.term.changed() => {
+                    if changed.is_err() {
+                        return sleep_until(end).await;
+                    }
+                    // Without a term, the last one counts: nobody else holds the Lease before.
+                    end = self.end_of_write().map_or(end, |later| later.max(end));
+                }
+            }
+        }
     }
 }
 
@@ -96,18 +122,30 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let limit = match self
-            .fence
-            .limit(request.method(), request.uri().path(), Instant::now())
-        {
-            Ok(limit) => limit,
-            Err(over) => return Box::pin(std::future::ready(Err(over.into()))),
+        let begun = Instant::now();
+        let end = if Fence::is_fenced(request.method(), request.uri().path()) {
+            match self.fence.begin(begun) {
+                Ok(end) => Some(end),
+                Err(over) => return Box::pin(std::future::ready(Err(over.into()))),
+            }
+        } else {
+            None
         };
+        let fence = self.fence.clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
-            match timeout(limit, answer).await {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(Stopped::Late(limit).into()),
+            let stopped = async {
+                match end {
+                    Some(end) => fence.ended(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                answer = timeout(ANSWER, answer) => match answer {
+                    Ok(answer) => answer.map_err(Into::into),
+                    Err(_) => Err(Stopped::Late(ANSWER).into()),
+                },
+                () = stopped => Err(Stopped::Late(begun.elapsed()).into()),
             }
         })
     }
@@ -124,13 +162,22 @@ mod tests {
         let now = Instant::now();
         let (sender, term) = watch::channel(None);
         let fence = Fence::new(term, 15 * SECOND);
-        fn limit(method: Method, at: Instant, fence: &Fence) -> Result<Duration, Stopped> {
-            fence.limit(&method, "/apis/x/v1/namespaces/a/gateways/g", at)
-        }
-        assert_eq!(limit(Method::PATCH, now, &fence), Err(Stopped::Over));
-        assert_eq!(limit(Method::GET, now, &fence), Ok(ANSWER));
+        let object = "/apis/x/v1/namespaces/a/gateways/g";
         let review = "/apis/authentication.k8s.io/v1/tokenreviews";
-        assert_eq!(fence.limit(&Method::POST, review, now), Ok(ANSWER));
+        let renewal = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
+        for (method, path, is_fenced) in [
+            (Method::PATCH, object, true),
+            (Method::GET, object, false),
+            (Method::POST, review, false),
+            (Method::PUT, renewal, false),
+        ] {
+            assert_eq!(
+                Fence::is_fenced(&method, path),
+                is_fenced,
+                "{method} {path}"
+            );
+        }
+        assert_eq!(fence.begin(now), Err(Stopped::Over));
         sender.send_replace(Some(now + 10 * SECOND));
         for (at, left) in [
             (0, Ok(14)),
@@ -138,17 +185,39 @@ mod tests {
             (10, Err(Stopped::Over)),
             (11, Err(Stopped::Over)),
         ] {
+            let at = now + at * SECOND;
             assert_eq!(
-                limit(Method::PATCH, now + at * SECOND, &fence),
+                fence.begin(at).map(|end| end - at),
                 left.map(Duration::from_secs),
-                "after {at} s"
+                "after {:?}",
+                at - now
             );
         }
-        let renewal = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
-        assert_eq!(
-            fence.limit(&Method::PUT, renewal, now + 11 * SECOND),
-            Ok(ANSWER)
-        );
+    }
+
+    #[tokio::test]
+    async fn a_write_lasts_as_long_as_the_lease_is_renewed() {
+        let tenth = SECOND / 10;
+        for (renewals, outcome) in [(0, "no answer within 1."), (9, "answered")] {
+            let begun = Instant::now();
+            let (sender, term) = watch::channel(Some(begun + 10 * tenth));
+            let slow = tower::service_fn(|_: Request<Body>| async {
+                tokio::time::sleep(SECOND * 5 / 2).await;
+                Ok::<_, BoxError>(Response::new(Body::empty()))
+            });
+            let mut fenced = Fence::new(term, 15 * tenth).layer(slow);
+            let request = Request::patch("/api/v1/namespaces/a")
+                .body(Body::empty())
+                .expect("a request");
+            let answer = tokio::spawn(fenced.call(request));
+            for number in 1..=renewals {
+                tokio::time::sleep(3 * tenth).await;
+                sender.send_replace(Some(begun + (10 + 3 * number) * tenth));
+            }
+            let answer = answer.await.expect("it does not panic");
+            let told = answer.map_or_else(|stopped| stopped.to_string(), |_| "answered".to_owned());
+            assert!(told.starts_with(outcome), "{renewals} renewals: {told}");
+        }
     }
 
     #[tokio::test]

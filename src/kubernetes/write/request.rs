@@ -2,14 +2,14 @@
 //! preconditions, and waiting for the end of a write.
 
 use std::fmt::Display;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use gatewright_control::tasks::named;
 use kube::Client;
 use kube::api::{
     Api, ApiResource, DeleteParams, GroupVersionKind, Patch, PatchParams, Preconditions,
 };
-use kube::core::DynamicObject;
+use kube::core::{DynamicObject, ObjectMeta};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep_until, timeout};
@@ -116,11 +116,26 @@ pub(crate) async fn take_over(
     {
         let version = document["apiVersion"].as_str().unwrap_or_default();
         let taken = managed_fields::taken_over(&managed, version);
-        let claim = json!({"metadata": {"uid": uid, "managedFields": taken,
+        let mut claim = json!({"metadata": {"uid": uid, "managedFields": taken,
             "resourceVersion": there.metadata.resource_version}});
+        if let Some(owners) = with_owner(&there.metadata, &document) {
+            claim["metadata"]["ownerReferences"] = owners;
+        }
         api.patch(name, &edit(), &Patch::Merge(claim)).await?;
     }
     apply_over(api, document, uid).await
+}
+
+/// Returns the owner references of an object with those of a manifest, if it has no controlling
+/// owner: an admission policy admits only writes of objects that have one.
+fn with_owner(there: &ObjectMeta, document: &Value) -> Option<Value> {
+    let owners = there.owner_references.iter().flatten();
+    if owners.clone().any(|owner| owner.controller == Some(true)) {
+        return None;
+    }
+    let wanted = document["metadata"]["ownerReferences"].as_array()?;
+    let there = owners.map(|owner| json!(owner));
+    Some(there.chain(wanted.iter().cloned()).collect())
 }
 
 /// The parameters of a patch that is not an apply.
@@ -160,7 +175,16 @@ async fn patch_version(
     operations: Vec<Value>,
 ) -> kube::Result<DynamicObject> {
     let meta = &object.metadata;
-    // A write of another version is a conflict.
+    api.patch(
+        meta.name.as_deref().unwrap_or_default(),
+        &edit(),
+        &of_version(meta, operations),
+    )
+    .await
+}
+
+/// Returns a JSON Patch of these operations that is a conflict for another version of the object.
+pub(crate) fn of_version(meta: &ObjectMeta, operations: Vec<Value>) -> Patch<()> {
     let same = [
         ("uid", &meta.uid),
         ("resourceVersion", &meta.resource_version),
@@ -168,13 +192,7 @@ async fn patch_version(
     let same =
         same.map(|(field, value)| json!({"op": "replace", "path": format!("/metadata/{field}"), "value": value}));
     let operations: Value = same.into_iter().chain(operations).collect();
-    let operations = serde_json::from_value(operations).map_err(kube::Error::SerdeError)?;
-    api.patch(
-        meta.name.as_deref().unwrap_or_default(),
-        &edit(),
-        &Patch::Json::<()>(operations),
-    )
-    .await
+    Patch::Json(serde_json::from_value(operations).expect("they are operations of a JSON Patch"))
 }
 
 /// Transfers the ownership of a field of the object with this name and UID to another field
@@ -235,15 +253,41 @@ pub(crate) async fn delete(
     }
 }
 
+tokio::task_local! {
+    /// The time limit of each request of a task.
+    static LIMIT: Duration;
+}
+
+/// The longest time limit of a request: the API server waits as long for an admission webhook.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
+
+/// Returns the time limit of the requests about an object after this many consecutive failures. A
+/// request that is given up starts anew, so that only a longer limit ends where admission webhooks
+/// are slow.
+pub(crate) fn limit_after(failures: u32) -> Duration {
+    (REQUEST_TIMEOUT * 2_u32.saturating_pow(failures.min(16))).min(LONGEST)
+}
+
+/// Awaits requests of which each has this time limit.
+pub(crate) async fn within<T>(limit: Duration, requests: impl Future<Output = T>) -> T {
+    LIMIT.scope(limit, requests).await
+}
+
+/// Awaits a request that nobody repeats soon, for as long as admission webhooks may take.
+pub(crate) async fn patiently<T>(
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Failure> {
+    within(LONGEST, in_time(request)).await
+}
+
 /// Awaits a request, with a timeout.
 pub(crate) async fn in_time<T>(
     request: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Failure> {
-    match timeout(REQUEST_TIMEOUT, request).await {
+    let limit = LIMIT.try_with(|limit| *limit).unwrap_or(REQUEST_TIMEOUT);
+    match timeout(limit, request).await {
         Ok(answer) => answer.map_err(|error| Failure::of(&error)),
-        Err(_) => Err(Failure::Unavailable(format!(
-            "no answer within {REQUEST_TIMEOUT:?}"
-        ))),
+        Err(_) => Err(Failure::Unavailable(format!("no answer within {limit:?}"))),
     }
 }
 

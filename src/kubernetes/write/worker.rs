@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
-use crate::write::request::{begin, ended_or_due};
+use crate::write::request::{begin, ended_or_due, limit_after, within};
 use crate::write::work_queue::{Queued, WorkQueue};
 
 /// The queue and the running requests about objects `K`, with outcomes `T`.
@@ -21,7 +21,15 @@ pub(crate) struct Worker<K, T> {
     running: JoinSet<T>,
     room: usize,
     counts: RequestCounts,
+    /// The consecutive failures of the object that was taken last.
+    failures: u32,
+    /// Shared with each running request that has a longer time limit.
+    patient: Arc<()>,
 }
+
+/// The maximum number of concurrent requests with a longer time limit. They take no room of others,
+/// since they wait for the admission webhooks of few objects.
+const PATIENT: usize = 8;
 
 /// The time until the retry of a request whose class of failure is not retried: a deleted namespace
 /// may be created again.
@@ -58,6 +66,8 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
             running: JoinSet::new(),
             room,
             counts,
+            failures: 0,
+            patient: Arc::default(),
         }
     }
 
@@ -73,7 +83,12 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
 
     /// Returns whether the maximum number of requests is running.
     pub(crate) fn is_full(&self) -> bool {
-        self.running.len() >= self.room
+        self.running.len() >= self.room + self.patient()
+    }
+
+    /// Returns the number of running requests with a longer time limit.
+    fn patient(&self) -> usize {
+        Arc::strong_count(&self.patient) - 1
     }
 
     /// Returns whether no request is running.
@@ -100,10 +115,11 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
     /// [`Worker::done`] must follow.
     pub(crate) fn take(&mut self, now: Instant) -> Option<K> {
         if self.is_full() {
-            None
-        } else {
-            self.queue.take(now)
+            return None;
         }
+        let key = self.queue.take(now)?;
+        self.failures = self.queue.failures(&key);
+        Some(key)
     }
 
     /// Starts the request about an object that was taken.
@@ -130,7 +146,14 @@ impl<K: Queued, T: Send + 'static> Worker<K, T> {
                 *writes.begun.entry(action).or_default() += 1;
             }
         });
-        begin(&mut self.running, what, &object, requests);
+        let is_patient = self.failures > 0 && self.patient() < PATIENT;
+        let patient = is_patient.then(|| self.patient.clone());
+        let limit = limit_after(if is_patient { self.failures } else { 0 });
+        begin(&mut self.running, what, &object, async move {
+            let outcome = within(limit, requests).await;
+            drop(patient);
+            outcome
+        });
     }
 
     /// Returns the time at which the next object is due.

@@ -1,0 +1,113 @@
+//! An admission webhook that admits everything, after a while.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, header};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::PrivateKeyDer;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::sleep;
+use tokio_rustls::TlsAcceptor;
+
+use crate::tls_backend::TestRoot;
+
+/// A running webhook; stopped on drop.
+pub struct SlowWebhook {
+    configuration: Value,
+    serving: JoinHandle<()>,
+}
+
+impl SlowWebhook {
+    /// Starts a webhook that admits each write by this user in this namespace after `delay`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub async fn start(user: &str, namespace: &str, delay: Duration) -> Result<Self> {
+        let root = TestRoot::new("webhooks of a test")?;
+        let pair = root.issue("127.0.0.1", None)?;
+        let key = PrivateKeyDer::try_from(pair.key.serialize_der()).map_err(anyhow::Error::msg)?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![pair.certificate.der().clone()], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("https://{}/", listener.local_addr()?);
+        let only =
+            format!("request.userInfo.username == '{user}' && request.namespace == '{namespace}'");
+        let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "slow"},
+            "webhooks": [{"name": "slow.example.org", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "failurePolicy": "Fail", "timeoutSeconds": 30,
+                "matchConditions": [{"name": "only", "expression": only}],
+                "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*/*"]}],
+                "clientConfig": {"url": url, "caBundle": STANDARD.encode(root.pem())}}]});
+        let serving = tokio::spawn(serve(listener, acceptor, delay));
+        Ok(Self {
+            configuration,
+            serving,
+        })
+    }
+
+    /// Returns the manifest by which the API server asks it.
+    pub fn configuration(&self) -> Value {
+        self.configuration.clone()
+    }
+}
+
+impl Drop for SlowWebhook {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, acceptor: TlsAcceptor, delay: Duration) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        let acceptor = acceptor.clone();
+        connections.spawn(async move {
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let service = service_fn(move |request| admit(request, delay));
+            let builder = auto::Builder::new(TokioExecutor::new());
+            // The API server may disconnect at any time.
+            let _ended = builder
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn admit(
+    request: Request<Incoming>,
+    delay: Duration,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let body = match request.into_body().collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(_) => Bytes::new(),
+    };
+    let review: Value = serde_json::from_slice(&body).unwrap_or_default();
+    sleep(delay).await;
+    let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {"uid": review["request"]["uid"], "allowed": true}});
+    let mut response = Response::new(Full::from(answer.to_string()));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
+    Ok(response)
+}
