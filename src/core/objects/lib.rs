@@ -20,6 +20,7 @@ pub mod printable;
 pub mod quota;
 pub mod request_outcome;
 pub mod status;
+pub mod status_maxima;
 pub mod store;
 pub mod unserved;
 pub mod wanted;

@@ -37,7 +37,7 @@ pub use rule::certificate::Served;
 pub use rule::certificate_warning::CertificateWarning;
 pub use rule::client_certificate::ClientCertificate;
 pub use rule::denied::EndpointPolicy;
-pub use rule::document::{parent_ref, status_document};
+pub use rule::document::{add_to_message, parent_ref, status_document};
 pub use rule::gateway_exposure::{Fleet, GatewayExposure, GatewayPrecedence};
 pub use rule::policy::{IssuerAllow, IssuerPolicy, Unlisted};
 pub use rule::protocol::Protocol;

@@ -202,6 +202,7 @@ impl KubernetesRuntime {
             .into_iter()
             .chain(silent)
             .chain(claims)
+            .chain(self.statuses.writer.pending_work())
             .chain(self.awaits_ticket_keys.then(|| {
                 let secret = crate::keys::TICKETS;
                 format!("the keys of session tickets are not known yet: secret {secret}")

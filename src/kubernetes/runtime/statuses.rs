@@ -166,11 +166,12 @@ impl KubernetesRuntime {
                         continue;
                     };
                     let resource = resource(key.kind, &seen.api_version);
+                    let current = seen.status();
                     if let Some(watched) = watched(key.kind) {
                         self.statuses.recorder.note(
                             &key,
                             &seen.uid,
-                            &seen.status(),
+                            &current,
                             &document["status"],
                             watched,
                         );
@@ -184,7 +185,9 @@ impl KubernetesRuntime {
                         );
                         failed(&key, "contested", text);
                     }
-                    self.statuses.writer.apply(key, &resource, document);
+                    self.statuses
+                        .writer
+                        .apply(key, &resource, document, current);
                 }
             }
         }

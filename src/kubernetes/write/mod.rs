@@ -10,6 +10,7 @@ pub(crate) mod gateway_writer;
 pub(crate) mod object_write;
 pub(crate) mod request;
 pub(crate) mod status;
+pub(crate) mod status_lists;
 pub(crate) mod status_writer;
 pub(crate) mod undeclared;
 pub(crate) mod work_queue;

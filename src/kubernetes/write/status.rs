@@ -8,17 +8,14 @@
 
 use serde_json::{Value, json};
 
+use super::status_lists::{
+    agrees, by_field, foreign_conditions, keep_times, leave_out_conditions, reference,
+};
 use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::model::ConditionType;
+use gatewright_core::status_maxima::{ANCESTORS, CONDITIONS, PARENTS};
 use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
-
-/// The maximum number of parents of a route (`maxItems` of RouteStatus.parents).
-const PARENTS: usize = 32;
-
-/// The maximum number of ancestors of a policy (`maxItems` of PolicyStatus.ancestors).
-const ANCESTORS: usize = 16;
 
 /// Our identity as a writer of statuses.
 #[derive(Clone, Debug)]
@@ -62,7 +59,7 @@ enum Turn {
 
 fn turn(there: &[Value], entry: &Value, us: &StatusOwner<'_>) -> Turn {
     fn of(one: &Value, entry: &Value) -> bool {
-        parent(&one["parentRef"]) == parent(&entry["parentRef"])
+        reference(&one["parentRef"]) == reference(&entry["parentRef"])
     }
     let mine = there
         .iter()
@@ -146,20 +143,19 @@ pub fn patch(
         }
         (_, Some(status)) => {
             let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
-            if agrees("", &wanted, current) {
-                return None;
-            }
-            keep_times(&mut wanted["conditions"], &current["conditions"]);
+            beside_others(&mut wanted["conditions"], &current["conditions"]);
             for listener in wanted
                 .get_mut("listeners")
                 .and_then(Value::as_array_mut)
                 .into_iter()
                 .flatten()
             {
-                let there = by_field(&current["listeners"], "name", &listener["name"])
-                    .cloned()
-                    .unwrap_or_default();
-                keep_times(&mut listener["conditions"], &there["conditions"]);
+                let there = by_field(&current["listeners"], "name", &listener["name"]);
+                let there = there.map_or(&Value::Null, |there| &there["conditions"]);
+                beside_others(&mut listener["conditions"], there);
+            }
+            if agrees("", &wanted, current) {
+                return None;
             }
             wanted
         }
@@ -169,6 +165,22 @@ pub fn patch(
     Some(
         json!({"apiVersion": seen.api_version, "kind": key.kind.as_str(), "metadata": metadata, "status": wanted}),
     )
+}
+
+/// Makes conditions of ours fit beside those of other controllers, with the times of the present
+/// ones.
+fn beside_others(wanted: &mut Value, there: &Value) {
+    leave_out_conditions(wanted, there);
+    keep_times(wanted, there);
+}
+
+/// As [`beside_others`], for an entry of a list that the API server has as one field: what other
+/// controllers wrote into the entry is written along.
+fn with_others(entry: &mut Value, there: &Value) {
+    beside_others(&mut entry["conditions"], &there["conditions"]);
+    if let Some(conditions) = entry["conditions"].as_array_mut() {
+        conditions.extend(foreign_conditions(&there["conditions"]).cloned());
+    }
 }
 
 /// Returns the refusals among our entries for which a status has no room, since other controllers
@@ -188,6 +200,11 @@ pub(crate) fn without_room(
         | Kind::XTelemetryPolicy => merged_ancestors(status, current, us.controller, "").1,
         Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
             merged_parents(status, current, us, "").left_out
+        }
+        _ if foreign_conditions(&current["conditions"]).count() >= CONDITIONS => {
+            let document =
+                status.map(|status| status_document(status, us.controller, &|_, _| String::new()));
+            document.into_iter().collect()
         }
         _ => Vec::new(),
     };
@@ -261,6 +278,14 @@ fn merged_parents(
             own.push(entry.clone());
         }
     }
+    for entry in own
+        .iter_mut()
+        .filter(|entry| entry["controllerName"] == us.controller)
+    {
+        if let Some(there) = there.iter().find(|there| same(there, entry)) {
+            with_others(entry, there);
+        }
+    }
     let ours = |entry: &Value| is_ours(entry, us);
     let is_as_before = !moved
         && there.iter().filter(|entry| ours(entry)).count() == own.len()
@@ -291,7 +316,8 @@ fn merged_parents(
 }
 
 fn same(a: &Value, b: &Value) -> bool {
-    a["controllerName"] == b["controllerName"] && parent(&a["parentRef"]) == parent(&b["parentRef"])
+    a["controllerName"] == b["controllerName"]
+        && reference(&a["parentRef"]) == reference(&b["parentRef"])
 }
 
 /// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal
@@ -340,11 +366,11 @@ fn merged_ancestors(
     let left_out = own.split_off(ANCESTORS.saturating_sub(others).min(own.len()));
     let mut all = Vec::new();
     for entry in there {
-        let of = |one: &Value| parent(&one["ancestorRef"]) == parent(&entry["ancestorRef"]);
+        let of = |one: &Value| reference(&one["ancestorRef"]) == reference(&entry["ancestorRef"]);
         if entry["controllerName"] != controller {
             all.push(entry.clone());
         } else if let Some(at) = own.iter().position(of) {
-            keep_times(&mut own[at]["conditions"], &entry["conditions"]);
+            with_others(&mut own[at], entry);
             all.push(own.remove(at));
         }
     }
@@ -390,80 +416,6 @@ fn is_good(entry: &Value) -> bool {
         .into_iter()
         .flatten()
         .all(|condition| condition["status"] == "True")
-}
-
-/// Returns a parentRef with the defaults of its schema.
-fn parent(reference: &Value) -> [String; 6] {
-    fn text(field: &str, default: &str, reference: &Value) -> String {
-        match &reference[field] {
-            Value::Null => default.to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        }
-    }
-    [
-        text("group", "gateway.networking.k8s.io", reference),
-        text("kind", "Gateway", reference),
-        text("namespace", "", reference),
-        text("name", "", reference),
-        text("sectionName", "", reference),
-        text("port", "", reference),
-    ]
-}
-
-/// Returns whether all desired fields are present. Fields of other managers are ignored.
-pub(crate) fn agrees(field: &str, wanted: &Value, there: &Value) -> bool {
-    match (field, wanted, there) {
-        ("lastTransitionTime", ..) => true,
-        ("conditions", Value::Array(wanted), _) => {
-            let stale = |condition: &Value| {
-                ConditionType::ALL
-                    .iter()
-                    .any(|own| condition["type"] == own.as_str())
-                    && !wanted.iter().any(|one| one["type"] == condition["type"])
-            };
-            wanted.iter().all(|one| {
-                by_field(there, "type", &one["type"])
-                    .is_some_and(|condition| agrees("", one, condition))
-            }) && !there.as_array().is_some_and(|all| all.iter().any(stale))
-        }
-        ("listeners", Value::Array(wanted), _) => {
-            there.as_array().map_or(0, Vec::len) == wanted.len()
-                && wanted.iter().all(|one| {
-                    by_field(there, "name", &one["name"])
-                        .is_some_and(|listener| agrees("", one, listener))
-                })
-        }
-        (_, Value::Array(wanted), Value::Null) => wanted.is_empty(),
-        (_, Value::Array(wanted), Value::Array(there)) => {
-            wanted.len() == there.len()
-                && wanted
-                    .iter()
-                    .zip(there)
-                    .all(|(wanted, there)| agrees("", wanted, there))
-        }
-        ("parentRef" | "ancestorRef", wanted, there) => parent(wanted) == parent(there),
-        (_, Value::Object(wanted), _) => wanted
-            .iter()
-            .all(|(field, wanted)| agrees(field, wanted, &there[field])),
-        (_, wanted, there) => wanted == there,
-    }
-}
-
-fn by_field<'a>(list: &'a Value, field: &str, value: &Value) -> Option<&'a Value> {
-    list.as_array()?.iter().find(|one| &one[field] == value)
-}
-
-/// Keeps `lastTransitionTime` of conditions whose status has not changed.
-fn keep_times(wanted: &mut Value, there: &Value) {
-    for condition in wanted.as_array_mut().into_iter().flatten() {
-        if let Some(old) = by_field(there, "type", &condition["type"])
-            && old["status"] == condition["status"]
-            && old["lastTransitionTime"].is_string()
-        {
-            condition["lastTransitionTime"] = old["lastTransitionTime"].clone();
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! Writes statuses: objects are queued, and the content is asked for when a write starts, so that
 //! only the newest is written, a few at a time.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use kube::api::{ApiResource, Patch, PatchParams};
-use kube::core::DynamicObject;
-use serde_json::Value;
+use kube::api::{Api, ApiResource, Patch, PatchParams};
+use kube::core::{DynamicObject, ObjectMeta};
+use serde_json::{Value, json};
 
 use crate::FIELD_MANAGER;
 use crate::metrics::Writes;
 use crate::write::failure::Failure;
-use crate::write::request::{api, in_time};
-use crate::write::status::agrees;
+use crate::write::request::{api, edit, in_time, of_version};
+use crate::write::status_lists::{agrees, removals};
 use crate::write::undeclared::Undeclared;
 use crate::write::worker::Worker;
 use gatewright_core::inputs::{Kind, ObjectKey};
@@ -27,6 +28,12 @@ const BEHIND_OBJECTS: Duration = Duration::from_millis(100);
 /// The longest time for which statuses wait for the record of ownership: a tenant may claim names
 /// all the time.
 const BEHIND_RECORD: Duration = Duration::from_secs(1);
+
+/// The number of consecutive failures after which a status counts as failing: fields that a server
+/// does not know are left out after the first one.
+const IS_FAILING: u32 = 2;
+/// The maximum number of failing statuses that are named.
+const NAMED: usize = 5;
 
 /// The outcome of a write.
 #[derive(Debug)]
@@ -58,6 +65,8 @@ pub struct StatusWriter {
     recording: Option<Instant>,
     /// The fields that the definitions of the cluster do not have.
     undeclared: Undeclared,
+    /// The last failure of each status that fails again and again.
+    failing: BTreeMap<ObjectKey, String>,
 }
 
 impl StatusWriter {
@@ -69,6 +78,7 @@ impl StatusWriter {
             begun: Instant::now(),
             recording: None,
             undeclared: Undeclared::default(),
+            failing: BTreeMap::new(),
         }
     }
 
@@ -97,6 +107,7 @@ impl StatusWriter {
 
     /// Removes a deleted object from the queue.
     pub fn drop(&mut self, key: &ObjectKey) {
+        self.failing.remove(key);
         self.worker.drop(key);
     }
 
@@ -108,6 +119,7 @@ impl StatusWriter {
 
     /// Notes that nothing was to be written.
     pub fn nothing(&mut self, key: &ObjectKey) {
+        self.failing.remove(key);
         self.worker.done(key);
     }
 
@@ -130,16 +142,18 @@ impl StatusWriter {
         self.undeclared.forget()
     }
 
-    /// Starts the apply of a status.
-    pub fn apply(&mut self, key: ObjectKey, resource: &ApiResource, document: Value) {
+    /// Starts the apply of a status over `current`, the status in the version of the document.
+    pub fn apply(
+        &mut self,
+        key: ObjectKey,
+        resource: &ApiResource,
+        document: Value,
+        current: Value,
+    ) {
         let api = api(self.client.clone(), &key, resource);
         self.begun = Instant::now();
         self.worker.begin("status", &key.to_string(), async move {
-            let params = PatchParams::apply(FIELD_MANAGER).force();
-            let patch = Patch::Apply(&document);
-            let outcome = in_time(api.patch_status(&key.name.name, &params, &patch))
-                .await
-                .map(Box::new);
+            let outcome = replace(&api, document, &current).await.map(Box::new);
             Done { key, outcome }
         });
     }
@@ -148,15 +162,31 @@ impl StatusWriter {
     pub async fn next(&mut self) -> Option<Done> {
         let done = self.worker.next().await?;
         match &done.outcome {
-            Ok(_) => self.worker.done(&done.key),
+            Ok(_) => {
+                self.failing.remove(&done.key);
+                self.worker.done(&done.key);
+            }
             Err(failure) => {
                 if let Failure::Refused(said) = failure {
                     self.undeclared.learn(done.key.kind, said, Instant::now());
                 }
-                self.worker.failed(&done.key, failure, Instant::now());
+                let before = self.worker.failed(&done.key, failure, Instant::now());
+                if before >= IS_FAILING && !matches!(failure, Failure::Conflict | Failure::Gone) {
+                    self.failing.insert(done.key.clone(), failure.to_string());
+                }
             }
         }
         Some(done)
+    }
+
+    /// Returns messages about statuses whose writes fail again and again.
+    pub(crate) fn pending_work(&self) -> impl Iterator<Item = String> {
+        let rest = self.failing.len().saturating_sub(NAMED);
+        let rest = (rest > 0).then(|| format!("{rest} more statuses cannot be written"));
+        let named = self.failing.iter().take(NAMED);
+        named
+            .map(|(key, failure)| format!("the status of {key} cannot be written: {failure}"))
+            .chain(rest)
     }
 
     /// Returns the number of writes that were started, and of failures by class.
@@ -173,6 +203,53 @@ impl StatusWriter {
     pub async fn stop(self) {
         self.worker.finish().await;
     }
+}
+
+/// Applies a status, and removes what the apply leaves over: items of lists that another field
+/// manager owns as well. Where a part of an item would be left over, the API server refuses the
+/// apply, so that the items have to be removed first.
+async fn replace(
+    api: &Api<DynamicObject>,
+    mut document: Value,
+    current: &Value,
+) -> Result<DynamicObject, Failure> {
+    match apply(api, &document).await {
+        Ok(object) => {
+            let left_over = removals(&document["status"], &object.data["status"]);
+            if left_over.is_empty() {
+                return Ok(object);
+            }
+            remove(api, &object.metadata, left_over).await
+        }
+        Err(Failure::Refused(text)) => {
+            let left_over = removals(&document["status"], current);
+            if left_over.is_empty() {
+                return Err(Failure::Refused(text));
+            }
+            let version: ObjectMeta = serde_json::from_value(document["metadata"].clone())
+                .expect("a document has the metadata of its object");
+            let object = remove(api, &version, left_over).await?;
+            document["metadata"]["resourceVersion"] = json!(object.metadata.resource_version);
+            apply(api, &document).await
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn apply(api: &Api<DynamicObject>, document: &Value) -> Result<DynamicObject, Failure> {
+    let name = document["metadata"]["name"].as_str().unwrap_or_default();
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    in_time(api.patch_status(name, &params, &Patch::Apply(document))).await
+}
+
+/// Removes items of a status of this version of an object.
+async fn remove(
+    api: &Api<DynamicObject>,
+    version: &ObjectMeta,
+    operations: Vec<Value>,
+) -> Result<DynamicObject, Failure> {
+    let name = version.name.as_deref().unwrap_or_default();
+    in_time(api.patch_status(name, &edit(), &of_version(version, operations))).await
 }
 
 #[cfg(test)]

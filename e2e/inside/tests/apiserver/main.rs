@@ -5,5 +5,6 @@ mod chart;
 mod cilium;
 mod deploy;
 mod formats;
+mod status_maxima;
 mod storage;
 mod stories;

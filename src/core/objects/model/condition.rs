@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::printable::printable;
+use crate::status_maxima::MESSAGE;
 
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,7 @@ condition_types! {
     InsecureFrontendValidationMode: "InsecureFrontendValidationMode",
     DefaultGateway: "DefaultGateway",
     AddressesAssigned: "AddressesAssigned",
+    SupportedVersion: "SupportedVersion",
     CertificateWarning: "gatewright.io/CertificateWarning",
     AccessLogWarning: "gatewright.io/AccessLogWarning",
     PolicyAffected: "gatewright.io/PolicyAffected",
@@ -85,7 +87,8 @@ impl Condition {
             | ConditionType::Programmed
             | ConditionType::ResolvedRefs
             | ConditionType::DefaultGateway
-            | ConditionType::AddressesAssigned => is_true,
+            | ConditionType::AddressesAssigned
+            | ConditionType::SupportedVersion => is_true,
             ConditionType::Conflicted
             | ConditionType::PartiallyInvalid
             | ConditionType::CertificateWarning
@@ -97,9 +100,8 @@ impl Condition {
     }
 }
 
-/// The longest message in bytes: the API server refuses a status whose message has more than 32,768
-/// characters, and would refuse it at every retry.
-const MAX_MESSAGE: usize = 4096;
+/// The longest message in bytes, with which there is room for what is added to it.
+const MAX_MESSAGE: usize = MESSAGE / 8;
 
 /// Makes the message of a condition fit for a status, which names what others wrote: on one line,
 /// without characters that a terminal obeys, and shortened if it is too long.
@@ -257,6 +259,7 @@ reasons! {
     RefNotPermitted: "A reference into another namespace has no ReferenceGrant.",
         "Create a ReferenceGrant in the namespace that is referred to.";
     ResolvedRefs: "All references lead to what can be used.", "";
+    SupportedVersion: "The definitions of the Gateway API are of a version that is known.", "";
     TargetNotFound: "What a policy is about does not exist, or has no port, listener or rule of that name.",
         "Create it, or correct `targetRefs`.";
     TooManyListeners: "The Gateway and its ListenerSets have more listeners than can be served.",
@@ -266,6 +269,8 @@ reasons! {
     UnsupportedAddress: "The type of an address is not supported.", "Use the type `IPAddress`.";
     UnsupportedProtocol: "The protocol of a listener is not served.", "Use HTTP, HTTPS, TLS, TCP or UDP.";
     UnsupportedValue: "A value of a field is not served.", "Use a value that the message names.";
+    UnsupportedVersion: "The definitions of the Gateway API are of a version that is not known; Gateways are served all the same.",
+        "Install the definitions of Gateway API v1.7, or a newer Gatewright.";
     WildcardNotIssuable: "No certificate can be issued for a wildcard by HTTP-01.",
         "Use DNS-01 or the internal CA, or name each host.";
 }

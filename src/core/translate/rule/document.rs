@@ -3,8 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use gatewright_objects::inputs::{Kind, ParentRef, SetKind};
-use gatewright_objects::model::{Condition, ObjectName, Status, StatusAddress, clipped};
+use gatewright_objects::model::{
+    Condition, ConditionType, ObjectName, Status, StatusAddress, clipped,
+};
 use gatewright_objects::status::{ListenerStatus, ObjectStatus, StatusBody};
+use gatewright_objects::status_maxima::{ADDRESSES, FEATURES, KINDS};
 
 /// Builds the `status` of an object. `since` returns, in RFC 3339, `lastTransitionTime` of a
 /// condition, which is identified by its path, e.g. `listeners/https/Programmed`.
@@ -18,16 +21,26 @@ pub fn status_document(
         since,
     };
     match &status.body {
-        StatusBody::Class(class) => json!({
-            "conditions": writer.conditions("", &class.conditions),
-            "supportedFeatures": class.features.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
-        }),
-        StatusBody::Gateway(gateway) => json!({
-            "addresses": gateway.addresses.iter().map(address).collect::<Vec<_>>(),
-            "attachedListenerSets": gateway.attached_listener_sets,
-            "conditions": writer.conditions("", &gateway.conditions),
-            "listeners": writer.listeners(&gateway.listeners),
-        }),
+        StatusBody::Class(class) => {
+            let features = class.features.iter().map(|name| json!({"name": name}));
+            let mut conditions = writer.conditions("", &class.conditions);
+            json!({
+                "supportedFeatures": with_room(
+                    "supportedFeatures", features.collect(), FEATURES, &mut conditions),
+                "conditions": conditions,
+            })
+        }
+        StatusBody::Gateway(gateway) => {
+            let addresses = gateway.addresses.iter().map(address);
+            let mut conditions = writer.conditions("", &gateway.conditions);
+            json!({
+                "addresses": with_room(
+                    "addresses", addresses.collect(), ADDRESSES, &mut conditions),
+                "attachedListenerSets": gateway.attached_listener_sets,
+                "conditions": conditions,
+                "listeners": writer.listeners(&gateway.listeners),
+            })
+        }
         StatusBody::ListenerSet(set) => json!({
             "conditions": writer.conditions("", &set.conditions),
             "listeners": match set.kind {
@@ -66,6 +79,44 @@ pub fn status_document(
     }
 }
 
+/// Returns the first items of a list, as many as a status has room for. What is left out is said in
+/// the message of a condition.
+fn with_room(
+    list: &str,
+    mut items: Vec<Value>,
+    maximum: usize,
+    conditions: &mut [Value],
+) -> Vec<Value> {
+    if items.len() > maximum {
+        let text = format!(
+            "status.{list} has room for {maximum} of {} items",
+            items.len()
+        );
+        items.truncate(maximum);
+        add_to_message(conditions, &text);
+    }
+    items
+}
+
+/// Adds a sentence to the message of the condition that people read first.
+pub fn add_to_message(conditions: &mut [Value], text: &str) {
+    let first = position(ConditionType::Programmed, conditions)
+        .or_else(|| position(ConditionType::Accepted, conditions))
+        .unwrap_or_default();
+    if let Some(condition) = conditions.get_mut(first) {
+        condition["message"] = match condition["message"].as_str() {
+            Some(message) if !message.is_empty() => json!(format!("{message}; {text}")),
+            _ => json!(text),
+        };
+    }
+}
+
+fn position(kind: ConditionType, conditions: &[Value]) -> Option<usize> {
+    conditions
+        .iter()
+        .position(|condition| condition["type"] == kind.as_str())
+}
+
 fn address(at: &StatusAddress) -> Value {
     let StatusAddress {
         address,
@@ -102,18 +153,26 @@ impl Writer<'_> {
     }
 
     fn listeners(&self, listeners: &[ListenerStatus]) -> Vec<Value> {
-        listeners.iter().map(|listener| {
-            let kinds = listener
-                .supported_kinds
-                .iter()
-                .map(|(group, kind)| json!({"group": group, "kind": kind}));
-            json!({
-                "name": &*listener.name,
-                "attachedRoutes": listener.attached_routes,
-                "supportedKinds": kinds.collect::<Vec<_>>(),
-                "conditions": self.conditions(&format!("listeners/{}/", listener.name), &listener.conditions),
+        listeners
+            .iter()
+            .map(|listener| {
+                let kinds = listener
+                    .supported_kinds
+                    .iter()
+                    .map(|(group, kind)| json!({"group": group, "kind": kind}));
+                let mut conditions = self.conditions(
+                    &format!("listeners/{}/", listener.name),
+                    &listener.conditions,
+                );
+                json!({
+                    "name": &*listener.name,
+                    "attachedRoutes": listener.attached_routes,
+                    "supportedKinds": with_room(
+                        "listeners.supportedKinds", kinds.collect(), KINDS, &mut conditions),
+                    "conditions": conditions,
+                })
             })
-        }).collect()
+            .collect()
     }
 
     /// The entries of a policy, one for each ancestor.

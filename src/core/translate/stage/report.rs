@@ -50,10 +50,8 @@ use gatewright_objects::model::{
 use gatewright_objects::status::{
     GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, StatusBody,
 };
+use gatewright_objects::status_maxima::CONDITIONS;
 use gatewright_objects::store::Store;
-
-/// The most conditions of a Gateway (`gateway_types.go`).
-const MAX_CONDITIONS: usize = 8;
 
 /// The states from which statuses are computed: the results of all earlier stages.
 #[derive(Clone, Copy)]
@@ -184,7 +182,7 @@ impl Report<'_> {
             });
         }
         // The schema has room for no more.
-        if conditions.len() < MAX_CONDITIONS {
+        if conditions.len() < CONDITIONS {
             conditions.extend(self.affected(key, parent));
         }
         let body = StatusBody::Gateway(GatewayStatus {
