@@ -47,7 +47,7 @@ use gatewright_control::history::Author;
 use gatewright_control::names::{FIRST_LOOKUPS, WantedNames};
 use gatewright_control::{ControlPlane, Effects};
 use gatewright_core::channel::Channel;
-use gatewright_core::definitions::{DefinedFields, Definitions};
+use gatewright_core::definitions::{BundleVersion, DefinedFields, Definitions};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::{EnvoyFleet, TicketKeys};
 use gatewright_core::pipeline::Outcome;
@@ -115,6 +115,8 @@ pub struct KubernetesRuntime {
     /// Fields of the experimental channel, as the last answer of the API server has them; `None`
     /// before the first.
     fields: Option<DefinedFields>,
+    /// The version of the definitions.
+    bundle: BundleVersion,
     /// True until it is known whether there are keys of session tickets.
     awaits_ticket_keys: bool,
     /// The definitions that the translation knows.
@@ -159,6 +161,7 @@ impl KubernetesRuntime {
             live,
             view: WatchSync::new(&KINDS),
             fields: Some(DefinedFields::default()),
+            bundle: BundleVersion::Unread,
             awaits_ticket_keys: false,
             definitions: None,
             heard: LastHeard::default(),
@@ -479,6 +482,7 @@ impl KubernetesRuntime {
     /// more fields now.
     fn take_definitions(&mut self, served: ServedDefinitions, term: Term) {
         let is_first = self.fields.replace(served.fields).is_none();
+        self.bundle = served.bundle;
         self.tell_definitions(term);
         self.tenants.take_defaults(served.defaults);
         let mut kinds = self.statuses.writer.definitions_changed();
@@ -496,6 +500,7 @@ impl KubernetesRuntime {
             .filter(|kind| self.view.is_missing(*kind))
             .collect();
         let definitions = Definitions {
+            bundle: self.bundle.clone(),
             fields: self.fields.unwrap_or_default(),
             missing,
         };

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hyper::Request;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
+use kube::api::Api;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -16,7 +18,7 @@ use crate::REQUEST_TIMEOUT;
 use crate::defaults::{DERIVED, SpecDefaults, spec_schema};
 use crate::watch::WatchEvent;
 use gatewright_core::channel::Channel;
-use gatewright_core::definitions::DefinedFields;
+use gatewright_core::definitions::{BundleVersion, DefinedFields};
 use gatewright_core::inputs::Kind;
 
 /// The interval at which the API server is asked.
@@ -24,9 +26,19 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// The interval after a failure.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// The annotation of a definition with its version, and the definitions whose annotations are read.
+const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
+const VERSIONED: [&str; 3] = [
+    "gatewayclasses.gateway.networking.k8s.io",
+    "gateways.gateway.networking.k8s.io",
+    "httproutes.gateway.networking.k8s.io",
+];
+
 /// What is read of the definitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServedDefinitions {
+    /// The version of the Gateway API that they are from.
+    pub bundle: BundleVersion,
     /// Fields of the experimental channel; none in the standard channel.
     pub fields: DefinedFields,
     /// The defaults of derived objects.
@@ -46,9 +58,12 @@ pub async fn run(
     out: mpsc::Sender<WatchEvent>,
 ) {
     let mut known = None;
+    let mut sent = None;
     loop {
-        let delay = match read(&client, &kinds, channel, &mut known).await {
-            Ok(Some(definitions)) => {
+        let read = read(&client, &kinds, channel, &mut known).await;
+        let delay = match read {
+            Ok(definitions) if sent.as_ref() != Some(&definitions) => {
+                sent = Some(definitions.clone());
                 if out
                     .send(WatchEvent::Definitions(definitions))
                     .await
@@ -58,7 +73,7 @@ pub async fn run(
                 }
                 INTERVAL
             }
-            Ok(None) => INTERVAL,
+            Ok(_) => INTERVAL,
             Err(text) => {
                 debug!("reading the definitions: {text}");
                 RETRY_DELAY
@@ -71,17 +86,21 @@ pub async fn run(
     }
 }
 
-/// Reads the definitions; `None` while they are those of the last time.
+/// Reads the definitions. `known` has those of the last time, and the addresses of their documents.
 async fn read(
     client: &Client,
     kinds: &[Kind],
     channel: Channel,
-    known: &mut Option<Addresses>,
-) -> Result<Option<ServedDefinitions>, String> {
+    known: &mut Option<(Addresses, ServedDefinitions)>,
+) -> Result<ServedDefinitions, String> {
     let index = get(client, "/openapi/v3").await?;
     let addresses = addresses(&index, kinds);
-    if known.as_ref() == Some(&addresses) {
-        return Ok(None);
+    let bundle = bundle(client).await;
+    if let Some((before, definitions)) = known
+        && *before == addresses
+    {
+        definitions.bundle = bundle;
+        return Ok(definitions.clone());
     }
     let derived: Vec<Kind> = DERIVED
         .into_iter()
@@ -97,15 +116,44 @@ async fn read(
             documents.push(get(client, address).await?);
         }
     }
-    *known = Some(addresses);
     let fields = match channel {
         Channel::Experimental => fields(&documents),
         Channel::Standard => DefinedFields::default(),
     };
-    Ok(Some(ServedDefinitions {
+    let definitions = ServedDefinitions {
+        bundle,
         fields,
         defaults: SpecDefaults::read(&documents, &derived),
-    }))
+    };
+    *known = Some((addresses, definitions.clone()));
+    Ok(definitions)
+}
+
+/// Reads the version of the definitions, of their metadata alone. Without the right to read one it
+/// is not known.
+async fn bundle(client: &Client) -> BundleVersion {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let mut all = Vec::new();
+    for name in VERSIONED {
+        match timeout(REQUEST_TIMEOUT, definitions.get_metadata(name)).await {
+            Ok(Ok(definition)) => all.push((
+                name,
+                definition
+                    .metadata
+                    .annotations
+                    .and_then(|mut annotations| annotations.remove(BUNDLE_VERSION)),
+            )),
+            Ok(Err(error)) => {
+                debug!("reading the definition {name}: {error}");
+                return BundleVersion::Unread;
+            }
+            Err(_) => return BundleVersion::Unread,
+        }
+    }
+    BundleVersion::of(
+        all.iter()
+            .map(|(name, version)| (*name, version.as_deref())),
+    )
 }
 
 /// Returns the addresses of the documents that have these kinds, in any version.

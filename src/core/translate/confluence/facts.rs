@@ -80,7 +80,11 @@ pub(super) fn definitions() -> impl Strategy<Value = Change> {
                 listener_filters,
                 routability,
             };
-            Change::Fact(Fact::Definitions(Definitions { fields, missing }))
+            Change::Fact(Fact::Definitions(Definitions {
+                fields,
+                missing,
+                ..Definitions::unknown()
+            }))
         },
     )
 }
