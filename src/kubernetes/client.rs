@@ -45,18 +45,31 @@ pub enum ClientError {
 pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, ClientError> {
     // One crypto provider for all TLS of the process; it may be installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut config = match kubeconfig {
+    let (mut config, names_proxy) = match kubeconfig {
         Some(path) => {
             let read =
                 Kubeconfig::read_from(path).map_err(|error| fail(error.to_string(), path))?;
-            Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
+            let names_proxy = names_proxy(&read);
+            let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
                 .await
-                .map_err(|error| fail(error.to_string(), path))?
+                .map_err(|error| fail(error.to_string(), path))?;
+            (config, names_proxy)
         }
-        None => Config::infer()
-            .await
-            .map_err(|error| ClientError::Find(error.to_string()))?,
+        None => {
+            let config = Config::infer()
+                .await
+                .map_err(|error| ClientError::Find(error.to_string()))?;
+            (
+                config,
+                Kubeconfig::read().is_ok_and(|read| names_proxy(&read)),
+            )
+        }
     };
+    // The proxy of the environment is for CAs and other addresses outside of the cluster. The
+    // library takes it for the API server as well, whatever `NO_PROXY` says.
+    if !names_proxy {
+        config.proxy_url = None;
+    }
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
     config.write_timeout = Some(SILENCE);
@@ -68,6 +81,20 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
         .with_layer(&MapRequestLayer::new(with_everything))
         .with_layer(fence)
         .build())
+}
+
+/// Returns whether the current cluster of a kubeconfig is behind a proxy.
+fn names_proxy(read: &Kubeconfig) -> bool {
+    let context = read
+        .contexts
+        .iter()
+        .find(|context| Some(&context.name) == read.current_context.as_ref())
+        .and_then(|context| context.context.as_ref());
+    let mut clusters = read.clusters.iter();
+    context
+        .and_then(|context| clusters.find(|cluster| cluster.name == context.cluster))
+        .and_then(|cluster| cluster.cluster.as_ref()?.proxy_url.as_ref())
+        .is_some_and(|proxy| !proxy.is_empty())
 }
 
 fn fail(why: String, path: &Path) -> ClientError {
@@ -103,6 +130,19 @@ mod tests {
     use kube::core::request;
 
     use super::*;
+
+    #[test]
+    fn a_kubeconfig_names_the_proxy_of_its_current_cluster_alone() {
+        for (current, proxy) in [("near", false), ("far", true), ("none", false)] {
+            let read = format!(
+                "{{current-context: {current}, contexts: [{{name: near, context: {{cluster: a}}}}, \
+                 {{name: far, context: {{cluster: b}}}}], clusters: [{{name: a, cluster: {{server: 'https://a'}}}}, \
+                 {{name: b, cluster: {{server: 'https://b', proxy-url: 'http://p:3128'}}}}]}}"
+            );
+            let read = Kubeconfig::from_yaml(&read).expect("a kubeconfig");
+            assert_eq!(names_proxy(&read), proxy, "{current}");
+        }
+    }
 
     #[test]
     fn a_streaming_list_names_no_version_and_a_watch_does() {
