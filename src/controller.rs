@@ -16,7 +16,6 @@ use ::xds::{Cache, Views};
 use anyhow::{Context, Error, Result, anyhow, ensure};
 use jiff::Timestamp;
 use prometheus_client::collector::Collector;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -26,6 +25,7 @@ use self::settings::{addresses, check_issuers, tenancy_settings};
 use self::xds::Xds;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
+use crate::listening::listen;
 use crate::wiring::{Senders, Wiring};
 use crate::{cli, connection_pressure};
 use gatewright_control::certificates::{self, AddressQuery, TenantIssuers};
@@ -351,7 +351,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     wiring.spawn_infallible("keys of session tickets", |stop| {
         session_tickets::keep(keys, by_term, tell_tickets, stop)
     });
-    let probes = TcpListener::bind(options.probes)
+    let probes = listen(options.probes)
         .await
         .with_context(|| format!("--probes {}", options.probes))?;
     let scheme = if options.probes_tls_dir.is_some() {
@@ -377,7 +377,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             .map_err(|why| anyhow!("probes: {why}"))
     });
     if let Some(address) = options.challenges {
-        let listener = TcpListener::bind(address)
+        let listener = listen(address)
             .await
             .with_context(|| format!("--challenges {address}"))?;
         info!("challenges are answered at {}", listener.local_addr()?);
@@ -415,7 +415,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let certified = envoy_certificates::Answers::default();
     if credentials.of_pods() {
         let address = options.envoy_identity;
-        let listener = TcpListener::bind(address)
+        let listener = listen(address)
             .await
             .with_context(|| format!("--envoy-identity {address}"))?;
         info!("certificates of Envoys at {}", listener.local_addr()?);

@@ -18,6 +18,7 @@ mod history_file;
 pub mod huge_pages;
 pub mod images;
 pub mod lint;
+mod listening;
 pub mod logging;
 pub mod man;
 pub mod manifest;

@@ -29,15 +29,15 @@ pub struct Controller {
     /// with the pod [default: records have no owner]
     #[arg(long, env = "POD_UID", value_name = "UID")]
     pub pod_uid: Option<String>,
-    /// Listening address of the xDS server for Envoys
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18000")]
+    /// Listening address of the xDS server for Envoys; `[::]` is every address of IPv6 and IPv4
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:18000")]
     pub xds: SocketAddr,
     /// Listening address of the service that issues certificates for pods of Envoys; unused with
     /// envoys.credentials Secret
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:18001")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:18001")]
     pub envoy_identity: SocketAddr,
     /// Listening address of /livez, /readyz and /metrics
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:8080")]
     pub probes: SocketAddr,
     /// Directory with tls.crt and tls.key, to serve /livez, /readyz and /metrics over TLS; changed
     /// files are reloaded [default: plain HTTP]

@@ -142,7 +142,8 @@ pub async fn serve(
 
 /// Serves one request.
 async fn exchange(tcp: TcpStream, port: Arc<Port>) -> Result<(), String> {
-    let from = tcp.peer_addr().map_err(|error| error.to_string())?.ip();
+    let from = tcp.peer_addr().map_err(|error| error.to_string())?;
+    let from = from.ip().to_canonical();
     let config = port.certifier.tls().ok_or("there is no xDS CA yet")?;
     let handshake = timeout(HEADERS, TlsAcceptor::from(config).accept(tcp)).await;
     let io = handshake

@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -16,6 +15,7 @@ use super::XDS_NAME;
 use super::last_good::Shown;
 use crate::cli;
 use crate::configuration::Configuration;
+use crate::listening::listen;
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_control::envoys::{Revoke, RevokeRequest};
 use gatewright_control::event::XDS_KEYS;
@@ -86,7 +86,7 @@ impl Xds {
         let mut refused: RevokedClients = first.revoked;
         tls.revoke(refused.clone());
         let address = self.options.xds;
-        let listener = TcpListener::bind(address)
+        let listener = listen(address)
             .await
             .with_context(|| format!("--xds {address}"))?;
         info!("xDS at {}", listener.local_addr()?);
