@@ -60,8 +60,8 @@ pub(super) fn present(secret: &Secret) -> Option<ExistingCertificate> {
     })
 }
 
-/// Returns the Secret with a certificate installed; labels and annotations of the existing Secret
-/// `there` are kept.
+/// Returns the Secret with a certificate installed; labels, annotations and further keys of the
+/// existing Secret `there` are kept.
 pub(super) fn with(
     there: Option<Secret>,
     name: &ObjectName,
@@ -69,6 +69,8 @@ pub(super) fn with(
     who: Option<&SecretTarget>,
 ) -> Secret {
     let certificate = &stored.certificate;
+    let mut parts = there.as_ref().map(further).unwrap_or_default();
+    parts.extend(data(&certificate.chain_pem, certificate.key_pem.expose()));
     let mut metadata = match there {
         Some(there) => ObjectMeta {
             managed_fields: None,
@@ -109,9 +111,21 @@ pub(super) fn with(
     Secret {
         metadata,
         type_: Some(TLS.to_owned()),
-        data: Some(data(&certificate.chain_pem, certificate.key_pem.expose())),
+        data: Some(parts),
         ..Secret::default()
     }
+}
+
+/// Returns what somebody added to a Secret of ours. What cert-manager put there is about its own
+/// certificate.
+fn further(there: &Secret) -> BTreeMap<String, ByteString> {
+    let annotations = there.metadata.annotations.as_ref();
+    if !annotations.is_some_and(|all| all.contains_key(ISSUED_BY)) {
+        return BTreeMap::new();
+    }
+    let mut parts = there.data.clone().unwrap_or_default();
+    parts.retain(|key, _| !matches!(key.as_str(), "tls.crt" | "tls.key" | "ca.crt"));
+    parts
 }
 
 /// Returns the data that a Secret of this type requires.
@@ -134,6 +148,8 @@ pub(super) fn without(there: Secret, serial: &str, why: &str) -> Option<Secret> 
     if !is_ours || *found.certificate.serial() != *serial {
         return None;
     }
+    let mut parts = further(&there);
+    parts.extend(data("", ""));
     let mut metadata = ObjectMeta {
         managed_fields: None,
         ..there.metadata
@@ -144,7 +160,7 @@ pub(super) fn without(there: Secret, serial: &str, why: &str) -> Option<Secret> 
     Some(Secret {
         metadata,
         type_: there.type_,
-        data: Some(data("", "")),
+        data: Some(parts),
         ..Secret::default()
     })
 }
@@ -309,6 +325,25 @@ mod tests {
         assert!(present(&empty).is_none() && foreign(&empty, &name).is_none());
         assert_eq!(without(empty.clone(), &serial, "it is lost"), None);
         assert_eq!(with(Some(empty), &name, &stored, None), ours);
+
+        // What somebody added stays, except what an earlier issuer put there.
+        let mut more = ours.clone();
+        for key in ["truststore.jks", "ca.crt"] {
+            let part = (key.to_owned(), ByteString(vec![1]));
+            more.data.get_or_insert_default().extend([part]);
+        }
+        let again = with(Some(more.clone()), &name, &stored, None);
+        let empty = without(more.clone(), &serial, "it is lost").expect("it is ours");
+        for secret in [again, empty] {
+            let keys: Vec<String> = secret.data.unwrap_or_default().into_keys().collect();
+            assert_eq!(keys, ["tls.crt", "tls.key", "truststore.jks"]);
+        }
+        more.metadata
+            .annotations
+            .get_or_insert_default()
+            .remove(ISSUED_BY);
+        let taken = with(Some(more), &name, &stored, None);
+        assert_eq!(taken.data, ours.data, "what came from cert-manager goes");
     }
 
     #[test]
