@@ -13,6 +13,7 @@
 use std::time::Duration;
 
 mod access;
+mod adoption;
 mod ahead;
 pub mod claims;
 mod class_finalizers;

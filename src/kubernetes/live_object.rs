@@ -6,13 +6,14 @@ use kube::core::DynamicObject;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
+use crate::adoption::{Marks, Ownership, judge};
 use crate::compact_json::CompactJson;
 use crate::defaults::Defaults;
 use crate::deviation::Deviation;
 use crate::managed_fields;
-use crate::write::as_written::{applied, differences_of_applied};
+use crate::write::as_written::{applied, differences_of_applied, differences_of_spec};
 use crate::write::object_write::{self, ObjectWrite};
-use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::inputs::{Kind, MANAGED_BY, MANAGER, ObjectKey};
 use gatewright_core::model::Hostname;
 use gatewright_core::tenancy::{Derived, DerivedKind, Existing, names};
 
@@ -31,6 +32,15 @@ pub struct LiveObject {
     ours: LastApplied,
     /// The other field managers that own fields of the spec.
     others: Box<[String]>,
+    /// What it is judged by if it has lost its owner.
+    orphan: Option<Box<Orphan>>,
+}
+
+/// An object without a controlling owner that has the label of derived objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Orphan {
+    labels: BTreeMap<String, String>,
+    spec: CompactJson,
 }
 
 /// The fields that we applied to an object and still own.
@@ -64,6 +74,12 @@ impl LiveObject {
             .flatten()
             .find(|owner| owner.controller == Some(true));
         let owner = owner.map(|owner| owner.uid.clone()).unwrap_or_default();
+        let orphan = if owner.is_empty() {
+            Orphan::of(object).map(Box::new)
+        } else {
+            None
+        };
+        let is_orphan = orphan.is_some();
         let ours = applied(object, &managed).map_or(LastApplied::Nothing, |ours| {
             LastApplied::Json(
                 CompactJson::new(&ours),
@@ -77,6 +93,7 @@ impl LiveObject {
             owner: owner.as_str().into(),
             ours,
             others: managed_fields::others(&managed).into(),
+            orphan,
         };
         let class = object.data["spec"]["gatewayClassName"]
             .as_str()
@@ -87,6 +104,7 @@ impl LiveObject {
                 owner,
                 hosts: hosts(&object.data["spec"]),
                 class,
+                is_orphan,
             },
         )
     }
@@ -122,9 +140,8 @@ impl LiveObject {
             (Some(held), wanted) => (held, wanted),
         };
         let is_own = match wanted {
-            _ if held.owner.is_empty() => false,
-            Some(wanted) => wanted["metadata"]["ownerReferences"][0]["uid"] == *held.owner,
-            None => decided(&held.owner),
+            Some(wanted) => held.ownership(wanted, defaults) != Ownership::Foreign,
+            None => !held.owner.is_empty() && decided(&held.owner),
         };
         if held.deleting || !is_own {
             return None;
@@ -149,6 +166,35 @@ impl LiveObject {
                 })
             }),
         }
+    }
+
+    /// Returns whose the object is, where this manifest is wanted.
+    pub(crate) fn ownership(&self, wanted: &Value, defaults: Option<&Defaults>) -> Ownership {
+        let nothing = BTreeMap::new();
+        let marks = Marks {
+            owner: &self.owner,
+            labels: self
+                .orphan
+                .as_ref()
+                .map_or(&nothing, |orphan| &orphan.labels),
+            is_applied: self.is_ours(),
+        };
+        judge(wanted, marks, || {
+            self.deviation_of_orphan(wanted, defaults).is_none()
+        })
+    }
+
+    /// Returns the first difference of the specification of an object without an owner from the
+    /// desired one.
+    pub(crate) fn deviation_of_orphan(
+        &self,
+        wanted: &Value,
+        defaults: Option<&Defaults>,
+    ) -> Option<Deviation> {
+        let spec = self.orphan.as_ref().map(|orphan| orphan.spec.value());
+        differences_of_spec(&wanted["spec"], &spec.unwrap_or_default(), defaults)
+            .into_iter()
+            .next()
     }
 
     /// Returns whether both are the same version of one object.
@@ -180,6 +226,19 @@ impl LiveObject {
             LastApplied::Wanted(known) => return (*known != digest(wanted)).then(Vec::new),
         };
         (!all.is_empty()).then_some(all)
+    }
+}
+
+impl Orphan {
+    fn of(object: &DynamicObject) -> Option<Self> {
+        let labels = object.metadata.labels.clone()?;
+        let is_marked = [(names::MANAGED_BY, names::MANAGER), (MANAGED_BY, MANAGER)]
+            .iter()
+            .any(|(label, manager)| labels.get(*label).is_some_and(|by| by == manager));
+        is_marked.then(|| Self {
+            labels,
+            spec: CompactJson::new(&object.data["spec"]),
+        })
     }
 }
 

@@ -40,6 +40,7 @@ mod release;
 mod replicas;
 mod resend;
 mod restarts;
+mod restored;
 mod revoke;
 mod rights;
 mod serving;

@@ -230,6 +230,7 @@ fn a_listener_that_somebody_added_goes_and_a_certificate_that_somebody_removed_c
             owner: "tenant-a".into(),
             hosts,
             class: None,
+            is_orphan: false,
         }),
     )]);
     assert_eq!(listeners(&engine), before);
@@ -387,6 +388,7 @@ pub(super) fn existing_objects(engine: &Tenancy) -> Vec<Change> {
                 owner: "tenant-a".into(),
                 hosts,
                 class: None,
+                is_orphan: false,
             }),
         )
     });

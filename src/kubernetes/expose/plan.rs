@@ -9,10 +9,11 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::adoption::{Marks, Ownership, judge};
 use crate::write::as_written::{content, differences_of_content};
 use crate::write::object_write::ObjectWrite;
 use gatewright_core::inputs::{
-    EndpointSlice, MANAGER, MadeService, SLICES_BY, Service, ServiceType, SliceEndpoint,
+    EndpointSlice, MANAGER, MadeService, MadeSlice, SLICES_BY, Service, ServiceType, SliceEndpoint,
 };
 use gatewright_core::model::{ObjectName, Transport, TransportPort};
 use gatewright_core::translate::{DesiredService, DesiredSlices};
@@ -32,16 +33,26 @@ pub(crate) struct Plan {
     pub(crate) trouble: Option<String>,
 }
 
-/// Returns the plan for a Gateway with this UID. `slices` looks up a slice by its name; `behind`
-/// iterates over all slices of the Service.
+/// The Gateway that is the owner of what is made for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owner<'a> {
+    pub(crate) uid: &'a str,
+    /// True if it is being deleted. Then nothing is taken over for it: objects that lose their owner
+    /// by a deletion without cascade would be deleted along.
+    pub(crate) is_deleting: bool,
+}
+
+/// Returns the plan for a Gateway. `slices` looks up a slice by its name; `behind` iterates over all
+/// slices of the Service.
 pub(crate) fn plan<'a>(
     desired: &DesiredService,
-    gateway_uid: &str,
+    owner: Owner<'_>,
     service: Option<&Service>,
     slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
     behind: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Plan {
     let mut plan = Plan::default();
+    let gateway_uid = owner.uid;
     match service.map(|service| service.made.as_deref()) {
         None => plan.steps.push(ObjectWrite::Create(service_document(
             desired,
@@ -51,7 +62,7 @@ pub(crate) fn plan<'a>(
         ))),
         // A Service that we do not own, or one of a deleted Gateway of the same name.
         Some(None) => return plan,
-        Some(Some(there)) if there.gateway != desired.gateway || there.owner != gateway_uid => {
+        Some(Some(there)) if !owner.may_have(ownership(there, desired, gateway_uid)) => {
             return plan;
         }
         Some(Some(there)) => {
@@ -64,7 +75,7 @@ pub(crate) fn plan<'a>(
                     .cluster_ip
                     .filter(|ip| service.is_some_and(|service| service.cluster_ips.contains(ip))),
             );
-            if !is_as_desired(there, desired, &document) {
+            if there.owner.is_empty() || !is_as_desired(there, desired, &document) {
                 plan.steps
                     .push(ObjectWrite::Apply(document, there.uid.clone()));
             }
@@ -74,7 +85,7 @@ pub(crate) fn plan<'a>(
     plan_slices(
         &mut plan,
         &behind_ours(desired),
-        gateway_uid,
+        owner,
         service_changes,
         slices,
         behind,
@@ -82,16 +93,16 @@ pub(crate) fn plan<'a>(
     plan
 }
 
-/// Returns the plan of the slices behind a Service that the Gateway names, for a Gateway with this
-/// UID. `behind` iterates over all slices that were made for it behind any such Service.
+/// Returns the plan of the slices behind a Service that the Gateway names. `behind` iterates over
+/// all slices that were made for it behind any such Service.
 pub(crate) fn plan_behind<'a>(
     desired: &DesiredSlices,
-    gateway_uid: &str,
+    owner: Owner<'_>,
     slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
     behind: impl Iterator<Item = &'a EndpointSlice>,
 ) -> Plan {
     let mut plan = Plan::default();
-    plan_slices(&mut plan, desired, gateway_uid, false, slices, behind);
+    plan_slices(&mut plan, desired, owner, false, slices, behind);
     plan
 }
 
@@ -99,11 +110,12 @@ pub(crate) fn plan_behind<'a>(
 fn plan_slices<'a>(
     plan: &mut Plan,
     desired: &DesiredSlices,
-    gateway_uid: &str,
+    owner: Owner<'_>,
     all: bool,
     slices: impl Fn(&ObjectName) -> Option<&'a EndpointSlice>,
     behind: impl Iterator<Item = &'a EndpointSlice>,
 ) {
+    let gateway_uid = owner.uid;
     let mut idle: BTreeMap<ObjectName, String> = behind
         .filter_map(|slice| {
             let made = slice
@@ -121,7 +133,11 @@ fn plan_slices<'a>(
             plan.steps.push(ObjectWrite::Create(document()));
             continue;
         };
-        let Some(made) = there.made.as_ref().filter(|made| made.owner == gateway_uid) else {
+        let made = there
+            .made
+            .as_ref()
+            .filter(|made| owner.may_have(ownership_of_slice(made, &document())));
+        let Some(made) = made else {
             let text = format!(
                 "EndpointSlice {name} belongs to another owner: remove it, or give the Gateway another name"
             );
@@ -130,6 +146,7 @@ fn plan_slices<'a>(
         };
         // Of a slice behind a Service of ours we keep no labels: they are written together with
         // those of the Service.
+        let is_orphan = made.owner.is_empty();
         let marked = made.lent.as_ref().is_none_or(|there| {
             has(&there.labels, &desired.labels) && has(&there.annotations, &desired.annotations)
         });
@@ -137,7 +154,7 @@ fn plan_slices<'a>(
         let same = there.service.as_ref() == Some(&desired.service)
             && differences_of_content("EndpointSlice", &content(&document), &made.content)
                 .is_empty();
-        if !same || !marked || all {
+        if is_orphan || !same || !marked || all {
             plan.steps
                 .push(ObjectWrite::Apply(document, made.uid.clone()));
         }
@@ -163,6 +180,66 @@ fn has(there: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> b
     wanted
         .iter()
         .all(|(key, value)| there.get(key) == Some(value))
+}
+
+impl Owner<'_> {
+    /// Returns whether an object may be written for it.
+    fn may_have(self, ownership: Ownership) -> bool {
+        match ownership {
+            Ownership::Ours => true,
+            Ownership::Orphan => !self.is_deleting,
+            Ownership::Foreign => false,
+        }
+    }
+}
+
+/// Returns whose a slice is. One that has lost its owner has the Envoys of an earlier time.
+fn ownership_of_slice(there: &MadeSlice, document: &Value) -> Ownership {
+    fn without_envoys(content: &Value) -> Value {
+        let mut content = content.clone();
+        content["endpoints"].take();
+        for port in content["ports"].as_array_mut().into_iter().flatten() {
+            port["port"].take();
+        }
+        content
+    }
+    let marks = Marks {
+        owner: &there.owner,
+        labels: &there.labels,
+        is_applied: there.is_applied,
+    };
+    judge(document, marks, || {
+        let (wanted, found) = (
+            without_envoys(&content(document)),
+            without_envoys(&there.content),
+        );
+        differences_of_content("EndpointSlice", &wanted, &found).is_empty()
+    })
+}
+
+/// Returns whose a Service is. One that has lost its owner has the Envoy ports of an earlier time.
+fn ownership(there: &MadeService, desired: &DesiredService, gateway_uid: &str) -> Ownership {
+    if there.gateway != desired.gateway {
+        return Ownership::Foreign;
+    }
+    fn without_targets(spec: &Value) -> Value {
+        let mut spec = spec.clone();
+        for port in spec["ports"].as_array_mut().into_iter().flatten() {
+            port["targetPort"].take();
+        }
+        spec
+    }
+    let document = service_document(desired, gateway_uid, Some(there), None);
+    let marks = Marks {
+        owner: &there.owner,
+        labels: &there.labels,
+        is_applied: there.is_applied,
+    };
+    judge(&document, marks, || {
+        let wanted = json!({"spec": without_targets(&document["spec"])});
+        let found = json!({"spec": without_targets(&there.spec)});
+        differences_of_content("Service", &wanted, &found).is_empty()
+    })
 }
 
 fn is_as_desired(there: &MadeService, desired: &DesiredService, document: &Value) -> bool {
@@ -374,7 +451,11 @@ mod tests {
             }
             _ => None,
         });
-        plan(desired, uid, service, slice, behind)
+        let owner = Owner {
+            uid,
+            is_deleting: false,
+        };
+        plan(desired, owner, service, slice, behind)
     }
 
     /// Returns the manifests that the plan writes, with the UIDs that the server would assign.
@@ -594,7 +675,9 @@ mod tests {
             envoys: envoys(&["10.0.0.2", "::1"]),
             ..desired()
         };
-        for (field, value) in [("labels", json!({})), ("ownerReferences", json!([]))] {
+        let another =
+            json!([{"kind": "Gateway", "name": "g", "uid": "another", "controller": true}]);
+        for (field, value) in [("labels", json!({})), ("ownerReferences", another)] {
             let mut slice = made[1].clone();
             slice["metadata"][field] = value;
             let plan = check(&[slice], &more, "u");
@@ -609,6 +692,74 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    /// Returns objects that have lost their owner by a restore.
+    fn orphans(made: &[Value]) -> Vec<Value> {
+        let mut all = made.to_vec();
+        for object in &mut all {
+            object["metadata"]["ownerReferences"].take();
+        }
+        all
+    }
+
+    #[test]
+    fn what_has_lost_its_owner_is_taken_over_by_its_labels_and_what_it_is() {
+        let made = written(&check(&[], &desired(), "u"));
+        let restored = DesiredService {
+            targets: BTreeMap::from([(TransportPort::tcp(443), 20_007)]),
+            envoys: envoys(&["10.0.0.9"]),
+            ..desired()
+        };
+        let plan = check(&orphans(&made), &restored, "u");
+        let uids: Vec<&str> = plan
+            .steps
+            .iter()
+            .map(|step| match step {
+                ObjectWrite::Apply(_, uid) => uid.as_str(),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(uids, ["uid of the Service", "uid of the EndpointSlice"]);
+        assert_eq!(plan.trouble, None, "nothing is in the way");
+
+        let mut other = orphans(&made);
+        other[0]["spec"]["type"] = json!("NodePort");
+        assert_eq!(
+            check(&other, &restored, "u"),
+            Plan::default(),
+            "not what is wanted"
+        );
+        other[0]["metadata"]["managedFields"] = json!([{"manager": MANAGER, "operation": "Apply"}]);
+        assert_eq!(
+            check(&other, &restored, "u").steps.len(),
+            2,
+            "we applied it"
+        );
+        let labelled = DesiredService {
+            labels: BTreeMap::from([
+                (MANAGED_BY.to_owned(), MANAGER.to_owned()),
+                ("more".to_owned(), "x".to_owned()),
+            ]),
+            ..restored.clone()
+        };
+        assert_eq!(
+            check(&other, &labelled, "u"),
+            Plan::default(),
+            "a label is missing"
+        );
+
+        let objects: Vec<Object> = orphans(&made).into_iter().map(parsed).collect();
+        let service = objects.iter().find_map(|object| match object {
+            Object::Service(service) => Some(service),
+            _ => None,
+        });
+        let owner = Owner {
+            uid: "u",
+            is_deleting: true,
+        };
+        let nothing = super::plan(&restored, owner, service, |_| None, std::iter::empty());
+        assert_eq!(nothing, Plan::default(), "its Gateway is being deleted");
     }
 
     fn behind(ports: &[(&str, u16)]) -> DesiredSlices {
@@ -644,7 +795,10 @@ mod tests {
         }
         plan_behind(
             desired,
-            "u",
+            Owner {
+                uid: "u",
+                is_deleting: false,
+            },
             |name| slices().find(|slice| slice.meta.name == *name),
             slices().filter(lent),
         )

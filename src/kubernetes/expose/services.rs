@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::Client;
 use kube::core::DynamicObject;
 
-use crate::expose::plan::{Plan, plan, plan_behind};
+use crate::expose::plan::{Owner, Plan, plan, plan_behind};
 use crate::metrics::Writes;
 use crate::watch::observed::ObservedObject;
 use crate::write::gateway_writer::{GatewayWriter, Planned, WriterEvent};
@@ -73,9 +73,12 @@ impl Services {
                 self.writer.hear(&object.key());
                 self.forget(&service.meta.name);
                 if let Some(exposure) = &service.made {
-                    let name = service.meta.name.clone();
-                    self.ours
-                        .insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
+                    // One without an owner is not ours before it is taken over.
+                    if !exposure.owner.is_empty() {
+                        let name = service.meta.name.clone();
+                        self.ours
+                            .insert(name, (exposure.gateway.clone(), exposure.uid.clone()));
+                    }
                     self.writer.want(exposure.gateway.clone());
                 }
             }
@@ -84,8 +87,13 @@ impl Services {
                 if let Some(service) = &slice.service {
                     self.enqueue_gateways_of(service);
                 }
-                let lent = slice.made.as_ref().and_then(|made| made.lent.as_ref());
-                self.set_lent(&slice.meta.name, lent.map(|lent| &lent.gateway));
+                let made = slice.made.as_ref();
+                let lent = made.and_then(|made| Some((made.owner.is_empty(), made.lent.as_ref()?)));
+                let owned = lent.filter(|(is_orphan, _)| !is_orphan);
+                self.set_lent(&slice.meta.name, owned.map(|(_, lent)| &lent.gateway));
+                if let Some((true, lent)) = lent {
+                    self.writer.want(lent.gateway.clone());
+                }
             }
             _ => {}
         }
@@ -154,23 +162,22 @@ impl Services {
         }
     }
 
-    /// Starts writes for the queued Gateways, up to the limit. `seen` has the UIDs of the existing
-    /// Gateways.
+    /// Starts writes for the queued Gateways, up to the limit. `seen` has the existing Gateways.
     pub(crate) fn write(
         &mut self,
         store: &Store,
         seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
         may_write: bool,
     ) {
-        fn uid(
+        fn owner(
             gateway: &ObjectName,
             seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
-        ) -> Option<Box<str>> {
+        ) -> Option<(Box<str>, bool)> {
             seen.get(&ObjectKey::new(Kind::Gateway, gateway.clone()))
-                .map(|seen| seen.uid.clone())
+                .map(|seen| (seen.uid.clone(), seen.is_deleting))
         }
         while let Some(gateway) = self.writer.take(may_write) {
-            let planned = self.planned(store, &gateway, uid(&gateway, seen));
+            let planned = self.planned(store, &gateway, owner(&gateway, seen));
             self.writer.begin(gateway, planned);
         }
     }
@@ -194,25 +201,34 @@ impl Services {
     }
 
     /// Returns the writes that a Gateway with this UID needs.
-    fn planned(&self, store: &Store, gateway: &ObjectName, uid: Option<Box<str>>) -> Planned {
+    fn planned(
+        &self,
+        store: &Store,
+        gateway: &ObjectName,
+        seen: Option<(Box<str>, bool)>,
+    ) -> Planned {
+        let owner = seen.as_ref().map(|(uid, is_deleting)| Owner {
+            uid,
+            is_deleting: *is_deleting,
+        });
         let intent = self.intents.get(gateway);
         let mut writes = Vec::new();
         let mut in_the_way = None;
         let slice = |name: &ObjectName| self.slice(store, name);
         let lent = || self.lent.of(gateway).filter_map(slice);
-        let planned = match (intent, &uid) {
-            (Some(ServiceIntent::Wanted(desired)), Some(uid)) => {
+        let planned = match (intent, owner) {
+            (Some(ServiceIntent::Wanted(desired)), Some(owner)) => {
                 let service = self.service(store, &desired.name);
                 Some(plan(
                     desired,
-                    uid,
+                    owner,
                     service,
                     slice,
                     store.slices(&desired.name).map(AsRef::as_ref),
                 ))
             }
-            (Some(ServiceIntent::Slices(desired)), Some(uid)) => {
-                Some(plan_behind(desired, uid, slice, lent()))
+            (Some(ServiceIntent::Slices(desired)), Some(owner)) => {
+                Some(plan_behind(desired, owner, slice, lent()))
             }
             _ => None,
         };
@@ -367,7 +383,7 @@ mod tests {
         }
         let store = engine.store();
         fn deleted(services: &Services, store: &Store, gateway: &ObjectName) -> Vec<String> {
-            let planned = services.planned(store, gateway, Some("u".into()));
+            let planned = services.planned(store, gateway, Some(("u".into(), false)));
             fn deleted(write: &ObjectWrite) -> Option<String> {
                 match write {
                     ObjectWrite::Delete(there) if there.kind == "EndpointSlice" => {

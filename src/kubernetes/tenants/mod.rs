@@ -30,6 +30,7 @@ pub use outcome::WriteOutcome;
 pub use transitions::Watched;
 
 use super::metrics::Writes;
+use crate::adoption::Ownership;
 use crate::defaults::SpecDefaults;
 use crate::live_object::{LiveObject, derived, kind};
 use crate::watch::observed::ObservedObject;
@@ -444,6 +445,13 @@ impl Tenants {
         if wanted.is_none() && !knows_wants(inputs.view) {
             return Decision::Nothing;
         }
+        if self.is_being_orphaned(derived, wanted.as_ref(), inputs.seen) {
+            return Decision::Nothing;
+        }
+        if let Some(text) = self.foreign(derived, wanted.as_ref(), inputs.tenancy) {
+            self.trouble(&task, ("ForeignObject", text), inputs.tenancy);
+            return Decision::Nothing;
+        }
         let Some(write) = self.step(derived, wanted.as_ref(), inputs.tenancy) else {
             if let Some(held) = self.held.get_mut(derived) {
                 match &wanted {
@@ -517,6 +525,56 @@ impl Tenants {
         };
         let wanted = tenancy.objects().get(&gateway).map(Desired::document);
         self.step(&gateway, wanted.as_ref(), tenancy).is_some()
+    }
+
+    /// Returns whether an object without an owner is one whose owner is just being deleted without
+    /// cascade: with an owner reference it would be deleted along.
+    fn is_being_orphaned(
+        &self,
+        derived: &Derived,
+        wanted: Option<&serde_json::Value>,
+        seen: &BTreeMap<ObjectKey, Box<ObservedObject>>,
+    ) -> bool {
+        let (Some(held), Some(wanted)) = (self.held.get(derived), wanted) else {
+            return false;
+        };
+        if !held.owner().is_empty() {
+            return false;
+        }
+        let owner = &wanted["metadata"]["ownerReferences"][0];
+        let name = owner["name"].as_str().unwrap_or_default();
+        let key = if owner["kind"] == Kind::Namespace.as_str() {
+            ObjectKey::new(Kind::Namespace, ObjectName::new("", name))
+        } else {
+            let name = ObjectName::new(derived.name.namespace.clone(), name);
+            ObjectKey::new(Kind::TenantGateway, name)
+        };
+        seen.get(&key).is_none_or(|owner| owner.is_deleting)
+    }
+
+    /// Returns why an existing object without an owner is not taken over, if it is not.
+    fn foreign(
+        &self,
+        derived: &Derived,
+        wanted: Option<&serde_json::Value>,
+        tenancy: &Tenancy,
+    ) -> Option<String> {
+        let (held, wanted) = (self.held.get(derived)?, wanted?);
+        let defaults = self.defaults.of(kind(derived.kind));
+        if held.ownership(wanted, defaults) != Ownership::Foreign {
+            return None;
+        }
+        let difference = held.deviation_of_orphan(wanted, defaults);
+        let difference = difference.map_or_else(
+            || "it lacks labels".to_owned(),
+            |difference| difference.to_string(),
+        );
+        let tenant = tenancy.tenant_of(derived)?;
+        Some(format!(
+            "{} {} is not owned by TenantGateway {tenant}, and is not what would be made for it: {difference}: delete it",
+            derived.kind.as_str(),
+            derived.name
+        ))
     }
 
     /// Returns the write that brings an object to the desired state, if it needs one.

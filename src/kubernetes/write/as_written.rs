@@ -17,7 +17,7 @@ use gatewright_core::inputs::Kind;
 
 /// The fields of a Service that the API server fills in, or that the platform may set. Any other
 /// field, such as `selector`, would change where requests go.
-const OF_THE_PLATFORM: [&str; 16] = [
+const OF_THE_PLATFORM: [&str; 17] = [
     "spec.allocateLoadBalancerNodePorts",
     "spec.clusterIP",
     "spec.clusterIPs",
@@ -30,6 +30,7 @@ const OF_THE_PLATFORM: [&str; 16] = [
     "spec.loadBalancerClass",
     "spec.loadBalancerIP",
     "spec.loadBalancerSourceRanges",
+    "spec.ports.appProtocol",
     "spec.ports.nodePort",
     "spec.sessionAffinity",
     "spec.sessionAffinityConfig",
@@ -142,15 +143,7 @@ pub(crate) fn differences_of_applied(
         &|_| false,
     );
     match defaults {
-        Some(defaults) => {
-            let mut filled = wanted["spec"].clone();
-            defaults.fill(&mut filled);
-            all.extend(deviations(
-                &json!({"spec": filled}),
-                &json!({"spec": spec}),
-                &|_| false,
-            ));
-        }
+        Some(_) => all.extend(differences_of_spec(&wanted["spec"], spec, defaults)),
         None => {
             // The server filled in defaults in lists that are one field.
             all.extend(deviations(
@@ -161,6 +154,22 @@ pub(crate) fn differences_of_applied(
         }
     }
     all
+}
+
+/// Returns the differences of a specification, of which it is not known who wrote which field.
+/// Without the defaults of the schema, any added field may be one.
+pub(crate) fn differences_of_spec(
+    wanted: &Value,
+    spec: &Value,
+    defaults: Option<&Defaults>,
+) -> Vec<Deviation> {
+    let mut filled = wanted.clone();
+    if let Some(defaults) = defaults {
+        defaults.fill(&mut filled);
+    }
+    deviations(&json!({"spec": filled}), &json!({"spec": spec}), &|_| {
+        defaults.is_none()
+    })
 }
 
 /// Returns the differences of labels and annotations from a patch of them.

@@ -5,9 +5,12 @@
 //! rest of the object, and the objects that refer to it, stay in effect. The result depends on the
 //! object alone, so a restart changes nothing.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use super::document::{self, Fields};
+use super::gateway::DERIVED_GATEWAY;
 use super::object::SOLVER;
 use super::trafficpolicy;
 use super::{
@@ -45,6 +48,7 @@ pub(super) fn salvage(
         Some("XTelemetryPolicy") => {
             TelemetryPolicy::salvage(value, &why).map(Object::TelemetryPolicy)
         }
+        Some("EndpointSlice") => Object::parse_with(&endpoint_slice(value), fields).ok(),
         Some("DirectResponse") => DirectResponse::salvage(value, &why).map(Object::DirectResponse),
         Some(kind) => {
             let kind = RouteKind::ALL
@@ -85,6 +89,31 @@ impl Written<'_> {
     }
 }
 
+/// Copies an EndpointSlice without the ports and addresses that cannot be used: an API server
+/// admits any number as a port, and names as addresses. Service proxies leave them out as well.
+fn endpoint_slice(value: &Value) -> Value {
+    let mut slice = value.clone();
+    if let Some(ports) = slice["ports"].as_array_mut() {
+        ports.retain(|port| {
+            port["port"].is_null()
+                || port["port"]
+                    .as_i64()
+                    .is_some_and(|number| (1..=65535).contains(&number))
+        });
+    }
+    if let Some(endpoints) = slice["endpoints"].as_array_mut() {
+        for endpoint in endpoints.iter_mut() {
+            if let Some(addresses) = endpoint["addresses"].as_array_mut() {
+                addresses.retain(|address| {
+                    let address = address.as_str().map(str::parse::<IpAddr>);
+                    address.is_some_and(|address| address.is_ok())
+                });
+            }
+        }
+    }
+    slice
+}
+
 fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     value["spec"][list].as_array().into_iter().flatten()
 }
@@ -119,6 +148,7 @@ fn gateway(written: &Written<'_>, why: &ParseError) -> Option<Gateway> {
         frontend_tls: None,
         infrastructure: None,
         is_default: false,
+        is_derived: value["metadata"]["labels"][DERIVED_GATEWAY].is_string(),
     })
 }
 
@@ -279,6 +309,50 @@ mod tests {
             "in a file it is a mistake"
         );
         Object::parse_admitted(value).expect("something of it can be read")
+    }
+
+    #[test]
+    fn a_port_or_address_that_cannot_be_used_leaves_the_others() {
+        for (ports, addresses) in [
+            (
+                json!([{"name": "http", "port": 80}, {"name": "b", "port": 0}]),
+                json!(["10.0.0.1"]),
+            ),
+            (
+                json!([{"name": "b", "port": -5}, {"name": "http", "port": 80}]),
+                json!(["10.0.0.1"]),
+            ),
+            (
+                json!([{"name": "b", "port": 70_000}, {"name": "http", "port": 80}]),
+                json!(["10.0.0.1"]),
+            ),
+            (
+                json!([{"name": "http", "port": 80}]),
+                json!(["10.0.0.1", "010.0.0.2"]),
+            ),
+            (
+                json!([{"name": "http", "port": 80}]),
+                json!(["web.example.org", "10.0.0.1"]),
+            ),
+        ] {
+            let value = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"namespace": "a", "name": "x", "labels": {"kubernetes.io/service-name": "s"}},
+                "addressType": "IPv4", "ports": ports, "endpoints": [{"addresses": addresses}]});
+            assert!(
+                Object::parse(value.clone()).is_err(),
+                "in a file it is a mistake: {value}"
+            );
+            let Ok(Object::EndpointSlice(slice)) = Object::parse_admitted(value.clone()) else {
+                panic!("the rest can be read: {value}")
+            };
+            let names: Vec<(&str, u16)> = slice
+                .ports
+                .iter()
+                .map(|(name, at)| (&**name, at.number))
+                .collect();
+            assert_eq!(names, [("http", 80)], "{value}");
+            assert_eq!(slice.addresses.len(), 1, "{value}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
 use super::kind::GATEWAY_GROUP;
@@ -71,7 +72,12 @@ pub struct Gateway {
     pub infrastructure: Option<Box<Infrastructure>>,
     /// True if routes come to it that want default Gateways (`spec.defaultScope: All`).
     pub is_default: bool,
+    /// True if it has the label of Gateways that are made for TenantGateways.
+    pub is_derived: bool,
 }
+
+/// The label of Gateways that are made for TenantGateways, with the namespace of these.
+pub const DERIVED_GATEWAY: &str = "cozystack.io/gateway";
 
 /// `spec.infrastructure` of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -150,7 +156,7 @@ pub struct AllowedRoutes {
 impl Gateway {
     pub(super) fn read(
         meta: Meta,
-        uid: Option<String>,
+        metadata: ObjectMeta,
         spec: GatewaySpec,
     ) -> Result<Self, ParseError> {
         let requests = spec
@@ -212,7 +218,10 @@ impl Gateway {
         });
         Ok(Self {
             meta,
-            uid: uid.unwrap_or_default().into(),
+            is_derived: metadata
+                .labels
+                .is_some_and(|labels| labels.contains_key(DERIVED_GATEWAY)),
+            uid: metadata.uid.unwrap_or_default().into(),
             class: spec.gateway_class_name,
             requests,
             addresses,

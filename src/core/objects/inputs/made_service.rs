@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Value, json};
 
@@ -30,8 +31,10 @@ pub struct MadeService {
     pub gateway: ObjectName,
     /// `metadata.uid` of the Service.
     pub uid: String,
-    /// The UID of the Gateway that is its owner reference.
+    /// The UID of the Gateway that is its owner reference; empty if it has lost its owner.
     pub owner: String,
+    /// True if our field manager applied fields of it.
+    pub is_applied: bool,
     /// Its type, as written.
     pub kind: String,
     /// `spec`, as written.
@@ -53,8 +56,12 @@ pub struct MadeService {
 pub struct MadeSlice {
     /// `metadata.uid` of the slice.
     pub uid: String,
-    /// The UID of the Gateway that is its owner reference.
+    /// The UID of the Gateway that is its owner reference; empty if it has lost its owner.
     pub owner: String,
+    /// True if our field manager applied fields of it.
+    pub is_applied: bool,
+    /// Its labels if it has lost its owner.
+    pub labels: BTreeMap<String, String>,
     /// `addressType`, `ports` and `endpoints`, as written.
     pub content: Value,
     /// Set for a lent slice, which is behind a Service that a user made: it is the record of which
@@ -78,11 +85,7 @@ impl MadeSlice {
     /// Reads an EndpointSlice; `None` for one that we did not make.
     pub(super) fn read(object: &EndpointSlice) -> Option<Box<Self>> {
         let meta = &object.metadata;
-        let owner = meta
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true))?;
+        let owner = owner(meta)?;
         let labels = meta.labels.as_ref()?;
         let ours = labels
             .get(SLICES_BY)
@@ -91,19 +94,25 @@ impl MadeSlice {
             .annotations
             .as_ref()
             .filter(|annotations| annotations.contains_key(STANDS_ON));
-        if !ours || owner.kind != "Gateway" {
+        if !ours {
             return None;
         }
         let lent = annotations
             .zip(meta.namespace.as_deref())
             .map(|(annotations, namespace)| LentSlice {
-                gateway: ObjectName::new(namespace, owner.name.as_str()),
+                gateway: ObjectName::new(namespace, owner.gateway),
                 labels: labels.clone(),
                 annotations: annotations.clone(),
             });
         Some(Box::new(Self {
             uid: meta.uid.clone().unwrap_or_default(),
-            owner: owner.uid.clone(),
+            owner: owner.uid.to_owned(),
+            is_applied: is_applied(meta),
+            labels: if owner.uid.is_empty() {
+                labels.clone()
+            } else {
+                BTreeMap::new()
+            },
             content: json!({"addressType": object.address_type, "ports": object.ports, "endpoints": object.endpoints}),
             lent,
         }))
@@ -121,18 +130,13 @@ impl MadeService {
         let meta = &object.metadata;
         let labels = meta.labels.clone().unwrap_or_default();
         let annotations = meta.annotations.clone().unwrap_or_default();
-        let owner = meta
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true))?;
+        let owner = owner(meta)?;
         let ours = labels
             .get(MANAGED_BY)
-            .is_some_and(|manager| manager == MANAGER)
-            && owner.kind == "Gateway";
+            .is_some_and(|manager| manager == MANAGER);
         let gateway = annotations
             .get(EXPOSES)
-            .filter(|gateway| ours && **gateway == owner.name)?;
+            .filter(|gateway| ours && **gateway == owner.gateway)?;
         let spec = object.spec.as_ref()?;
         let ports = spec.ports.iter().flatten().filter_map(|port| {
             let transport = Transport::of(port.protocol.as_deref())?;
@@ -147,7 +151,8 @@ impl MadeService {
         Some(Box::new(Self {
             gateway: ObjectName::new(meta.namespace.as_deref()?, gateway.as_str()),
             uid: meta.uid.clone().unwrap_or_default(),
-            owner: owner.uid.clone(),
+            owner: owner.uid.to_owned(),
+            is_applied: is_applied(meta),
             kind: spec.type_.clone().unwrap_or_default(),
             spec: serde_json::to_value(spec).unwrap_or_default(),
             load_balancer_class: spec.load_balancer_class.clone(),
@@ -157,6 +162,34 @@ impl MadeService {
             annotations,
         }))
     }
+}
+
+/// The Gateway that an object was made for.
+struct Owner<'a> {
+    /// Its UID; empty if the object has lost its owner reference.
+    uid: &'a str,
+    gateway: &'a str,
+}
+
+/// Returns the Gateway that is the controlling owner of an object; of an object without such an
+/// owner, the one that its annotation names.
+fn owner(meta: &ObjectMeta) -> Option<Owner<'_>> {
+    let mut owners = meta.owner_references.iter().flatten();
+    if let Some(owner) = owners.find(|owner| owner.controller == Some(true)) {
+        return (owner.kind == "Gateway").then_some(Owner {
+            uid: &owner.uid,
+            gateway: &owner.name,
+        });
+    }
+    let gateway = meta.annotations.as_ref()?.get(EXPOSES)?;
+    Some(Owner { uid: "", gateway })
+}
+
+/// Returns whether our field manager applied fields of an object.
+fn is_applied(meta: &ObjectMeta) -> bool {
+    meta.managed_fields.iter().flatten().any(|entry| {
+        entry.manager.as_deref() == Some(MANAGER) && entry.operation.as_deref() == Some("Apply")
+    })
 }
 
 fn number(port: &i32) -> Option<u16> {

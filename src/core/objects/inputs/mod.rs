@@ -92,8 +92,8 @@ pub use document::ParseError;
 pub use external_auth::AuthFilter;
 pub use frontend_tls::{FrontendTls, FrontendValidation};
 pub use gateway::{
-    AllowedRoutes, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet, ListenerTls,
-    TlsMode,
+    AllowedRoutes, DERIVED_GATEWAY, Gateway, GatewayClass, Infrastructure, Listener, ListenerSet,
+    ListenerTls, TlsMode,
 };
 pub use grant::ReferenceGrant;
 pub use htpasswd::{HTPASSWD_TYPE, UsersError};

@@ -158,7 +158,7 @@ impl Object {
             Kind::Gateway => {
                 let object: Manifest<gw::gateways::GatewaySpec> = read(value, fields)?;
                 let meta = Meta::read(known, &object.metadata)?;
-                Object::Gateway(Gateway::read(meta, object.metadata.uid, object.spec)?)
+                Object::Gateway(Gateway::read(meta, object.metadata, object.spec)?)
             }
             Kind::ListenerSet => {
                 let object: Manifest<gw::listenersets::ListenerSetSpec> = read(value, fields)?;

@@ -165,7 +165,7 @@ impl Tenancy {
     /// True if we made an object for a TenantGateway, now or in an earlier run.
     pub fn is_made(&self, tenant: &ObjectName, derived: &Derived) -> bool {
         let there = || self.derivations.existing(derived);
-        let found = || there().is_some_and(|there| self.tenants.is_uid_of(&there.owner, tenant));
+        let found = || there().is_some_and(|there| self.tenants.has(there, tenant));
         self.derivations.desired(derived).is_some() || self.tenants.is_unmanaged(tenant) && found()
     }
 

@@ -10,8 +10,8 @@ use super::names::{self, GATEWAY_GROUP};
 use super::solving::SolverRoute;
 use crate::Ports;
 use gatewright_objects::inputs::{
-    AllowedRoutes, Gateway, Listener, ListenerSet, NamespaceRule, Object, Selector, TenantGateway,
-    TlsMode,
+    AllowedRoutes, DERIVED_GATEWAY, Gateway, Listener, ListenerSet, NamespaceRule, Object,
+    Selector, TenantGateway, TlsMode,
 };
 use gatewright_objects::model::{Hostname, ObjectName};
 use gatewright_objects::wanted::AcmeIssuer;
@@ -131,7 +131,7 @@ impl Desired {
         let tenant = ("cozystack.io/tenantgateway", &*owner.name.name);
         match &self.content {
             Content::Gateway(gateway) => {
-                let labels = [("cozystack.io/gateway", &*owner.name.namespace)];
+                let labels = [(DERIVED_GATEWAY, &*owner.name.namespace)];
                 let meta = meta(owner, &gateway.meta.name.name, &labels);
                 object(
                     "gateway.networking.k8s.io/v1",
@@ -232,10 +232,7 @@ impl Plain {
 /// Metadata with the owner reference; `name` is in the TenantGateway's namespace.
 fn meta(owner: &Owner, name: &str, labels: &[(&str, &str)]) -> Value {
     let mut all = Map::new();
-    all.insert(
-        "cozystack.io/managed-by".into(),
-        json!("cozystack-controller"),
-    );
+    all.insert(names::MANAGED_BY.into(), json!(names::MANAGER));
     all.extend(
         labels
             .iter()

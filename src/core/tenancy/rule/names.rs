@@ -89,6 +89,11 @@ pub fn redirect(tenant: &str) -> String {
     format!("{tenant}{REDIRECT}")
 }
 
+/// The label of derived objects, as on Cozystack's page, and its value.
+pub const MANAGED_BY: &str = "cozystack.io/managed-by";
+/// The value of [`MANAGED_BY`].
+pub const MANAGER: &str = "cozystack-controller";
+
 /// The suffix of the names of redirects.
 pub const REDIRECT: &str = "-http-redirect";
 

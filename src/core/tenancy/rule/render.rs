@@ -251,6 +251,7 @@ impl GatewayTemplate {
             frontend_tls: None,
             infrastructure: None,
             is_default: false,
+            is_derived: false,
         };
         Desired::gateway(&self.owner, gateway)
     }

@@ -170,7 +170,7 @@ impl Admitting<'_> {
         let there = || {
             self.derivations
                 .existing(&gateway)
-                .filter(|there| self.tenants.is_uid_of(&there.owner, tenant))
+                .filter(|there| self.tenants.has(there, tenant))
         };
         self.hosts
             .get(tenant, hostname)

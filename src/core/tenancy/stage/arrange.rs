@@ -274,7 +274,7 @@ impl<'a> Arranging<'a> {
             kind: DerivedKind::ListenerSet,
             name,
         });
-        there.is_some_and(|there| !self.tenants().is_uid_of(&there.owner, tenant))
+        there.is_some_and(|there| !self.tenants().has(there, tenant))
     }
 }
 

@@ -59,7 +59,7 @@ impl<'a> Observing<'a> {
                 },
                 _ => continue,
             };
-            let ours = self.tenants().is_uid_of(&new.owner, tenant);
+            let ours = self.tenants().has(&new, tenant);
             if !ours && shard > 0 {
                 // Another writer created an object under this name first: hosts with a place there
                 // move to the next number.

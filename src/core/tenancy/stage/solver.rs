@@ -100,7 +100,7 @@ impl Solvers<'_> {
         let foreign = uid.is_some_and(|uid| {
             self.derivations
                 .existing(&key)
-                .is_some_and(|there| there.owner != *uid)
+                .is_some_and(|there| !there.is_orphan && there.owner != *uid)
         });
         let value = solving.map(|(template, solving)| {
             Desired::challenges(

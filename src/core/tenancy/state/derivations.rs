@@ -74,7 +74,8 @@ impl Derivations {
     pub(crate) fn is_foreign(&self, given: Option<&TenantGateway>, key: &Derived) -> bool {
         let there = self.existing.get(key);
         there.is_some_and(|there| {
-            there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid)
+            !there.is_orphan
+                && (there.owner.is_empty() || given.is_some_and(|given| there.owner != given.uid))
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::derivations::Derivations;
 use super::dirty::Dirty;
-use crate::delta::{Derived, DerivedKind};
+use crate::delta::{Derived, DerivedKind, Existing};
 use crate::rule::names;
 use crate::rule::render::{self, GatewayTemplate};
 use crate::{Claimant, Mode, Readiness, Settings, Source, TenantGateway};
@@ -171,6 +171,11 @@ impl Tenants {
         !uid.is_empty() && self.given.get(name).is_some_and(|given| given.uid == uid)
     }
 
+    /// True if an existing object with a derived name is of a TenantGateway, or may have been.
+    pub(crate) fn has(&self, there: &Existing, name: &ObjectName) -> bool {
+        there.is_orphan || self.is_uid_of(&there.owner, name)
+    }
+
     /// True if a TenantGateway could not be carried out at its last evaluation.
     pub(crate) fn is_frozen(&self, name: &ObjectName) -> bool {
         self.readiness
@@ -240,6 +245,6 @@ impl Tenants {
             kind: DerivedKind::Gateway,
             name: name.clone(),
         });
-        there.is_some_and(|there| self.is_uid_of(&there.owner, name))
+        there.is_some_and(|there| self.has(there, name))
     }
 }

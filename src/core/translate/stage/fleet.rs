@@ -14,7 +14,7 @@ use crate::state::parent::Parent;
 use crate::state::parents::Parents;
 use gatewright_objects::inputs::{
     Address, FleetKind, Gateway, GatewayClass, IsolatedParameters, Kind, NamedServices, ObjectKey,
-    Parameters, ServiceParameters, ServiceType,
+    Parameters, PlainHttp, ServiceParameters, ServiceType,
 };
 use gatewright_objects::model::{GatewayAddress, ObjectName, Reason, TransportPort};
 use gatewright_objects::store::Store;
@@ -131,7 +131,13 @@ pub(crate) fn gateway_exposure(
         .iter()
         .find_map(|parameters| parameters.identity_headers)
         .unwrap_or_default();
-    let plain_http = said.iter().find_map(|parameters| parameters.plain_http);
+    // A Gateway that was made for a TenantGateway and has none now: a restore brings the
+    // TenantGateway last, and routes must not be served in clear where its redirect was.
+    let is_orphan = gateway.is_derived && !store.is_governed(&gateway.meta.name);
+    let plain_http = said
+        .iter()
+        .find_map(|parameters| parameters.plain_http)
+        .or_else(|| is_orphan.then_some(PlainHttp::Redirect));
     let route_hostnames = said
         .iter()
         .find_map(|parameters| parameters.route_hostnames);
