@@ -29,8 +29,9 @@ use crate::tasks::{joined, named};
 /// The maximum time of a look-up.
 const LIMIT: Duration = Duration::from_secs(10);
 /// The time for which Envoys wait, after a start, for addresses of names that are looked up for the
-/// first time: a restart takes no endpoints from them.
-pub const FIRST_LOOKUPS: Duration = Duration::from_secs(5);
+/// first time: a restart takes no endpoints from them. It is short, since everybody waits for the
+/// slowest name.
+pub const FIRST_LOOKUPS: Duration = Duration::from_secs(2);
 
 /// Wanted names, new or changed, by their Services; `None` if one is not wanted any more.
 type Wishes = BTreeMap<ObjectName, Option<ExternalName>>;

@@ -11,6 +11,8 @@ use super::query::{ask, question};
 use crate::challenge::dns::DnsError;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
+/// The time for the answer about the other family, once there are addresses of one.
+const OTHER_FAMILY: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 2;
 /// Most servers; `resolv.conf` has three at most.
 const SERVER_LIMIT: usize = 8;
@@ -126,8 +128,26 @@ impl Resolver {
             self.look_up(name, RecordType::A),
             self.look_up(name, RecordType::AAAA)
         );
-        let error = v4.as_ref().err().or(v6.as_ref().err()).cloned();
-        (v4.into_iter().chain(v6).collect(), error)
+        joined(v4, v6)
+    }
+
+    /// The same, without waiting long for one family once there are addresses of the other: some
+    /// name servers drop the queries of a family that they do not know.
+    async fn either_family(&self, name: &Name) -> (Vec<Message>, Option<LookupError>) {
+        let v4 = self.look_up(name, RecordType::A);
+        let v6 = self.look_up(name, RecordType::AAAA);
+        tokio::pin!(v4, v6);
+        let (v4, v6) = tokio::select! {
+            first = &mut v4 => {
+                let second = second_family(&first, v6).await;
+                (first, second)
+            }
+            first = &mut v6 => {
+                let second = second_family(&first, v4).await;
+                (second, first)
+            }
+        };
+        joined(v4, v6)
     }
 
     /// Returns the addresses of an absolute name with the time for which they hold; the resolver
@@ -138,7 +158,7 @@ impl Resolver {
     pub async fn name_addresses(&self, name: &str) -> Result<NameAddresses, LookupError> {
         let mut name = Name::from_ascii(name).map_err(|_| LookupError::Name)?;
         name.set_fqdn(true);
-        let (answers, error) = self.both_families(&name).await;
+        let (answers, error) = self.either_family(&name).await;
         let addresses: Vec<IpAddr> = answers.iter().flat_map(addresses_in).collect();
         let ttls = answers
             .iter()
@@ -159,6 +179,30 @@ impl Resolver {
             }),
         }
     }
+}
+
+fn joined(
+    v4: Result<Message, LookupError>,
+    v6: Result<Message, LookupError>,
+) -> (Vec<Message>, Option<LookupError>) {
+    let error = v4.as_ref().err().or(v6.as_ref().err()).cloned();
+    (v4.into_iter().chain(v6).collect(), error)
+}
+
+/// The answer for the other family, for which only a moment is left if the first has addresses.
+async fn second_family(
+    first: &Result<Message, LookupError>,
+    second: impl Future<Output = Result<Message, LookupError>>,
+) -> Result<Message, LookupError> {
+    let has_addresses = first
+        .as_ref()
+        .is_ok_and(|answer| addresses_in(answer).next().is_some());
+    if !has_addresses {
+        return second.await;
+    }
+    tokio::time::timeout(OTHER_FAMILY, second)
+        .await
+        .unwrap_or(Err(LookupError::Silent))
 }
 
 /// The addresses in an answer, which contains the records of followed CNAMEs.
@@ -201,7 +245,60 @@ fn nameservers(resolv_conf: &str) -> Vec<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::nameservers;
+    use std::time::Instant;
+
+    use hickory_proto::op::MessageType;
+    use hickory_proto::rr::{Record, rdata};
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    /// A server that answers with an address of one family, and drops the queries of the other.
+    async fn server_of(kind: RecordType) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        let address = socket.local_addr().expect("its address");
+        tokio::spawn(async move {
+            let mut buffer = [0; 4096];
+            while let Ok((length, client)) = socket.recv_from(&mut buffer).await {
+                let Ok(mut message) = Message::from_vec(&buffer[..length]) else {
+                    continue;
+                };
+                let question = message.queries[0].clone();
+                if question.query_type() != kind {
+                    continue;
+                }
+                let data = match kind {
+                    RecordType::A => RData::A(rdata::A([192, 0, 2, 1].into())),
+                    _ => RData::AAAA(rdata::AAAA([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1].into())),
+                };
+                message.metadata.message_type = MessageType::Response;
+                message.add_answer(Record::from_rdata(question.name().clone(), 60, data));
+                let answer = message.to_vec().expect("a message");
+                let _sent = socket.send_to(&answer, client).await;
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn a_server_that_drops_one_family_keeps_nobody_waiting() {
+        for (kind, expected) in [
+            (RecordType::A, "192.0.2.1"),
+            (RecordType::AAAA, "2001:db8::1"),
+        ] {
+            let server = server_of(kind).await;
+            let resolver = Resolver::new(vec![server]).expect("a server");
+            let begun = Instant::now();
+            let found = resolver.name_addresses("a.example").await.expect("some");
+            let expected: IpAddr = expected.parse().expect("an address");
+            assert_eq!(found.addresses, [expected], "{kind}");
+            assert!(
+                begun.elapsed() < ANSWER_LIMIT,
+                "{kind}: {:?}, the time for one answer",
+                begun.elapsed()
+            );
+        }
+    }
 
     #[test]
     fn resolv_conf_is_read() {
