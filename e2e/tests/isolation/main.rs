@@ -4,6 +4,7 @@
 //! on the real Envoy.
 
 mod access;
+mod addresses;
 mod certificate_ends;
 mod chains;
 mod checked_endpoints;
