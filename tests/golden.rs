@@ -25,7 +25,7 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::Settings;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use similar::TextDiff;
 
 /// 2026-11-21T00:00:00Z: the certificates of the cases were made for it.
@@ -81,10 +81,11 @@ fn is_cause(name: &str) -> bool {
 /// Abridges the output, so that a case stays readable: removes times, and those settings of
 /// listeners, clusters and tables that no object affects.
 fn abridge(value: &mut Value) {
-    const CONSTANT: [&str; 28] = [
+    const CONSTANT: [&str; 29] = [
         "circuit_breakers",
         "common_http_protocol_options",
         "connect_timeout",
+        "delayed_close_timeout",
         "http1_safe_max_connection_duration",
         "http_filters",
         "http_protocol_options",
@@ -120,6 +121,7 @@ fn abridge(value: &mut Value) {
                     .into_iter()
                     .for_each(|of| of.retain(|name, _| name == "retry_budget"));
             }
+            without_common_replies(fields);
             let is_policy = |value: &Value| value["thresholds"][0]["retry_budget"].is_object();
             fields.retain(|name, value| !CONSTANT.contains(&name.as_str()) || is_policy(value));
             fields.values_mut().for_each(abridge);
@@ -130,6 +132,20 @@ fn abridge(value: &mut Value) {
             *text = text.lines().rev().nth(1).unwrap_or_default().to_owned();
         }
         _ => {}
+    }
+}
+
+/// Removes the change of a local reply that all connection managers have, of its status to 503.
+fn without_common_replies(fields: &mut Map<String, Value>) {
+    let Some(mappers) = fields
+        .get_mut("local_reply_config")
+        .and_then(|config| config["mappers"].as_array_mut())
+    else {
+        return;
+    };
+    mappers.retain(|mapper| mapper["status_code"] != 503);
+    if mappers.is_empty() {
+        fields.remove("local_reply_config");
     }
 }
 

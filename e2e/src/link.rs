@@ -8,9 +8,9 @@ use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,6 +20,8 @@ struct State {
     cut: bool,
     /// Delay of each piece of at most 16 KiB, in each direction.
     pause: Duration,
+    /// Latency: time on the way, in each direction, of however many pieces at once.
+    latency: Duration,
 }
 
 /// A link to one address. Its connections are closed on drop.
@@ -65,6 +67,12 @@ impl Link {
     pub fn slow(&self, pause: Duration) {
         self.state.send_modify(|state| state.pause = pause);
     }
+
+    /// Lengthens the link: sets the time that bytes take, in each direction, however many are on
+    /// their way.
+    pub fn lengthen(&self, latency: Duration) {
+        self.state.send_modify(|state| state.latency = latency);
+    }
 }
 
 impl Drop for Link {
@@ -94,23 +102,47 @@ async fn connect(from: TcpStream, to: SocketAddr, mut state: watch::Receiver<Sta
     }
 }
 
+/// A piece, and when it arrives.
+type Sent = (Instant, Vec<u8>);
+
 async fn carry(
+    from: OwnedReadHalf,
+    to: OwnedWriteHalf,
+    state: watch::Receiver<State>,
+) -> std::io::Result<()> {
+    let (sender, on_the_way) = mpsc::unbounded_channel();
+    let (sent, delivered) = tokio::join!(send(from, sender, state), deliver(on_the_way, to));
+    sent.and(delivered)
+}
+
+async fn send(
     mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    to: mpsc::UnboundedSender<Sent>,
     mut state: watch::Receiver<State>,
 ) -> std::io::Result<()> {
     let mut piece = vec![0; 16 << 10];
     loop {
         let length = from.read(&mut piece).await?;
-        let pause = state
+        let State { pause, latency, .. } = *state
             .wait_for(|state| !state.cut)
             .await
-            .map_err(std::io::Error::other)?
-            .pause;
+            .map_err(std::io::Error::other)?;
         if length == 0 {
             return Ok(());
         }
         sleep(pause).await;
-        to.write_all(&piece[..length]).await?;
+        to.send((Instant::now() + latency, piece[..length].to_vec()))
+            .map_err(std::io::Error::other)?;
     }
+}
+
+async fn deliver(
+    mut on_the_way: mpsc::UnboundedReceiver<Sent>,
+    mut to: OwnedWriteHalf,
+) -> std::io::Result<()> {
+    while let Some((arrival, piece)) = on_the_way.recv().await {
+        sleep_until(arrival).await;
+        to.write_all(&piece).await?;
+    }
+    Ok(())
 }

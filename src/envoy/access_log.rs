@@ -24,6 +24,7 @@ use super::log_format::{self, Fields, Value};
 use super::otlp;
 use super::proto::any;
 use super::rbac;
+use super::utf8::utf8;
 use gatewright_core::model::{
     AccessLog, ClientAddress, FrontendId, HostOwner, Hostname, LogSink, LoggedQuery, LoggedRequests,
 };
@@ -55,6 +56,39 @@ const CLIENT: &str = "source.address.startsWith('[::ffff:') && source.address.co
 /// namespace that has the hostname.
 const PARTS: [(&str, usize); 3] = [("listener", 1), ("gateway", 2), ("namespace", 3)];
 
+/// The headers of a request, or of a response.
+struct Headers {
+    /// The field of the line.
+    field: &'static str,
+    /// The command of a format.
+    command: &'static str,
+    /// The attribute of an expression.
+    attribute: &'static str,
+}
+
+impl Headers {
+    /// An expression for the value of a header.
+    fn value(&self, name: &str) -> String {
+        let value = format!("{}['{name}']", self.attribute);
+        if WITH_URL.contains(&name) {
+            without_login(&value)
+        } else {
+            value
+        }
+    }
+}
+
+const REQUEST_HEADERS: Headers = Headers {
+    field: "request_headers",
+    command: "REQ",
+    attribute: "request.headers",
+};
+const RESPONSE_HEADERS: Headers = Headers {
+    field: "response_headers",
+    command: "RESP",
+    attribute: "response.headers",
+};
+
 /// The name of the virtual host of a hostname. No hostname, and no name of Kubernetes, has a `|`.
 pub(super) fn host_name(hostname: &Hostname, owner: Option<&Arc<HostOwner>>) -> String {
     let Some(owner) = owner else {
@@ -85,20 +119,8 @@ pub(super) fn access_logs(
         query,
     } = log;
     let mut fields = fields(frontend, clients, *query);
-    let requests_have = ("REQ", "request.headers");
-    insert_headers(
-        &mut fields,
-        "request_headers",
-        requests_have,
-        request_headers,
-    );
-    let responses_have = ("RESP", "response.headers");
-    insert_headers(
-        &mut fields,
-        "response_headers",
-        responses_have,
-        response_headers,
-    );
+    insert_headers(&mut fields, &REQUEST_HEADERS, request_headers);
+    insert_headers(&mut fields, &RESPONSE_HEADERS, response_headers);
     let filter = filter(*requests);
     sinks
         .iter()
@@ -109,6 +131,7 @@ pub(super) fn access_logs(
                     ("envoy.access_loggers.file", log_format::file(path, &fields))
                 }
                 LogSink::OpenTelemetry(collector) => {
+                    let fields = in_utf8(&fields, log);
                     (otlp::LOGGER, otlp::logger(collector, frontend, &fields))
                 }
             };
@@ -130,7 +153,7 @@ fn fields(frontend: &FrontendId, clients: &ClientAddress, query: LoggedQuery) ->
     };
     let path = match query {
         LoggedQuery::Omit => cut("PATH(NQ:PATH)"),
-        LoggedQuery::Keep => cut(&without_login("request.path")),
+        LoggedQuery::Keep => cut(&format!("CEL{}", without_login("request.path"))),
     };
     let usual = [
         ("time", "%START_TIME%".to_owned()),
@@ -171,35 +194,64 @@ fn fields(frontend: &FrontendId, clients: &ClientAddress, query: LoggedQuery) ->
 }
 
 /// Adds an object with the values of headers.
-fn insert_headers(
-    fields: &mut Fields,
-    field: &str,
-    (command, object): (&str, &str),
-    names: &[Arc<str>],
-) {
+fn insert_headers(fields: &mut Fields, headers: &Headers, names: &[Arc<str>]) {
+    let command = headers.command;
+    insert(fields, headers.field, names, |name| {
+        cut(&if WITH_URL.contains(&name) {
+            format!("CEL({})", headers.value(name))
+        } else {
+            format!("{command}({name})")
+        })
+    });
+}
+
+fn insert(fields: &mut Fields, field: &str, names: &[Arc<str>], format: impl Fn(&str) -> String) {
     if names.is_empty() {
         return;
     }
-    let values = names.iter().map(|name| {
-        let value = if WITH_URL.contains(&&**name) {
-            without_login(&format!("{object}['{name}']"))
-        } else {
-            format!("{command}({name})")
-        };
-        (name.to_string(), Value::text(cut(&value)))
-    });
-    let values = values.collect();
+    let values = names
+        .iter()
+        .map(|name| (name.to_string(), Value::text(format(name))))
+        .collect();
     fields.insert(field.to_owned(), Value::object(values));
 }
 
-/// A command for the URL of an expression: without its query on the way to the provider of a login
-/// or back, where the query has a code, a state or a token.
+/// The fields for a collector: Envoy escapes the values of a JSON line, and puts them into a message
+/// of protobuf as they are. One value that is not UTF-8, or was cut within a character, would make
+/// the whole batch unreadable, in which the lines of others are.
+fn in_utf8(fields: &Fields, log: &AccessLog) -> Fields {
+    let mut fields = fields.clone();
+    let path = match log.query {
+        LoggedQuery::Omit => "request.url_path".to_owned(),
+        LoggedQuery::Keep => without_login("request.path"),
+    };
+    for (field, attribute) in [
+        ("host", "request.host"),
+        ("path", &path),
+        ("sni", "connection.requested_server_name"),
+        ("backend_failure", "upstream.transport_failure_reason"),
+    ] {
+        fields.insert(field.to_owned(), Value::text(utf8(attribute, VALUE_BYTES)));
+    }
+    for (headers, names) in [
+        (REQUEST_HEADERS, &log.request_headers),
+        (RESPONSE_HEADERS, &log.response_headers),
+    ] {
+        insert(&mut fields, headers.field, names, |name| {
+            utf8(&headers.value(name), VALUE_BYTES)
+        });
+    }
+    fields
+}
+
+/// An expression for a URL: without its query on the way to the provider of a login or back, where
+/// the query has a code, a state or a token.
 fn without_login(url: &str) -> String {
     let [state, code, error, challenge, hint] =
         ["state", "code", "error", "code_challenge", "id_token_hint"]
             .map(|name| format!("{url}.contains('{name}=')"));
     format!(
-        "CEL({hint} || {state} && ({code} || {error} || {challenge}) ? {url}.split('?')[0] : {url})"
+        "({hint} || {state} && ({code} || {error} || {challenge}) ? {url}.split('?')[0] : {url})"
     )
 }
 

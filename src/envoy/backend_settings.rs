@@ -39,6 +39,8 @@ pub(super) fn with_settings(
         load_balancing,
         prefers_zone,
         connect_timeout,
+        // It is among the options of the protocol.
+        idle_timeout: _,
         limits,
         active,
         passive,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use envoy_types::pb::envoy::config::cluster::v3::{
     CircuitBreakers, Cluster, UpstreamConnectionOptions,
@@ -60,8 +61,10 @@ pub fn cluster_within(cluster: &model::Cluster, edge: &Edge) -> Cluster {
                 }
                 BackendTransport::Refused => return refused(name),
             };
+            let idle = settings.as_ref().and_then(|all| all.idle_timeout);
             let reached = Cluster {
                 transport_socket,
+                typed_extension_protocol_options: protocol_options(id.protocol, idle),
                 ..reached(name, id.protocol, *retries, edge)
             };
             set(reached, settings.as_deref(), service, edge)
@@ -146,7 +149,6 @@ fn reached(
             }],
             ..Default::default()
         }),
-        typed_extension_protocol_options: protocol_options(protocol),
         // A dead peer behind a silent network is detected within about two minutes instead of
         // never.
         upstream_connection_options: Some(UpstreamConnectionOptions {
@@ -180,56 +182,46 @@ fn retry_budget(budget: RetryBudget) -> PbRetryBudget {
 /// protobuf map with more has no stable encoding.
 fn protocol_options(
     protocol: AppProtocol,
+    idle: Option<Duration>,
 ) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
-    match protocol {
-        AppProtocol::Http1 | AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => {
-            HashMap::new()
+    let config = match protocol {
+        AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => return HashMap::new(),
+        AppProtocol::Http1 if idle.is_none() => return HashMap::new(),
+        AppProtocol::Http1 | AppProtocol::KeySets => {
+            ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
         }
-        AppProtocol::KeySets => options(HttpProtocolOptions {
-            upstream_protocol_options: Some(explicit(ProtocolConfig::HttpProtocolOptions(
-                Http1ProtocolOptions::default(),
-            ))),
-            http_filters: fetched_keys::filters(),
-            ..Default::default()
-        }),
         AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::Otlp => {
-            // What a collector does not answer would be kept for ever: Envoy's loggers have no
-            // timeout of their own.
-            let batches = (protocol == AppProtocol::Otlp).then(|| CommonOptions {
-                max_stream_duration: seconds(limits::EXPORT_SECONDS),
-                ..Default::default()
-            });
-            let http2 = Http2ProtocolOptions {
+            ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions {
                 max_concurrent_streams: uint(limits::STREAMS),
-                initial_stream_window_size: uint(limits::STREAM_WINDOW_BYTES),
-                initial_connection_window_size: uint(limits::CONNECTION_WINDOW_BYTES),
-                ..Default::default()
-            };
-            let filters = match protocol {
-                AppProtocol::KeySetsH2c => fetched_keys::filters(),
-                _ => Vec::new(),
-            };
-            options(HttpProtocolOptions {
-                common_http_protocol_options: batches,
-                upstream_protocol_options: Some(explicit(ProtocolConfig::Http2ProtocolOptions(
-                    http2,
-                ))),
-                http_filters: filters,
+                initial_stream_window_size: uint(limits::BACKEND_STREAM_WINDOW_BYTES),
+                initial_connection_window_size: uint(limits::BACKEND_CONNECTION_WINDOW_BYTES),
                 ..Default::default()
             })
         }
-    }
-}
-
-fn explicit(config: ProtocolConfig) -> UpstreamProtocolOptions {
-    UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
-        protocol_config: Some(config),
-    })
-}
-
-fn options(
-    options: HttpProtocolOptions,
-) -> HashMap<String, envoy_types::pb::google::protobuf::Any> {
+    };
+    let common = CommonOptions {
+        idle_timeout: idle.and_then(duration),
+        // What a collector does not answer would be kept for ever: Envoy's loggers have no timeout
+        // of their own.
+        max_stream_duration: (protocol == AppProtocol::Otlp)
+            .then(|| seconds(limits::EXPORT_SECONDS))
+            .flatten(),
+        ..Default::default()
+    };
+    let http_filters = match protocol {
+        AppProtocol::KeySets | AppProtocol::KeySetsH2c => fetched_keys::filters(),
+        _ => Vec::new(),
+    };
+    let options = HttpProtocolOptions {
+        common_http_protocol_options: (common != CommonOptions::default()).then_some(common),
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(
+            ExplicitHttpConfig {
+                protocol_config: Some(config),
+            },
+        )),
+        http_filters,
+        ..Default::default()
+    };
     HashMap::from([(
         "envoy.extensions.upstreams.http.v3.HttpProtocolOptions".to_owned(),
         any(&options),

@@ -1,5 +1,6 @@
 //! The HTTP connection manager: all HTTP settings that only a chain can hold.
 
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutation;
 use envoy_types::pb::envoy::config::core::v3::{
     CidrRange, Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions,
     TypedExtensionConfig, header_value_option::HeaderAppendAction,
@@ -12,7 +13,8 @@ use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::FilterC
 use envoy_types::pb::envoy::extensions::filters::http::header_to_metadata::v3::Config as HeaderToMetadata;
 use envoy_types::pb::envoy::extensions::filters::http::router::v3::Router;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    HttpConnectionManager, HttpFilter, Rds, ScopedRds, ScopedRoutes,
+    HttpConnectionManager, HttpFilter, LocalReplyConfig, Rds, ResponseMapper, ScopedRds,
+    ScopedRoutes,
     http_connection_manager::{
         CodecType, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier,
         ServerHeaderTransformation,
@@ -33,8 +35,9 @@ use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::{
-    Edge, ResourceName, access_log, client_address, cors, find_scope, identity_headers, limits, listener_filters,
-    location, misdirected, plain_http, route_filters, traces, traffic, websocket,
+    Edge, ResourceName, access_log, client_address, cors, find_scope, identity_headers, limits,
+    listener_filters, location, misdirected, plain_http, retry, route_filters, traces, traffic,
+    websocket,
 };
 use gatewright_core::model::{AccessLog, ClientAddress, FrontendId, Hostname, OtherListeners, TableId, Tracing};
 
@@ -109,7 +112,9 @@ pub(super) fn filter(
         }
         Routes::Scopes { .. } | Routes::Table(_) => http_filters(http, None),
     };
-    let (route_specifier, early, local_replies) = match routes {
+    let of_spans = http.tracing.map(|_| traces::message_filter());
+    let http_filters: Vec<HttpFilter> = of_spans.into_iter().chain(http_filters).collect();
+    let (route_specifier, early, unknown_host) = match routes {
         Routes::Plain => {
             let scope = frontend.scope_key(&"%REQ(:AUTHORITY)%");
             (
@@ -132,10 +137,13 @@ pub(super) fn filter(
             (
                 scoped_routes(),
                 vec![early_headers([(SCOPE_HEADER, scope)])],
-                Some(misdirected::local_replies(elsewhere)),
+                Some(misdirected::unknown_host(elsewhere)),
             )
         }
     };
+    let of_traces = http
+        .tracing
+        .map(|_| self::early(vec![traces::early_state()]));
     let manager = HttpConnectionManager {
         codec_type: http.codec.into(),
         stat_prefix: stat_prefix(frontend),
@@ -148,8 +156,8 @@ pub(super) fn filter(
             .tracing
             .map(|tracing| traces::tracing(frontend, tracing)),
         route_specifier: Some(route_specifier),
-        early_header_mutation_extensions: early,
-        local_reply_config: local_replies,
+        early_header_mutation_extensions: early.into_iter().chain(of_traces).collect(),
+        local_reply_config: Some(local_replies(unknown_host)),
         upgrade_configs: vec![websocket::upgrade(&http_filters)],
         http_filters,
         common_http_protocol_options: Some(HttpProtocolOptions {
@@ -181,6 +189,7 @@ pub(super) fn filter(
         request_timeout: seconds(0),
         request_headers_timeout: seconds(limits::REQUEST_HEADERS_SECONDS),
         stream_idle_timeout: seconds(limits::STREAM_IDLE_SECONDS),
+        delayed_close_timeout: seconds(limits::DELAYED_CLOSE_SECONDS),
         // A connection beyond the maximum duration ends with a response that closes it, instead of
         // between two requests.
         http1_safe_max_connection_duration: true,
@@ -199,6 +208,16 @@ pub(super) fn filter(
         ..Default::default()
     };
     network_filter("envoy.filters.network.http_connection_manager", &manager)
+}
+
+fn local_replies(unknown_host: Option<ResponseMapper>) -> LocalReplyConfig {
+    LocalReplyConfig {
+        mappers: unknown_host
+            .into_iter()
+            .chain([retry::too_long_to_repeat()])
+            .collect(),
+        ..Default::default()
+    }
 }
 
 /// No address is internal, since `x-envoy-*` request headers of internal clients set retries and
@@ -250,11 +269,13 @@ fn scoped_routes() -> RouteSpecifier {
 fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
     let mutations = headers
         .map(|(name, value)| mutation(name, &value, HeaderAppendAction::OverwriteIfExistsOrAdd));
+    early(mutations.into())
+}
+
+fn early(mutations: Vec<HeaderMutation>) -> TypedExtensionConfig {
     extension(
         "envoy.http.early_header_mutation.header_mutation",
-        &EarlyHeaderMutation {
-            mutations: mutations.into(),
-        },
+        &EarlyHeaderMutation { mutations },
     )
 }
 

@@ -86,6 +86,23 @@ pub(super) fn response_mutation(mutation: HeaderMutation) -> TypedExtensionConfi
     extension(MUTATION, &filter)
 }
 
+/// Overwrites a header that is there, also with an empty value.
+pub(super) fn overwriting(name: &str, value: &str) -> HeaderMutation {
+    let option = HeaderValueOption {
+        header: Some(HeaderValue {
+            key: name.to_owned(),
+            value: value.to_owned(),
+            ..Default::default()
+        }),
+        append_action: HeaderAppendAction::OverwriteIfExists.into(),
+        keep_empty_value: true,
+        ..Default::default()
+    };
+    HeaderMutation {
+        action: Some(header_mutation::Action::Append(option)),
+    }
+}
+
 fn editable(name: &str) -> bool {
     !name.starts_with(':') && !name.eq_ignore_ascii_case("host")
 }

@@ -79,6 +79,7 @@ mod traffic;
 mod udp;
 mod udp_sessions;
 mod upstream_tls;
+mod utf8;
 mod virtual_host;
 mod websocket;
 mod zone_preference;

@@ -19,6 +19,9 @@ pub(super) const CLIENT_HELLO_SECONDS: u64 = 5;
 pub(super) const ACCEPTS_PER_EVENT: u32 = 1;
 /// Timeout for a client's request headers.
 pub(super) const REQUEST_HEADERS_SECONDS: u64 = 10;
+/// The time for a client to read an answer after which Envoy closes the connection. Envoy's default
+/// of a second loses the answer of a refused upload for clients who are not that fast.
+pub(super) const DELAYED_CLOSE_SECONDS: u64 = 5;
 /// The idle timeout of a stream.
 pub(super) const STREAM_IDLE_SECONDS: u64 = 300;
 /// The largest size of request headers.
@@ -29,10 +32,17 @@ pub(super) const HEADERS_KIB: u32 = 60;
 pub(super) const HEADERS_COUNT: u32 = 256;
 /// The most concurrent HTTP/2 streams per connection.
 pub(super) const STREAMS: u32 = 100;
-/// HTTP/2 window of a stream.
-pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
-/// HTTP/2 window of a connection.
-pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The window of a client's stream, of HTTP/2 and HTTP/3: an upload has no more than this on its way
+/// for each round trip. Envoy buffers as much of a response for a client that does not read it.
+pub(super) const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
+/// The window of a client's connection, of HTTP/2 and HTTP/3: what one client can have sent and no
+/// backend has taken. A stream that a slow backend holds up leaves another one its window.
+pub(super) const CONNECTION_WINDOW_BYTES: u32 = 2 * STREAM_WINDOW_BYTES;
+/// The HTTP/2 window of a stream of a backend: a download has no more than this on its way.
+pub(super) const BACKEND_STREAM_WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+/// The HTTP/2 window of a backend's connection, on which the requests of many clients are: that of
+/// all its streams, so that clients who do not read keep none of the others waiting.
+pub(super) const BACKEND_CONNECTION_WINDOW_BYTES: u32 = STREAMS * BACKEND_STREAM_WINDOW_BYTES;
 /// Timeout of a connection to an endpoint.
 pub(super) const CONNECT_SECONDS: u64 = 5;
 /// The initial fetch timeout of a cluster's client certificate. Other clusters wait for it.

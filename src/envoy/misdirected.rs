@@ -18,9 +18,7 @@ use envoy_types::pb::envoy::config::route::v3::{HeaderMatcher, Route, RouteMatch
 use envoy_types::pb::envoy::extensions::filters::http::filter_chain::v3::{
     FilterChain, FilterChainConfig,
 };
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
-    LocalReplyConfig, ResponseMapper,
-};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::ResponseMapper;
 
 use super::find_scope::look_up;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
@@ -96,7 +94,7 @@ fn when(condition: HeaderMatcher, why: &str, status: u16) -> Route {
 /// Turns the 404 for a host without a scope into 421 if another listener serves the host, or may:
 /// the client then finds out with its next connection. The same holds for hosts in spellings that
 /// the look-up does not match.
-pub(super) fn local_replies(elsewhere: &OtherListeners) -> LocalReplyConfig {
+pub(super) fn unknown_host(elsewhere: &OtherListeners) -> ResponseMapper {
     let no_route = filter(FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter {
         flags: vec!["NR".to_owned()],
     }));
@@ -111,13 +109,9 @@ pub(super) fn local_replies(elsewhere: &OtherListeners) -> LocalReplyConfig {
         }
         OtherListeners::Listed(_) | OtherListeners::Many => no_route,
     };
-    let mapper = ResponseMapper {
+    ResponseMapper {
         filter: Some(filter),
         status_code: uint(421),
-        ..Default::default()
-    };
-    LocalReplyConfig {
-        mappers: vec![mapper],
         ..Default::default()
     }
 }

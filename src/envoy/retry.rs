@@ -2,15 +2,24 @@
 
 use std::time::Duration;
 
+use envoy_types::pb::envoy::config::accesslog::v3::{
+    AccessLogFilter, ExtensionFilter, access_log_filter::FilterSpecifier, extension_filter,
+};
 use envoy_types::pb::envoy::config::route::v3::{
     RetryPolicy,
     retry_policy::{RetryBackOff, RetryHostPredicate, retry_host_predicate::ConfigType},
 };
+use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::ResponseMapper;
 use envoy_types::pb::envoy::extensions::retry::host::previous_hosts::v3::PreviousHostsPredicate;
+use envoy_types::pb::google::protobuf::UInt64Value;
 
 use super::limits;
 use super::proto::{any, duration, uint};
 use gatewright_core::model::{Retry, Timeouts};
+
+/// Envoy's word for a request whose body is longer than what is kept of it.
+const TOO_LONG: &str = "request_payload_exceeded_retry_buffer_limit";
 
 /// The timeouts and retries of a route.
 pub(super) struct Times {
@@ -51,6 +60,36 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
     }
 }
 
+/// The most bytes of a body that Envoy keeps to send it again, if they are more than the buffer of a
+/// connection. A request with a longer body is not repeated, or answered if it waits for that.
+pub(super) fn kept_bytes(retry: Option<&Retry>) -> Option<UInt64Value> {
+    let retry = retry.filter(|retry| retry.attempts > 0)?;
+    let is_more = retry.kept_bytes > limits::BUFFER_BYTES;
+    is_more.then(|| UInt64Value {
+        value: retry.kept_bytes.into(),
+    })
+}
+
+/// Answers 503 in place of Envoy's 507 to a request whose body became longer than what is kept while
+/// it waited for its repetition: no backend took it.
+pub(super) fn too_long_to_repeat() -> ResponseMapper {
+    let is_it = ExpressionFilter {
+        expression: format!("response.code_details == '{TOO_LONG}'"),
+        ..Default::default()
+    };
+    let filter = FilterSpecifier::ExtensionFilter(ExtensionFilter {
+        name: "envoy.access_loggers.extension_filters.cel".to_owned(),
+        config_type: Some(extension_filter::ConfigType::TypedConfig(any(&is_it))),
+    });
+    ResponseMapper {
+        filter: Some(AccessLogFilter {
+            filter_specifier: Some(filter),
+        }),
+        status_code: uint(503),
+        ..Default::default()
+    }
+}
+
 fn limited(limit: &Option<Duration>) -> Option<Duration> {
     limit.filter(|limit| !limit.is_zero())
 }
@@ -60,6 +99,7 @@ fn policy(retry: &Retry, per_try: Option<Duration>) -> RetryPolicy {
         codes,
         attempts,
         backoff,
+        kept_bytes: _,
     } = retry;
     let mut retry_on = "connect-failure,refused-stream,reset-before-request,unavailable".to_owned();
     if !codes.is_empty() {
@@ -96,6 +136,7 @@ mod tests {
             codes: codes.to_vec(),
             attempts,
             backoff: None,
+            kept_bytes: 64 * 1024,
         }
     }
 
@@ -138,6 +179,27 @@ mod tests {
         assert_eq!(policy.per_try_timeout, duration(Duration::from_secs(2)));
         assert_eq!(policy.num_retries, uint(2));
         assert_eq!(policy.retriable_status_codes, [503]);
+    }
+
+    #[test]
+    fn a_body_is_kept_for_retries_alone() {
+        let kept = kept_bytes(Some(&retry(1, &[])));
+        assert_eq!(kept.map(|kept| kept.value), Some(64 * 1024));
+        assert_eq!(
+            kept_bytes(Some(&retry(0, &[]))),
+            None,
+            "nothing is repeated"
+        );
+        assert_eq!(kept_bytes(None), None, "nothing is repeated");
+        let less = Retry {
+            kept_bytes: 1024,
+            ..retry(1, &[])
+        };
+        assert_eq!(
+            kept_bytes(Some(&less)),
+            None,
+            "the buffer of a connection is there anyway"
+        );
     }
 
     #[test]

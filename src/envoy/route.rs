@@ -20,8 +20,8 @@ use super::location;
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, map, uint};
 use super::request_hash;
-use super::request_match::{containing, header, request_match};
-use super::retry::times;
+use super::request_match::{containing, header, matching, request_match};
+use super::retry::{kept_bytes, times};
 use super::route_filters;
 use super::traffic;
 use gatewright_core::model::{
@@ -136,6 +136,7 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
         typed_per_filter_config: per_filter(rule, shares),
+        request_body_buffer_limit: kept_bytes(rule.retry.as_ref()),
         action: Some(action),
         ..Default::default()
     }

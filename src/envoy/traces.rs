@@ -6,9 +6,15 @@
 //! Envoy would sample whatever a client says that it samples.
 
 use envoy_types::pb::cel::expr::Expr;
+use envoy_types::pb::envoy::config::common::mutation_rules::v3::HeaderMutation;
 use envoy_types::pb::envoy::config::core::v3::{GrpcService, HeaderValue, TypedExtensionConfig};
 use envoy_types::pb::envoy::config::trace::v3::{OpenTelemetryConfig, tracing as provider};
-use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing as PbTracing;
+use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::{
+    HeaderMutation as HeaderMutationFilter, Mutations,
+};
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpFilter, http_connection_manager::Tracing as PbTracing,
+};
 use envoy_types::pb::envoy::extensions::tracers::opentelemetry::samplers::v3::{
     AlwaysOnSamplerConfig, CelSamplerConfig,
 };
@@ -17,12 +23,14 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 use provider::{Http, http::ConfigType};
 use tagged::v3::{
     CustomTag,
-    custom_tag::{Header, Literal, Type},
+    custom_tag::{Literal, Type},
 };
 
 use super::cel::{call, expression, field, method, text, truth};
+use super::headers::overwriting;
 use super::otlp;
-use super::proto::{any, boolean, extension, uint};
+use super::proto::{any, boolean, extension, http_filter, uint};
+use super::utf8::{ascii_or_note, ascii_or_nothing, header_or_note, of_call_or_note};
 use gatewright_core::model::{
     AttributeValue, ExportHeader, FrontendId, KnownAttribute, SamplingRate, SpanAttribute, Tracing,
 };
@@ -30,6 +38,8 @@ use gatewright_core::model::{
 /// The most spans of a worker that wait for the collector; Envoy drops others.
 const WAITING: u32 = 1024;
 
+/// The name of the filter that changes what backends say of calls.
+const MESSAGE_FILTER: &str = "envoy.filters.http.header_mutation/grpc-message";
 /// The header of a request that is part of a trace (W3C Trace Context, 3.2).
 const PARENT: &str = "traceparent";
 /// The end of that header if the client samples the trace. Envoy compiles no longer expression.
@@ -37,8 +47,26 @@ const SAMPLED_PARENT: &str = "[13579bdf]$";
 
 /// Envoy has the whole URL in this attribute, with the query string, which may have secrets.
 const URL: &str = "http.url";
-/// The same without the query string.
-const URL_WITHOUT_QUERY: &str = "%REQ(:SCHEME)%://%REQ(:AUTHORITY)%%PATH(NQ:PATH):256%";
+/// The most bytes of a value that a client chooses, and of one that a user asks for.
+const VALUE_BYTES: usize = 256;
+const ASKED_BYTES: usize = 1024;
+/// Attributes in which Envoy has headers of the client as they are, and these headers.
+const OF_CLIENTS: [(&str, &str); 3] = [
+    ("user_agent", "user-agent"),
+    ("guid:x-client-trace-id", "x-client-trace-id"),
+    ("grpc.timeout", "grpc-timeout"),
+];
+/// The same of requests of gRPC.
+const OF_CALLS: [(&str, &str); 3] = [
+    ("grpc.path", "request.url_path"),
+    ("grpc.authority", "request.host"),
+    ("grpc.content_type", "request.headers['content-type']"),
+];
+/// What a backend says of a call, which Envoy has in an attribute as it is, after all others. It is
+/// ASCII (gRPC over HTTP/2, Responses).
+const MESSAGE: &str = "grpc-message";
+/// The state of a client's trace, which Envoy has in the span as it is (W3C Trace Context, 3.3).
+const STATE: &str = "tracestate";
 
 /// The name of a span: the method, and the name of the route.
 const SPAN_NAME: &str = "%REQ(:METHOD):16% %ROUTE_NAME%";
@@ -141,14 +169,54 @@ fn sampled(rate: SamplingRate) -> Expr {
     }
 }
 
+/// Empties a state of a client's trace that may not be in a span: the standard knows ASCII only.
+pub(super) fn early_state() -> HeaderMutation {
+    let value = format!("request.headers['{STATE}']");
+    overwriting(STATE, &ascii_or_nothing(&value))
+}
+
+/// The filter that empties a message of a backend that may not be in a span.
+pub(super) fn message_filter() -> HttpFilter {
+    let [of_headers, of_trailers] = ["headers", "trailers"].map(|place| {
+        let value = format!("response.{place}['{MESSAGE}']");
+        vec![overwriting(MESSAGE, &ascii_or_nothing(&value))]
+    });
+    let mutations = Mutations {
+        response_mutations: of_headers,
+        response_trailers_mutations: of_trailers,
+        ..Default::default()
+    };
+    http_filter(
+        MESSAGE_FILTER,
+        &HeaderMutationFilter {
+            mutations: Some(mutations),
+            ..Default::default()
+        },
+    )
+}
+
+/// Envoy's URL without the query string. It is in protobuf, as all attributes are: see
+/// [`super::utf8`].
+fn url_without_query() -> String {
+    let host = ascii_or_note("request.host", VALUE_BYTES);
+    let path = ascii_or_note("request.url_path", VALUE_BYTES);
+    format!("%REQ(:SCHEME)%://{host}{path}")
+}
+
 fn tags(frontend: &FrontendId, attributes: &[SpanAttribute]) -> Vec<CustomTag> {
+    let of_clients =
+        OF_CLIENTS.map(|(tag, header)| (tag, Type::Value(header_or_note(header, VALUE_BYTES))));
+    let of_calls =
+        OF_CALLS.map(|(tag, value)| (tag, Type::Value(of_call_or_note(value, VALUE_BYTES))));
     let own = [
-        (URL, Type::Value(URL_WITHOUT_QUERY.to_owned())),
+        (URL, Type::Value(url_without_query())),
         ("gateway", literal(&frontend.gateway.to_string())),
         ("route", Type::Value("%ROUTE_NAME%".to_owned())),
     ];
     let own = own
         .into_iter()
+        .chain(of_clients)
+        .chain(of_calls)
         .filter(|(name, _)| attributes.iter().all(|other| *other.name != **name));
     let asked = attributes
         .iter()
@@ -164,11 +232,8 @@ fn tags(frontend: &FrontendId, attributes: &[SpanAttribute]) -> Vec<CustomTag> {
 fn tag(value: &AttributeValue) -> Type {
     match value {
         AttributeValue::Literal(text) => literal(text),
-        AttributeValue::Header(name) => Type::RequestHeader(Header {
-            name: name.to_string(),
-            default_value: String::new(),
-        }),
-        AttributeValue::Known(known) => Type::Value(command(*known).to_owned()),
+        AttributeValue::Header(name) => Type::Value(header_or_note(name, ASKED_BYTES)),
+        AttributeValue::Known(known) => Type::Value(command(*known)),
     }
 }
 
@@ -179,8 +244,8 @@ fn literal(text: &str) -> Type {
 }
 
 /// The command of Envoy's format for an attribute.
-fn command(known: KnownAttribute) -> &'static str {
-    match known {
+fn command(known: KnownAttribute) -> String {
+    let command = match known {
         KnownAttribute::ClientAddress => "%DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT%",
         KnownAttribute::HttpRequestBodySize => "%BYTES_RECEIVED%",
         KnownAttribute::HttpRequestMethod => "%REQ(:METHOD):16%",
@@ -188,11 +253,12 @@ fn command(known: KnownAttribute) -> &'static str {
         KnownAttribute::HttpResponseStatusCode => "%RESPONSE_CODE%",
         KnownAttribute::NetworkPeerAddress => "%DOWNSTREAM_DIRECT_REMOTE_ADDRESS_WITHOUT_PORT%",
         KnownAttribute::NetworkProtocolVersion => "%PROTOCOL%",
-        KnownAttribute::ServerAddress => "%REQ(:AUTHORITY):256%",
-        KnownAttribute::UrlPath => "%PATH(NQ:PATH):256%",
+        KnownAttribute::ServerAddress => return ascii_or_note("request.host", VALUE_BYTES),
+        KnownAttribute::UrlPath => return ascii_or_note("request.url_path", VALUE_BYTES),
         KnownAttribute::UrlScheme => "%REQ(:SCHEME)%",
-        KnownAttribute::UserAgentOriginal => "%REQ(USER-AGENT):256%",
-    }
+        KnownAttribute::UserAgentOriginal => return header_or_note("user-agent", VALUE_BYTES),
+    };
+    command.to_owned()
 }
 
 #[cfg(test)]
@@ -292,7 +358,20 @@ mod tests {
             .iter()
             .map(|tag| tag.tag.as_str())
             .collect();
-        assert_eq!(names, [URL, "route", "gateway"]);
-        assert_eq!(made.custom_tags[2].r#type, Some(literal("mine")));
+        assert_eq!(
+            names,
+            [
+                URL,
+                "route",
+                "user_agent",
+                "guid:x-client-trace-id",
+                "grpc.timeout",
+                "grpc.path",
+                "grpc.authority",
+                "grpc.content_type",
+                "gateway"
+            ]
+        );
+        assert_eq!(made.custom_tags[8].r#type, Some(literal("mine")));
     }
 }

@@ -125,6 +125,7 @@ fn with_settings(cluster: Cluster, asked: &DatagramSettings, edge: &Edge) -> Clu
         load_balancing,
         prefers_zone,
         connect_timeout: _,
+        idle_timeout: _,
         limits,
         active,
         passive: _,

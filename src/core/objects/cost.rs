@@ -174,13 +174,15 @@ const CHAIN_BYTE: Bytes = Bytes::of(6, 1);
 /// An endpoint of a cluster.
 pub const ENDPOINT: Bytes = Bytes::of(2_300, 1_500);
 /// A filter chain of a Listener, 20 KB of it for its access log.
-pub const FILTER_CHAIN: Bytes = Bytes::of(35_000, 12_000);
+pub const FILTER_CHAIN: Bytes = Bytes::of(40_000, 12_000);
 /// A listener of a Gateway or ListenerSet, beside its port.
 pub const LISTENER: Bytes = Bytes::of(9_000, 16_000);
 /// The tracing of a port or filter chain, and an attribute of its spans or a header of the requests
 /// by which they are exported, beside their texts.
-const TRACER: Bytes = Bytes::of(20_000, 1_000);
+const TRACER: Bytes = Bytes::of(90_000, 1_000);
 const SPAN_ATTRIBUTE: Bytes = Bytes::of(700, 100);
+/// The expression by which an attribute has what a client wrote.
+const SPAN_EXPRESSION: Bytes = Bytes::of(7_000, 0);
 /// A port of HTTP, with or without TLS: a Listener of Envoy's.
 pub const PORT_HTTP: Bytes = Bytes::of(250_000, 40_000);
 /// A port of TCP.

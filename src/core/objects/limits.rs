@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::inputs::Selector;
+use crate::model::RequestBody;
 
 /// The limits of an installation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]
@@ -241,6 +242,14 @@ impl Default for Limits {
             http3_hosts: 32,
             session_ticket_hosts: 32,
         }
+    }
+}
+
+impl ObjectLimits {
+    /// The most bytes of a request that an Envoy may collect.
+    pub fn buffered_bytes(&self) -> u32 {
+        let allowed = self.buffered_body_kib.saturating_mul(1024);
+        allowed.min(RequestBody::MOST_BUFFERED)
     }
 }
 

@@ -1,5 +1,6 @@
 //! TrafficPolicies on a real Envoy: how endpoints are chosen, checked and limited.
 
+mod idle;
 mod proxied;
 
 use std::collections::BTreeSet;

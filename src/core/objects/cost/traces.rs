@@ -1,6 +1,6 @@
 //! The costs of tracing.
 
-use super::{Bytes, SPAN_ATTRIBUTE, TRACER, text};
+use super::{Bytes, SPAN_ATTRIBUTE, SPAN_EXPRESSION, TRACER, text};
 use crate::inputs::TracingParameters;
 use crate::model::{AttributeValue, KnownAttribute};
 
@@ -23,7 +23,7 @@ pub fn traces(parameters: &TracingParameters) -> Bytes {
     let names = [service_name, span_name].into_iter().flatten();
     let attributes = attributes.iter().map(|attribute| {
         let value = match &attribute.value {
-            AttributeValue::Header(name) => text(name),
+            AttributeValue::Header(name) => SPAN_EXPRESSION + text(name),
             AttributeValue::Literal(value) => text(value),
             AttributeValue::Known(known) => of_known(*known),
         };
@@ -33,5 +33,10 @@ pub fn traces(parameters: &TracingParameters) -> Bytes {
 }
 
 fn of_known(known: KnownAttribute) -> Bytes {
-    text(known.key())
+    match known {
+        KnownAttribute::ServerAddress
+        | KnownAttribute::UrlPath
+        | KnownAttribute::UserAgentOriginal => SPAN_EXPRESSION + text(known.key()),
+        _ => text(known.key()),
+    }
 }

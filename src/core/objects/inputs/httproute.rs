@@ -13,7 +13,7 @@ use super::{
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
     Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect,
-    Retry, Rewrite, StringMatch, Timeouts,
+    RequestBody, Retry, Rewrite, StringMatch, Timeouts,
 };
 
 impl Route {
@@ -596,6 +596,7 @@ fn retry(retry: gw::HttpRouteRulesRetry) -> Result<Retry, ParseError> {
             .collect::<Result<_, _>>()?,
         attempts: u32::try_from(retry.attempts.unwrap_or(1)).unwrap_or(0),
         backoff: retry.backoff.as_deref().map(duration).transpose()?,
+        kept_bytes: RequestBody::MOST_BUFFERED,
     })
 }
 

@@ -312,10 +312,10 @@ fn header_value(field: &str, header: &str) -> Result<AttributeValue, String> {
     let is_name = (1..=256).contains(&header.len())
         && header
             .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
     if !is_name {
         return Err(format!(
-            "spec.tracing.{field}.headerName: {header:?} is no header name"
+            "spec.tracing.{field}.headerName: expected 1 to 256 letters, digits and - . _, found {header:?}"
         ));
     }
     if SECRET.contains(&header.as_str()) {

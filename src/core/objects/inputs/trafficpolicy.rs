@@ -93,12 +93,19 @@ struct WrittenCookie {
 #[serde(deny_unknown_fields)]
 struct WrittenTimeout {
     tcp: Option<WrittenTcpTimeout>,
+    http: Option<WrittenHttpTimeout>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WrittenTcpTimeout {
     connect_timeout: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct WrittenHttpTimeout {
+    connection_idle_timeout: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -257,9 +264,13 @@ fn settings(
     health_check: Option<WrittenHealthCheck>,
     proxy_protocol: Option<WrittenProxyProtocol>,
 ) -> Result<BackendSettings, String> {
-    let connect_timeout = timeout
-        .and_then(|timeout| timeout.tcp?.connect_timeout)
+    let (tcp, http) = timeout.map_or((None, None), |timeout| (timeout.tcp, timeout.http));
+    let connect_timeout = tcp
+        .and_then(|tcp| tcp.connect_timeout)
         .map(|text| time("timeout.tcp.connectTimeout", &text, "10ms", "1m"));
+    let idle_timeout = http
+        .and_then(|http| http.connection_idle_timeout)
+        .map(|text| time("timeout.http.connectionIdleTimeout", &text, "100ms", "1h"));
     let (active, passive, panic_percent) = match health_check {
         Some(written) => backend_health::read(written)?,
         None => (None, None, None),
@@ -271,6 +282,7 @@ fn settings(
             .unwrap_or_default(),
         prefers_zone: false,
         connect_timeout: connect_timeout.transpose()?,
+        idle_timeout: idle_timeout.transpose()?,
         limits: circuit_breaker.map(limits).transpose()?.unwrap_or_default(),
         active,
         passive,

@@ -13,6 +13,8 @@ pub struct BackendSettings {
     pub prefers_zone: bool,
     /// The timeout of a connection to an endpoint.
     pub connect_timeout: Option<Duration>,
+    /// The time after which a connection for HTTP without a request is closed.
+    pub idle_timeout: Option<Duration>,
     /// The limits of each Envoy.
     pub limits: BackendLimits,
     /// The checks that each Envoy makes of every endpoint.

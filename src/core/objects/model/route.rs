@@ -446,4 +446,6 @@ pub struct Retry {
     pub attempts: u32,
     /// Base interval between attempts.
     pub backoff: Option<Duration>,
+    /// The most bytes of a body that an Envoy keeps to send it again.
+    pub kept_bytes: u32,
 }

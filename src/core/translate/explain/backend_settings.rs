@@ -64,6 +64,7 @@ fn words(settings: &BackendSettings, protocol: AppProtocol) -> String {
         // It is the Service's, and is told with the endpoints.
         prefers_zone: _,
         connect_timeout,
+        idle_timeout,
         limits,
         active,
         passive,
@@ -72,6 +73,7 @@ fn words(settings: &BackendSettings, protocol: AppProtocol) -> String {
     } = settings;
     let mut parts = vec![balancing(load_balancing, protocol)];
     parts.extend(connect_timeout.map(|time| format!("connects within {time:?}")));
+    parts.extend(idle_timeout.map(|time| format!("closes idle connections after {time:?}")));
     parts.extend(most(limits));
     parts.extend(active.as_ref().map(|check| checks(check, protocol)));
     parts.extend(passive.as_ref().map(ejects));

@@ -74,6 +74,7 @@ pub(crate) fn retries(rule: &RouteRule, limits: &ObjectLimits) -> (Option<Retry>
     (
         Some(Retry {
             attempts: found.min(most),
+            kept_bytes: asked.kept_bytes.min(limits.buffered_bytes()),
             ..asked.clone()
         }),
         (found > most).then(|| {

@@ -93,7 +93,7 @@ fn settings(
             policy: policy.clone(),
             max_bytes,
             buffer,
-            max_buffered: max_buffered(limits),
+            max_buffered: limits.buffered_bytes(),
         })
     });
     let settings = TrafficSettings {
@@ -139,19 +139,13 @@ fn overrides(
     })))
 }
 
-/// The most bytes that Envoy may collect of a request.
-fn max_buffered(limits: &ObjectLimits) -> u32 {
-    let allowed = limits.buffered_body_kib.saturating_mul(1024);
-    allowed.min(RequestBody::MOST_BUFFERED)
-}
-
 /// Ok if no limit asks for more clients than an object may have, and no body is collected that is
 /// larger than allowed.
 fn within(rules: &RouteTraffic, limits: &ObjectLimits) -> Verdict {
     let collected = rules
         .request_body
         .filter(|body| body.buffer == BodyBuffer::All);
-    if let Some(body) = collected.filter(|body| body.max_bytes > max_buffered(limits).into()) {
+    if let Some(body) = collected.filter(|body| body.max_bytes > limits.buffered_bytes().into()) {
         let text = format!(
             "requestBody.maxBytes: {}, with buffer All limits.object.bufferedBodyKib is {}",
             body.max_bytes, limits.buffered_body_kib

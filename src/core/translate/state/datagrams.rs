@@ -27,6 +27,7 @@ pub(crate) fn settings(all: &BackendSettings, is_checked: bool) -> BackendSettin
         load_balancing,
         prefers_zone,
         connect_timeout: _,
+        idle_timeout: _,
         limits,
         active,
         passive: _,
@@ -42,6 +43,7 @@ pub(crate) fn settings(all: &BackendSettings, is_checked: bool) -> BackendSettin
         },
         prefers_zone: *prefers_zone,
         connect_timeout: None,
+        idle_timeout: None,
         limits: BackendLimits {
             connections: limits.connections,
             ..BackendLimits::default()
@@ -63,6 +65,7 @@ pub(crate) fn without_effect(all: &BackendSettings, is_checked: bool) -> Vec<&'s
         load_balancing,
         prefers_zone: _,
         connect_timeout,
+        idle_timeout,
         limits:
             BackendLimits {
                 connections: _,
@@ -85,7 +88,7 @@ pub(crate) fn without_effect(all: &BackendSettings, is_checked: bool) -> Vec<&'s
     let active = active.as_ref();
     let fields = [
         (hash, "loadBalancer.consistentHash by header or cookie"),
-        (connect_timeout.is_some(), "timeout"),
+        (connect_timeout.or(*idle_timeout).is_some(), "timeout"),
         (
             pending.or(*requests).or(*retries).is_some(),
             "circuitBreaker but for maxConnections",

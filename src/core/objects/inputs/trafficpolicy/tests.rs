@@ -38,7 +38,7 @@ fn every_field_is_read() {
     let spec = json!({
         "loadBalancer": {"type": "ConsistentHash",
             "consistentHash": {"type": "Cookie", "cookie": {"name": "sid", "ttl": "1h"}}},
-        "timeout": {"tcp": {"connectTimeout": "250ms"}},
+        "timeout": {"tcp": {"connectTimeout": "250ms"}, "http": {"connectionIdleTimeout": "4s"}},
         "circuitBreaker": {"maxConnections": 1, "maxPendingRequests": 2, "maxParallelRequests": 3,
             "maxParallelRetries": 0},
         "healthCheck": {
@@ -57,6 +57,7 @@ fn every_field_is_read() {
         }),
         prefers_zone: false,
         connect_timeout: Some(Duration::from_millis(250)),
+        idle_timeout: Some(Duration::from_secs(4)),
         limits: BackendLimits {
             connections: Some(1),
             pending: Some(2),
@@ -149,6 +150,14 @@ fn a_value_out_of_bounds_is_refused_with_its_field() {
         (
             json!({"timeout": {"tcp": {"connectTimeout": "9ms"}}}),
             "timeout.tcp.connectTimeout: 10ms to 1m is expected, found 9ms",
+        ),
+        (
+            json!({"timeout": {"http": {"connectionIdleTimeout": "99ms"}}}),
+            "timeout.http.connectionIdleTimeout: 100ms to 1h is expected, found 99ms",
+        ),
+        (
+            json!({"timeout": {"http": {"connectionIdleTimeout": "61m"}}}),
+            "timeout.http.connectionIdleTimeout: 100ms to 1h is expected, found 61m",
         ),
         (
             json!({"circuitBreaker": {"maxConnections": 0}}),
