@@ -37,15 +37,15 @@ local function is_accepted(text)
 end
 
 function envoy_on_response(handle)
-  local headers = handle:headers()
-  local status = headers:get(":status")
+  local status = handle:headers():get(":status")
   if status ~= "200" then return end
   -- Whatever fails from here on, the set is refused.
-  headers:replace(":status", "502")
+  handle:headers():replace(":status", "502")
   local body = handle:body(true)
   local ran, accepted = pcall(is_accepted, body:getBytes(0, body:length()))
   if ran and accepted then
-    headers:replace(":status", status)
+    -- The headers of before the wait for the body cannot be used any more.
+    handle:headers():replace(":status", status)
   else
     body:setBytes("")
   end
