@@ -34,7 +34,7 @@ fn good(scheme: &str, credential: &str) -> Vec<Vec<String>> {
         format!("{lower} {credential}"),
         format!("{upper} {credential}"),
         format!("{scheme}   {credential}"),
-        format!("{lower}     {credential}  "),
+        format!("{lower}     {credential}"),
     ]
     .map(|value| vec![value])
     .into()
@@ -81,8 +81,8 @@ async fn a_token_passes_alone_whatever_the_case_of_its_scheme() -> Result<()> {
     let token = issuer.token(json!({}))?;
     for credentials in good("Bearer", &token) {
         for answer in expect(&site, &credentials, 200).await? {
-            let sent = credentials[0].trim_end();
-            ensure!(told(&answer, "authorization")? == json!([sent]), "as it is");
+            let sent = json!([credentials[0]]);
+            ensure!(told(&answer, "authorization")? == sent, "as it is");
             ensure!(told(&answer, "x-gw-token")?.is_null(), "nothing of ours");
         }
     }
@@ -125,7 +125,7 @@ async fn a_password_passes_alone_whatever_the_case_of_its_scheme() -> Result<()>
 async fn a_token_has_at_most_8_kib() -> Result<()> {
     let issuer = Issuer::new()?;
     let site = Site::start(vec![policy(json!({"jwks": keys(&[issuer.jwk()])}))]).await?;
-    for (padding, status) in [(5_000, 200), (8_000, 401), (30_000, 401)] {
+    for (padding, status) in [(5_000, 200), (8_000, 401), (20_000, 401)] {
         let token = issuer.token(json!({"padding": "p".repeat(padding)}))?;
         expect(&site, &[format!("Bearer {token}")], status).await?;
     }
