@@ -204,3 +204,27 @@ fn not(name: &str, pattern: MatchPattern) -> HeaderMatcher {
         })),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_of_a_domain_leads_to_its_hosts_and_any_other_to_its_own() {
+        assert!(allowed_hosts(None, Some("a.org")).is_empty(), "its cookies");
+        let back = Some("login.example.org:8443");
+        let expected = ["example.org", "*.example.org", "login.example.org"];
+        assert_eq!(allowed_hosts(Some("example.org"), back), expected);
+    }
+
+    #[test]
+    fn cookies_of_a_login_that_is_under_way_are_for_its_callback_in_a_domain() {
+        for (of_domain, path) in [(true, "/back"), (false, "")] {
+            let configs = cookie_configs(of_domain, "/back");
+            let nonce = configs.oauth_nonce_cookie_config.expect("a configuration");
+            assert_eq!(nonce.path, path, "of a domain: {of_domain}");
+            let session = configs.oauth_hmac_cookie_config.expect("a configuration");
+            assert_eq!(session.path, "", "of the host or domain");
+        }
+    }
+}

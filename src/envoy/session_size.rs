@@ -151,3 +151,44 @@ fn refused() -> TypedExtensionConfig {
     };
     extension(response_override::FILTER, &filter)
 }
+
+#[cfg(test)]
+mod tests {
+    use envoy_types::pb::envoy::config::common::mutation_rules::v3::header_mutation::Action;
+    use envoy_types::pb::envoy::extensions::filters::http::header_mutation::v3::HeaderMutation;
+    use prost::Message;
+
+    use super::*;
+
+    fn decoded<M: Message + Default>(filter: &TypedExtensionConfig) -> M {
+        let config = filter.typed_config.as_ref().expect("a configuration");
+        M::decode(config.value.as_slice()).expect("the filter")
+    }
+
+    #[test]
+    fn each_cookie_is_taken_out_and_compared_by_its_name() {
+        let names = ["__Host-gw-id.a.p", "__Host-gw-refresh.a.p"];
+        let [_, compared, taken_out] = filters(&names);
+        let taken_out: HeaderToMetadata = decoded(&taken_out);
+        assert_eq!(
+            taken_out.response_rules.len(),
+            3,
+            "these, and that there are any"
+        );
+        let compared: HeaderMutation = decoded(&compared);
+        let mutations = compared.mutations.expect("mutations").response_mutations;
+        let Some(Action::Append(mark)) = &mutations[0].action else {
+            panic!("a header")
+        };
+        let expression = &mark.header.as_ref().expect("a header").value;
+        for (rule, name) in taken_out.response_rules.iter().zip(names) {
+            let pair = rule.on_header_present.as_ref().expect("a value");
+            let rewrite = pair.regex_value_rewrite.as_ref().expect("a rewrite");
+            let pattern = &rewrite.pattern.as_ref().expect("a pattern").regex;
+            let escaped = name.replace('.', r"\.");
+            assert!(pattern.contains(&format!("{escaped}=([^;]*)")), "{pattern}");
+            let bound = format!("['{name}']) > {}", 4096 - name.len());
+            assert!(expression.contains(&bound), "{expression}");
+        }
+    }
+}
