@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use crate::http_server::serve;
 
 /// The code that it gives to each login.
-pub const CODE: &str = "canary-code";
+pub const CODE: &str = "canari-code";
 
 /// A running provider; gone on drop.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ impl ScriptedProvider {
 
     /// Gives tokens from now on, with these fields in place of its own.
     pub fn gives(&self, fields: &Value) {
-        let mut tokens = json!({"access_token": "canary-access", "id_token": "canary-id",
-            "refresh_token": "canary-refresh", "token_type": "Bearer", "expires_in": 300});
+        let mut tokens = json!({"access_token": "canari-access", "id_token": "canari-id",
+            "refresh_token": "canari-refresh", "token_type": "Bearer", "expires_in": 300});
         for (field, value) in fields.as_object().into_iter().flatten() {
             tokens[field] = value.clone();
         }

@@ -19,8 +19,8 @@ use super::logins::{OTHER_PAGE, PAGE, policy, policy_with, written};
 use super::users::told;
 
 /// What is in everything that must not be logged.
-const CANARY: &str = "canary";
-const SECRET: &str = "canary-secret-of-the-client";
+const CANARY: &str = "canari";
+const SECRET: &str = "canari-secret-of-the-client";
 const BACK: &str = "/oauth2/callback";
 /// The most bytes of a cookie's name and value that browsers keep.
 const COOKIE: usize = 4096;
@@ -111,8 +111,8 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
     let all = json!({"forwardAccessToken": true, "endSessionEndpoint": end});
     let shop = Scripted::start(vec![policy("shop", login(&all))]).await?;
     let huge = format!("{{\"access_token\": \"{}\"}}", CANARY.repeat(20_000));
-    let tokens = json!({"access_token": "canary", "id_token": "canary",
-        "refresh_token": "canary", "expires_in": "in an hour: canary"});
+    let tokens = json!({"access_token": "canari", "id_token": "canari",
+        "refresh_token": "canari", "expires_in": "in an hour: canari"});
     for query in ["Omit", "Keep"] {
         let ports = [shop.site.http, shop.site.https];
         shop.site.world.settle(vec![log(ports, query)]).await?;
@@ -121,26 +121,26 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
             (
                 200,
                 "application/json",
-                r#"{"access_token": 5, "id_token": "canary"}"#.to_owned(),
+                r#"{"access_token": 5, "id_token": "canari"}"#.to_owned(),
             ),
             (
                 200,
                 "application/json",
-                r#"{"id_token": "canary: a{b} c?d"}"#.to_owned(),
+                r#"{"id_token": "canari: a{b} c?d"}"#.to_owned(),
             ),
             (
                 200,
                 "application/json",
-                r#"{"access_token": "canary", "expires_in": 0}"#.to_owned(),
+                r#"{"access_token": "canari", "expires_in": 0}"#.to_owned(),
             ),
             (
                 200,
                 "application/json",
-                r#"{"access_token": "canary", "expires_in": -1}"#.to_owned(),
+                r#"{"access_token": "canari", "expires_in": -1}"#.to_owned(),
             ),
-            (200, "application/json", r#"["canary"]"#.to_owned()),
-            (200, "application/json", "\"canary".to_owned()),
-            (200, "text/html", "<p>canary: {canary}</p>".to_owned()),
+            (200, "application/json", r#"["canari"]"#.to_owned()),
+            (200, "application/json", "\"canari".to_owned()),
+            (200, "text/html", "<p>canari: {canari}</p>".to_owned()),
             (200, "text/plain", String::new()),
             (200, "application/json", huge.clone()),
             (204, "application/json", String::new()),
@@ -148,11 +148,11 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
             (
                 400,
                 "application/json",
-                r#"{"error": "canary", "error_description": "canary"}"#.to_owned(),
+                r#"{"error": "canari", "error_description": "canari"}"#.to_owned(),
             ),
-            (401, "text/plain", "canary{canary".to_owned()),
+            (401, "text/plain", "canari{canari".to_owned()),
             (500, "text/plain", CANARY.to_owned()),
-            (503, "text/html", "canary?canary".to_owned()),
+            (503, "text/html", "canari?canari".to_owned()),
         ] {
             shop.provider.answers(status, kind, &body);
             let (_, answered) = shop.finished().await?;
@@ -162,7 +162,7 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
             );
             // The same where a session is renewed.
             for (name, accept) in [("page", "text/html"), ("call", "*/*")] {
-                let refresh = format!("__Host-gw-refresh.default.shop=canary-{name}");
+                let refresh = format!("__Host-gw-refresh.default.shop=canari-{name}");
                 let probe = Probe::https(shop.address(), HOST).path(&format!("/{name}"));
                 let probe = probe.header("cookie", &refresh).header("accept", accept);
                 let answer = probe.send().await?;
@@ -171,11 +171,11 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
         }
         // Answers through the browser that are none of a login which it has begun.
         let state =
-            BASE64_URL_SAFE_NO_PAD.encode(r#"{"url": "https://canary/: a", "flow_id": "canary"}"#);
-        let text = BASE64_URL_SAFE_NO_PAD.encode("canary: canary");
+            BASE64_URL_SAFE_NO_PAD.encode(r#"{"url": "https://canari/: a", "flow_id": "canari"}"#);
+        let text = BASE64_URL_SAFE_NO_PAD.encode("canari: canari");
         for fields in [
-            "error=canary&error_description=canary&state=canary".to_owned(),
-            format!("code={CODE}&state=canary"),
+            "error=canari&error_description=canari&state=canari".to_owned(),
+            format!("code={CODE}&state=canari"),
             format!("code={CODE}&state={state}"),
             format!("code={CODE}&state={text}"),
         ] {
@@ -189,7 +189,7 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
             .keys()
             .filter(|name| name.contains("verifier"))
         {
-            browser.set_cookie(HOST, name, "canary-verifier");
+            browser.set_cookie(HOST, name, "canari-verifier");
         }
         ensure!(
             browser.open(&back).await?.status == 401,
@@ -202,7 +202,7 @@ async fn nothing_of_a_provider_and_of_a_login_is_logged() -> Result<()> {
         ensure!(browser.open(PAGE).await?.status == 200, "a session");
         let answer = browser.open(&format!("https://{HOST}/logout")).await?;
         let hint = answer.header("location").context("the end")?;
-        ensure!(hint.contains("id_token_hint=canary-id"), "{hint}");
+        ensure!(hint.contains("id_token_hint=canari-id"), "{hint}");
         let last = format!("/last-{query}");
         Probe::https(shop.address(), HOST)
             .path(&last)
