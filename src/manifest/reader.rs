@@ -539,7 +539,9 @@ impl Reader {
 /// Begins to read a file in a thread of its own.
 fn reading(root: PathBuf, file: PathBuf, safety: Safety) -> Receiver<ReadText> {
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("manifest".to_owned());
+    // Without a thread the sender is dropped, which the receiver notices.
+    let _ = thread.spawn(move || {
         // Nobody waits for it where the file was deleted, or has changed again.
         let _ = sender.send(read_text(&root, &file, safety));
     });

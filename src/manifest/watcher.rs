@@ -58,8 +58,9 @@ pub enum WatchError {
 }
 
 impl Watcher {
-    /// Watches a directory and reads its content, of each object what the limits allow. The last good content is stored in the file
-    /// `store`, and served in place of what cannot be read, even if that is the whole directory.
+    /// Watches a directory and reads its content, of each object what the limits allow. The last
+    /// good content is stored in the file `store`, and served in place of what cannot be read, even
+    /// if that is the whole directory.
     ///
     /// # Errors
     /// When the directory is missing and the store has no content of it, or it cannot be watched.

@@ -91,8 +91,8 @@ pub async fn open(
     })
 }
 
-/// Opens each issuer for a check, as a start does: reads its credentials and certificates, and makes
-/// no request. Returns the faults, with the names of their issuers.
+/// Opens each issuer for a check, as a start does: reads its credentials and certificates, without
+/// a request. Returns the faults, with the names of their issuers.
 pub async fn faults(
     issuers: &BTreeMap<String, IssuerSettings>,
     storage: &Arc<dyn Storage>,

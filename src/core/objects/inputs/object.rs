@@ -13,7 +13,6 @@ use super::direct_response::DirectResponseSpec;
 use super::document::{Fields, read, text};
 use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
 use super::trust_bundle;
-use super::unreadable::Unreadable;
 use super::xlistenerset::xlistenerset;
 use super::{
     AttachedPolicy, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
@@ -87,13 +86,6 @@ impl Object {
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
         let whole = Self::parse_with(&value, Fields::Any);
         whole.or_else(|why| salvage(&value, why, Fields::Any))
-    }
-
-    /// Reads one object of a file, where every mistake is an error, as for [`Self::parse`]. What it
-    /// guards is to be guarded all the same: the error comes with what can be read of the object,
-    /// which refuses requests where a part is missing.
-    pub fn parse_written(value: &Value) -> Result<Self, Box<Unreadable>> {
-        Self::parse_with(value, Fields::Known).map_err(|why| Box::new(Unreadable::new(value, why)))
     }
 
     /// Drops content that no object may use because it is over the limits; the reason is kept in

@@ -26,8 +26,17 @@ pub struct Unreadable {
     pub hides_access: bool,
 }
 
+impl Object {
+    /// Reads one object of a file, where every mistake is an error, as for [`Self::parse`]. What it
+    /// guards is to be guarded all the same: the error comes with what can be read of the object,
+    /// which refuses requests where a part is missing.
+    pub fn parse_written(value: &Value) -> Result<Self, Box<Unreadable>> {
+        Self::parse_with(value, Fields::Known).map_err(|why| Box::new(Unreadable::new(value, why)))
+    }
+}
+
 impl Unreadable {
-    pub(super) fn new(value: &Value, why: ParseError) -> Self {
+    fn new(value: &Value, why: ParseError) -> Self {
         let known = with_known_kind(value);
         let salvaged = known.as_ref().and_then(|value| {
             let told = ParseError::Schema(why.to_string());
