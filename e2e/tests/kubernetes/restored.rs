@@ -1,5 +1,5 @@
-//! Objects that have lost their owner reference: restored from a backup as Velero does, or left by a
-//! deletion without cascade. They are taken over, look-alikes of tenants are not, and no host is
+//! Objects that have lost their owner reference: restored from a backup as Velero does, or left by
+//! a deletion without cascade. They are taken over, look-alikes of tenants are not, and no host is
 //! served in clear meanwhile.
 
 use std::net::SocketAddr;

@@ -37,13 +37,13 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner<'a> {
     pub(crate) uid: &'a str,
-    /// True if it is being deleted. Then nothing is taken over for it: objects that lose their owner
-    /// by a deletion without cascade would be deleted along.
+    /// True if it is being deleted. Then nothing is taken over for it: objects that lose their
+    /// owner by a deletion without cascade would be deleted along.
     pub(crate) is_deleting: bool,
 }
 
-/// Returns the plan for a Gateway. `slices` looks up a slice by its name; `behind` iterates over all
-/// slices of the Service.
+/// Returns the plan for a Gateway. `slices` looks up a slice by its name; `behind` iterates over
+/// all slices of the Service.
 pub(crate) fn plan<'a>(
     desired: &DesiredService,
     owner: Owner<'_>,
