@@ -201,6 +201,7 @@ mod tests {
             load_balancing: LoadBalancing::ConsistentHash(HashKey::Header("x-user".to_owned())),
             prefers_zone: true,
             connect_timeout: Some(Duration::from_secs(1)),
+            idle_timeout: Some(Duration::from_secs(4)),
             limits: BackendLimits {
                 connections: Some(7),
                 pending: Some(1),

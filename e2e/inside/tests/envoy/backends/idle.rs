@@ -23,14 +23,15 @@ async fn an_idle_connection_ends_before_the_backend_ends_it() -> Result<()> {
         ));
         changes.extend([
             route(&["web"]),
-            policy(json!({"timeout": {"http": {"connectionIdleTimeout": "200ms"}}})),
+            policy(json!({"timeout": {"http": {"connectionIdleTimeout": "2s"}}})),
         ]);
         let world = World::start(changes).await?;
         let answer = to(http, "/web").send().await;
         let answer = answer.with_context(|| world.envoy.log())?;
         ensure!(answer.status == 200, "{protocol}: {}", answer.status);
-        let deadline = Instant::now() + PATIENCE;
         let open = format!("cluster.default/{cluster}.upstream_cx_active");
+        ensure!(world.envoy.stat(&open).await? == 1, "{protocol}: it is kept");
+        let deadline = Instant::now() + PATIENCE;
         while world.envoy.stat(&open).await? > 0 {
             let all = world.envoy.admin("/stats?filter=upstream_cx").await?;
             ensure!(

@@ -210,6 +210,7 @@ async fn retries_and_timeouts() -> Result<()> {
             codes: codes.to_vec(),
             attempts: 2,
             backoff: Some(Duration::from_millis(1)),
+            kept_bytes: 64 * 1024,
         })
     };
     let short = Timeouts {
@@ -238,6 +239,7 @@ async fn retries_and_timeouts() -> Result<()> {
                     codes: vec![404],
                     attempts: 0,
                     backoff: None,
+                    kept_bytes: 64 * 1024,
                 }),
                 ..to_a()
             },
