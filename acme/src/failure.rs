@@ -186,10 +186,9 @@ impl Cause {
     pub fn of(failure: &Failure) -> Self {
         match (failure.class, failure.dependency.as_deref()) {
             (Class::Transient, Some(Dependency::Ca)) => Self::Ca,
-            (
-                Class::Transient,
-                Some(Dependency::Provider(_) | Dependency::ProviderOf(..)),
-            ) => Self::Provider,
+            (Class::Transient, Some(Dependency::Provider(_) | Dependency::ProviderOf(..))) => {
+                Self::Provider
+            }
             (Class::Transient, Some(Dependency::Zone(_))) => Self::Dns,
             (Class::Transient, Some(Dependency::Storage)) => Self::Storage,
             (Class::Transient, Some(Dependency::Account) | None) => Self::Outage,
@@ -208,12 +207,9 @@ impl Cause {
     /// begin their back-off again.
     fn is_over_by_itself(self) -> bool {
         match self {
-            Self::Ca
-            | Self::Provider
-            | Self::Dns
-            | Self::Storage
-            | Self::Outage
-            | Self::Limit => true,
+            Self::Ca | Self::Provider | Self::Dns | Self::Storage | Self::Outage | Self::Limit => {
+                true
+            }
             Self::Pause
             | Self::Name
             | Self::Policy

@@ -8,10 +8,10 @@ use tokio::time::Instant;
 
 use super::attempt::{OrderAttempt, retry_bad_nonce};
 use super::authorize::{self, Ended};
+use super::of_storage;
 use super::poll_interval::{PollInterval, Polls};
 use super::problem::{is_kind, of_problem, said};
 use super::record::remove_txt_records;
-use super::of_storage;
 use crate::budget::Reserve;
 use crate::certificate::{IssuedCertificate, leads_to};
 use crate::failure::{Class, Failure};

@@ -62,7 +62,12 @@ fn is_empty(value: &Value) -> bool {
 }
 
 fn admits_null(property: &Value) -> bool {
-    let admits = |kind: &Value| kind == "null" || kind.as_array().is_some_and(|all| all.contains(&json!("null")));
+    let admits = |kind: &Value| {
+        kind == "null"
+            || kind
+                .as_array()
+                .is_some_and(|all| all.contains(&json!("null")))
+    };
     admits(&property["type"])
         || property["anyOf"]
             .as_array()
@@ -81,11 +86,16 @@ fn empty(property: &Value) -> Option<Value> {
     if bounds.iter().any(|bound| !property[*bound].is_null()) {
         return None;
     }
-    if property["enum"].as_array().is_some_and(|all| all.contains(&json!(""))) {
+    if property["enum"]
+        .as_array()
+        .is_some_and(|all| all.contains(&json!("")))
+    {
         return Some(json!(""));
     }
     let pattern = property["pattern"].as_str();
-    if is("string") && pattern.is_none_or(|pattern| pattern.starts_with("^(") && pattern.ends_with(")?$")) {
+    if is("string")
+        && pattern.is_none_or(|pattern| pattern.starts_with("^(") && pattern.ends_with(")?$"))
+    {
         return Some(json!(""));
     }
     if is("array") {
@@ -251,7 +261,8 @@ fn what_templates_need_is_refused_as_null_by_its_name() -> Result<()> {
             "{name}: {refused}"
         );
         assert!(
-            path.last().is_some_and(|last| refused.contains(last.as_str())),
+            path.last()
+                .is_some_and(|last| refused.contains(last.as_str())),
             "{name}: {refused}"
         );
     }
@@ -285,7 +296,10 @@ fn one_replica_can_be_drained_and_the_number_can_be_left_to_an_autoscaler() -> R
     }
     let more = "controller.podDisruptionBudget.minAvailable=50%";
     let budgets = of(&helm.template(&["--set", more])?, "PodDisruptionBudget");
-    assert_eq!(budgets[0]["minAvailable"], "50%", "it is in place of the other");
+    assert_eq!(
+        budgets[0]["minAvailable"], "50%",
+        "it is in place of the other"
+    );
     assert!(budgets[0].get("maxUnavailable").is_none(), "{budgets:?}");
     Ok(())
 }
