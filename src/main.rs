@@ -253,8 +253,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     // Without a configuration, that of the installation is not known.
     let issuers: BTreeSet<String> = configuration.issuers.keys().cloned().collect();
     let issuers = Some(&issuers).filter(|_| options.configured.config.is_some());
-    let mut found =
-        gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
+    let mut found = gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
     // What is wrong with them is among the problems.
     let salvaged = folder.salvaged();
     found.retain(|finding| !salvaged.contains(&finding.object));
@@ -263,7 +262,11 @@ fn lint(options: &cli::Lint) -> Result<bool> {
         .into_iter()
         .map(|finding| LintRow::of_finding(finding, &folder));
     let of_configuration = configuration_command::unagreed(&configuration).map(|why| {
-        let file = options.configured.config.as_deref().unwrap_or(Path::new(""));
+        let file = options
+            .configured
+            .config
+            .as_deref()
+            .unwrap_or(Path::new(""));
         LintRow::of_configuration(file, why)
     });
     let mut rows: Vec<LintRow> = of_problems

@@ -213,7 +213,10 @@ mod tests {
         let Some(principal::Identifier::NotId(mapped)) = &all.ids[1].identifier else {
             panic!("an exception: {all:?}")
         };
-        assert_eq!(networks(std::slice::from_ref(mapped)), ["::ffff:0.0.0.0/96"]);
+        assert_eq!(
+            networks(std::slice::from_ref(mapped)),
+            ["::ffff:0.0.0.0/96"]
+        );
     }
 
     #[test]

@@ -364,7 +364,11 @@ mod tests {
 
     #[test]
     fn a_frontend_without_a_log_has_nothing_of_it() {
-        assert_eq!(access_logs(&frontend(80), &ClientAddress::default(), None), [], "it costs nothing");
+        assert_eq!(
+            access_logs(&frontend(80), &ClientAddress::default(), None),
+            [],
+            "it costs nothing"
+        );
         assert_eq!(host_name(&host("a.org"), None), "a.org");
     }
 
@@ -383,7 +387,11 @@ mod tests {
 
     #[test]
     fn all_sinks_have_the_filter() {
-        let made = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
+        let made = access_logs(
+            &frontend(80),
+            &ClientAddress::default(),
+            Some(&log(LoggedRequests::Errors)),
+        );
         assert_eq!(made.len(), 2, "one for each sink");
         assert!(made.iter().all(|log| log.filter.is_some()), "of errors");
         let all = LoggedRequests::All { percent: 100 };
@@ -393,9 +401,17 @@ mod tests {
 
     #[test]
     fn equal_logs_encode_to_equal_bytes() {
-        let made = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
+        let made = access_logs(
+            &frontend(80),
+            &ClientAddress::default(),
+            Some(&log(LoggedRequests::Errors)),
+        );
         for _ in 0..20 {
-            let again = access_logs(&frontend(80), &ClientAddress::default(), Some(&log(LoggedRequests::Errors)));
+            let again = access_logs(
+                &frontend(80),
+                &ClientAddress::default(),
+                Some(&log(LoggedRequests::Errors)),
+            );
             assert_eq!(
                 again, made,
                 "the configuration is packed, so these are bytes"

@@ -39,7 +39,9 @@ use super::{
     listener_filters, location, misdirected, plain_http, retry, route_filters, traces, traffic,
     websocket,
 };
-use gatewright_core::model::{AccessLog, ClientAddress, FrontendId, Hostname, OtherListeners, TableId, Tracing};
+use gatewright_core::model::{
+    AccessLog, ClientAddress, FrontendId, Hostname, OtherListeners, TableId, Tracing,
+};
 
 /// The host by which the scope is looked up on connections of a wildcard or catch-all listener. For
 /// a host in upper case or with a port it is the SNI, whose virtual host matches both spellings if
@@ -302,22 +304,22 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
     let identity = identity_headers::late_filter(http.clients.hops);
     client_address::readable(http.clients.hops)
-    .into_iter()
-    .chain([
-        cdn_loop(http.cdn_id),
-        http_filter(find_scope::FILTER, &plain_http::find(frontend)),
-        http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
-    ])
-    .chain(location::filters())
-    .chain([http_filter(identity_headers::FILTER, &identity)])
-    .chain(listener_filters::ASK.map(chosen))
-    .chain([
-        http_filter(cors::FILTER, &Cors {}),
-        http_filter(listener_filters::MARK, &listener_filters::mark()),
-    ])
-    .chain(listener_filters::MARKED.map(chosen))
-    .chain([router()])
-    .collect()
+        .into_iter()
+        .chain([
+            cdn_loop(http.cdn_id),
+            http_filter(find_scope::FILTER, &plain_http::find(frontend)),
+            http_filter(HEADER_TO_METADATA, &HeaderToMetadata::default()),
+        ])
+        .chain(location::filters())
+        .chain([http_filter(identity_headers::FILTER, &identity)])
+        .chain(listener_filters::ASK.map(chosen))
+        .chain([
+            http_filter(cors::FILTER, &Cors {}),
+            http_filter(listener_filters::MARK, &listener_filters::mark()),
+        ])
+        .chain(listener_filters::MARKED.map(chosen))
+        .chain([router()])
+        .collect()
 }
 
 /// The HTTP filters on TLS, which routes configure. `find` looks for another scope.

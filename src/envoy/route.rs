@@ -20,7 +20,7 @@ use super::location;
 use super::path::{NewPath, new_path, whole};
 use super::proto::{any, duration, map, uint};
 use super::request_hash;
-use super::request_match::{containing, header, matching, request_match};
+use super::request_match::{containing, header, request_match};
 use super::retry::{kept_bytes, times};
 use super::route_filters;
 use super::traffic;

@@ -27,8 +27,12 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Put, Way::Apply, Way::ApplyOurs, Way::Reset];
 
-fn listeners(names: &[&str], port: u16) -> Value {
-    let listener = |name: &&str| json!({"name": name, "protocol": "HTTP", "port": port, "hostname": format!("{name}.example.org")});
+/// Listeners of a Gateway or of its ListenerSet, with hostnames that no other Gateway has.
+fn listeners(gateway: &str, names: &[&str]) -> Value {
+    let listener = |name: &&str| {
+        json!({"name": name, "protocol": "HTTP", "port": 80,
+            "hostname": format!("{name}.{gateway}.example.org")})
+    };
     names.iter().map(listener).collect()
 }
 

@@ -18,7 +18,9 @@ pub fn canonical_network(network: IpNet) -> IpNet {
     };
     let v4 = mapped.addr().to_ipv4_mapped();
     let length = mapped.prefix_len().checked_sub(MAPPED_BITS);
-    let v4 = v4.zip(length).and_then(|(v4, length)| Ipv4Net::new(v4, length).ok());
+    let v4 = v4
+        .zip(length)
+        .and_then(|(v4, length)| Ipv4Net::new(v4, length).ok());
     v4.map_or(network, IpNet::V4)
 }
 

@@ -64,7 +64,11 @@ async fn lists_take_all_notations_for_one_client() -> Result<()> {
         site.each(&client, (OTHER, "/"), &[], 403).await?;
     }
     // Other forms of IPv6 with the same bits are other clients.
-    for client in ["64:ff9b::198.51.100.7", "::ffff:0:198.51.100.7", "::198.51.100.7"] {
+    for client in [
+        "64:ff9b::198.51.100.7",
+        "::ffff:0:198.51.100.7",
+        "::198.51.100.7",
+    ] {
         site.each(client, (HOST, "/admin"), &[], 200).await?;
         site.each(client, (OTHER, "/"), &[], 403).await?;
     }
@@ -110,8 +114,7 @@ async fn all_of_ipv6_is_no_client_of_ipv4_and_reports_agree() -> Result<()> {
 #[ignore = "needs Envoy"]
 async fn limits_have_one_bucket_for_all_notations_and_one_for_each_client() -> Result<()> {
     let limit = json!({"limit": {"requests": 3, "per": "Hour"}, "by": {"type": "ClientAddress"}});
-    let target =
-        json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"});
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"});
     let limits = gatewright(
         "TrafficPolicy",
         "calm",

@@ -116,8 +116,8 @@ pub use oidc_client::{ClientSecretError, OIDC_CLIENT_TYPE};
 pub use oidc_client::{credentials, form_encoded};
 pub use parameters::{
     AllowedHostnames, DefaultGateways, EscapedSlashes, ExternalTrafficPolicy, FleetKind,
-    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PathParameters, PlainHttp,
-    PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
+    GatewayParameters, NamedServices, PARAMETERS_CRD, Parameters, ParametersRef, PathParameters,
+    PlainHttp, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use plain_words::plain;
 pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};

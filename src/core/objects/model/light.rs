@@ -1,7 +1,7 @@
 //! Virtual hosts that may share a table with those of others: Envoy reads a table anew whenever one
 //! of its hosts changes.
 
-use super::{Action, HeaderEdits, Route, Rule, VirtualHost, WeightedTarget};
+use super::{Action, HeaderEdits, Match, Route, Rule, VirtualHost, WeightedTarget};
 
 /// The most routes of a light host, the most conditions of each on headers and parameters, and the
 /// most backends.
@@ -24,7 +24,11 @@ fn is_light(route: &Route) -> bool {
         rule,
     } = route;
     let conditions = matches.headers.len() + matches.query.len();
-    conditions <= CONDITIONS && matches.regexes().next().is_none() && only_forwards(rule)
+    conditions <= CONDITIONS && !has_expressions(matches) && only_forwards(rule)
+}
+
+fn has_expressions(matches: &Match) -> bool {
+    matches.path_regex().is_some() || matches.value_regexes().next().is_some()
 }
 
 fn only_forwards(rule: &Rule) -> bool {

@@ -1,10 +1,10 @@
 //! Stages: the steps of [`Engine::apply`](super::Engine::apply), which read some states and write
 //! others (`engine/stages.rs`), and what they decide by several states.
 
-pub(crate) mod ambiguous_paths;
 pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod allowed_hostnames;
+pub(crate) mod ambiguous_paths;
 pub(crate) mod assembly;
 pub(crate) mod attach;
 pub(crate) mod attached_cost;

@@ -24,8 +24,8 @@ use crate::state::named_service::named_service;
 use crate::state::parent::{GatewayPlacement, Parent, ParentListener};
 use gatewright_objects::channel::Channel;
 use gatewright_objects::inputs::{
-    Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener, PathParameters,
-    ListenerSet, Meta, RouteKinds, ServiceParameters, SetKind, TlsMode,
+    Address, ClientAddresses, EscapedSlashes, Gateway, IsolatedParameters, Kind, Listener,
+    ListenerSet, Meta, PathParameters, RouteKinds, ServiceParameters, SetKind, TlsMode,
 };
 use gatewright_objects::model::{Hostname, IdentityHeaders, ObjectName, Reason};
 use gatewright_objects::ownership::ListenersOf;

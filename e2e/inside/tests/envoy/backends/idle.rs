@@ -30,7 +30,10 @@ async fn an_idle_connection_ends_before_the_backend_ends_it() -> Result<()> {
         let answer = answer.with_context(|| world.envoy.log())?;
         ensure!(answer.status == 200, "{protocol}: {}", answer.status);
         let open = format!("cluster.default/{cluster}.upstream_cx_active");
-        ensure!(world.envoy.stat(&open).await? == 1, "{protocol}: it is kept");
+        ensure!(
+            world.envoy.stat(&open).await? == 1,
+            "{protocol}: it is kept"
+        );
         let deadline = Instant::now() + PATIENCE;
         while world.envoy.stat(&open).await? > 0 {
             let all = world.envoy.admin("/stats?filter=upstream_cx").await?;
