@@ -54,7 +54,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
 async fn faults_of_issuers(configuration: &Configuration) -> Result<Vec<String>> {
     let issuers = &configuration.issuers;
     let dir = tempfile::tempdir().context("a directory for the check")?;
-    let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path())?);
+    let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("storage"))?);
     let opened = certificates::faults(issuers, &storage).await;
     let mut faults: Vec<String> = opened
         .iter()

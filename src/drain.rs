@@ -256,7 +256,7 @@ mod tests {
     async fn a_controller_whose_probes_use_tls_is_verified_by_the_roots() {
         let now = SystemTime::now();
         let authority = Authority::new("test", HOUR, now).expect("an authority");
-        let other = Authority::new("test", HOUR, now).expect("an authority");
+        let other = Authority::new("another test", HOUR, now).expect("an authority");
         let address = probes(tls(&authority)).await;
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("ca.crt");

@@ -78,6 +78,6 @@ mod tests {
     fn wide_characters_take_two_cells_and_control_characters_none_of_their_effect() {
         let rows = [["名前", "x"], ["ab\u{1b}[2J", "y"]].map(|row| row.map(str::to_owned));
         let text = formatted(&rows, None);
-        assert_eq!(text, "名前           x\nab\\u{1b}[2J  y\n");
+        assert_eq!(text, "名前         x\nab\\u{1b}[2J  y\n");
     }
 }

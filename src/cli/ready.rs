@@ -18,8 +18,8 @@ pub struct Ready {
     /// Path of Envoy's admin socket
     #[arg(long, value_name = "SOCKET", required_unless_present = "controller")]
     pub envoy_admin: Option<PathBuf>,
-    /// Address of a controller's probes (its --probes), to check the controller instead of an Envoy;
-    /// or https:// and the address, where they use TLS
+    /// Address of a controller's probes (its --probes), to check the controller instead of an
+    /// Envoy; or https:// and the address, where they use TLS
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "envoy_admin")]
     pub controller: Option<String>,
     /// CA certificates that verify a controller whose probes use TLS

@@ -216,9 +216,9 @@ fn insert(fields: &mut Fields, field: &str, names: &[Arc<str>], format: impl Fn(
     fields.insert(field.to_owned(), Value::object(values));
 }
 
-/// The fields for a collector: Envoy escapes the values of a JSON line, and puts them into a message
-/// of protobuf as they are. One value that is not UTF-8, or was cut within a character, would make
-/// the whole batch unreadable, in which the lines of others are.
+/// The fields for a collector: Envoy escapes the values of a JSON line, and puts them into a
+/// message of protobuf as they are. One value that is not UTF-8, or was cut within a character,
+/// would make the whole batch unreadable, in which the lines of others are.
 fn in_utf8(fields: &Fields, log: &AccessLog) -> Fields {
     let mut fields = fields.clone();
     let path = match log.query {

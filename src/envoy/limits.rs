@@ -26,14 +26,14 @@ pub(super) const DELAYED_CLOSE_SECONDS: u64 = 5;
 pub(super) const STREAM_IDLE_SECONDS: u64 = 300;
 /// The largest size of request headers.
 pub(super) const HEADERS_KIB: u32 = 60;
-/// The largest number of header fields of a request, and of a response of a backend. Browsers send a
-/// field for each cookie by HTTP/2 and HTTP/3 (RFC 9113, 8.2.3), and Chromium keeps up to 180 cookies
-/// of a domain.
+/// The largest number of header fields of a request, and of a response of a backend. Browsers send
+/// a field for each cookie by HTTP/2 and HTTP/3 (RFC 9113, 8.2.3), and Chromium keeps up to 180
+/// cookies of a domain.
 pub(super) const HEADERS_COUNT: u32 = 256;
 /// The most concurrent HTTP/2 streams per connection.
 pub(super) const STREAMS: u32 = 100;
-/// The window of a client's stream, of HTTP/2 and HTTP/3: an upload has no more than this on its way
-/// for each round trip. Envoy buffers as much of a response for a client that does not read it.
+/// The window of a client's stream, of HTTP/2 and HTTP/3: an upload has no more than this on its
+/// way for each round trip. Envoy buffers as much of a response for a client that does not read it.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 1024 * 1024;
 /// The window of a client's connection, of HTTP/2 and HTTP/3: what one client can have sent and no
 /// backend has taken. A stream that a slow backend holds up leaves another one its window.

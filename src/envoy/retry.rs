@@ -60,8 +60,8 @@ pub(super) fn times(timeouts: &Timeouts, retry: Option<&Retry>) -> Times {
     }
 }
 
-/// The most bytes of a body that Envoy keeps to send it again, if they are more than the buffer of a
-/// connection. A request with a longer body is not repeated, or answered if it waits for that.
+/// The most bytes of a body that Envoy keeps to send it again, if they are more than the buffer of
+/// a connection. A request with a longer body is not repeated, or answered if it waits for that.
 pub(super) fn kept_bytes(retry: Option<&Retry>) -> Option<UInt64Value> {
     let retry = retry.filter(|retry| retry.attempts > 0)?;
     let is_more = retry.kept_bytes > limits::BUFFER_BYTES;
@@ -70,8 +70,8 @@ pub(super) fn kept_bytes(retry: Option<&Retry>) -> Option<UInt64Value> {
     })
 }
 
-/// Answers 503 in place of Envoy's 507 to a request whose body became longer than what is kept while
-/// it waited for its repetition: no backend took it.
+/// Answers 503 in place of Envoy's 507 to a request whose body became longer than what is kept
+/// while it waited for its repetition: no backend took it.
 pub(super) fn too_long_to_repeat() -> ResponseMapper {
     let is_it = ExpressionFilter {
         expression: format!("response.code_details == '{TOO_LONG}'"),

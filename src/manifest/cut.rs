@@ -85,11 +85,11 @@ mod tests {
         for (text, expected) in [
             // The last item may be cut off itself.
             ("a: 1\nb: [x, {c: d", json!({"a": "1", "b": ["x"]})),
-            ("a: b\nc: d: e\n", json!({"a": "b"})),
+            ("a: b\nc: d: e\n", json!({"a": "b", "c": "d"})),
             ("a: x\na: y\n", json!({"a": "x", "a'": "y"})),
             ("a: &b {c: d}\ne: *b\n", json!({"a": {"c": "d"}, "e": null})),
             ("", Value::Null),
-            ("- [a", json!([["a"]])),
+            ("- a: [x, y", json!([{"a": ["x"]}])),
         ] {
             assert_eq!(before_mistake(text), expected, "{text}");
         }

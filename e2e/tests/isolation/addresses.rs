@@ -1,5 +1,5 @@
-//! The rule for nftables by which one address cannot take all connections: in a network namespace of
-//! its own, as root.
+//! The rule for nftables by which one address cannot take all connections: in a network namespace
+//! of its own, as root.
 
 use std::path::Path;
 use std::process::Command;

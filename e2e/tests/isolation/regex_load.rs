@@ -1,8 +1,8 @@
 //! Requests to regular expressions: an Envoy keeps no more than was counted, and a request takes no
 //! worker for longer than some milliseconds.
 //!
-//! Before, 64 expressions and six requests of 55 KB took all workers for minutes, and 320 with three
-//! requests of 6 KB took 1.1 GB for ever.
+//! Before, 64 expressions and six requests of 55 KB took all workers for minutes, and 320 with
+//! three requests of 6 KB took 1.1 GB for ever.
 
 use std::time::Duration;
 

@@ -63,8 +63,8 @@ pub struct Existing {
     /// The class of a Gateway.
     pub class: Option<Box<str>>,
     /// True if it has lost its owner: it has no controlling owner reference, and the label of
-    /// derived objects. It counts as ours, and is desired; it is taken over only if it is what would
-    /// be made, which its writer decides.
+    /// derived objects. It counts as ours, and is desired; it is taken over only if it is what
+    /// would be made, which its writer decides.
     pub is_orphan: bool,
 }
 

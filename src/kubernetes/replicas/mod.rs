@@ -100,7 +100,7 @@ impl Replicas {
         let ReplicaEvent(name, record) = event;
         if name != self.replica.identity {
             self.others.set(&name, record);
-        } else if !self.worker.is_full() {
+        } else if self.worker.is_idle() {
             // Our own record: of an earlier process, or as it was just written.
             self.written = record.map(|(_, record)| record);
         }
@@ -322,7 +322,7 @@ mod tests {
     /// Runs the writes that are due at `now`, and takes in their outcomes.
     async fn write(replicas: &mut Replicas, now: Instant) {
         replicas.write(now);
-        if replicas.worker.is_full() {
+        if !replicas.worker.is_idle() {
             let written = replicas.worker.next().await;
             replicas.take_outcome(written, now);
         }

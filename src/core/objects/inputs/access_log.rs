@@ -255,9 +255,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inputs::plain;
 
     fn read(value: Value) -> Result<AccessLogParameters, String> {
-        AccessLogParameters::deserialize(value).map_err(|error| error.to_string())
+        AccessLogParameters::deserialize(value).map_err(|error| plain(&error.to_string()))
     }
 
     #[test]

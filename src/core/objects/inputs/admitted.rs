@@ -93,7 +93,7 @@ impl Written<'_> {
 /// admits any number as a port, and names as addresses. Service proxies leave them out as well.
 fn endpoint_slice(value: &Value) -> Value {
     let mut slice = value.clone();
-    if let Some(ports) = slice["ports"].as_array_mut() {
+    if let Some(ports) = list_mut(&mut slice, "ports") {
         ports.retain(|port| {
             port["port"].is_null()
                 || port["port"]
@@ -101,17 +101,20 @@ fn endpoint_slice(value: &Value) -> Value {
                     .is_some_and(|number| (1..=65535).contains(&number))
         });
     }
-    if let Some(endpoints) = slice["endpoints"].as_array_mut() {
-        for endpoint in endpoints.iter_mut() {
-            if let Some(addresses) = endpoint["addresses"].as_array_mut() {
-                addresses.retain(|address| {
-                    let address = address.as_str().map(str::parse::<IpAddr>);
-                    address.is_some_and(|address| address.is_ok())
-                });
-            }
+    for endpoint in list_mut(&mut slice, "endpoints").into_iter().flatten() {
+        if let Some(addresses) = list_mut(endpoint, "addresses") {
+            addresses.retain(|address| {
+                let address = address.as_str().map(str::parse::<IpAddr>);
+                address.is_some_and(|address| address.is_ok())
+            });
         }
     }
     slice
+}
+
+/// The list in a field of what may be no object.
+fn list_mut<'a>(value: &'a mut Value, field: &str) -> Option<&'a mut Vec<Value>> {
+    value.get_mut(field)?.as_array_mut()
 }
 
 fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {

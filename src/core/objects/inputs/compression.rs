@@ -136,10 +136,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::TRAFFIC_POLICY_CRD;
+    use crate::inputs::{TRAFFIC_POLICY_CRD, plain};
 
     fn read_value(written: Value) -> Result<CompressionRules, String> {
-        let written = serde_json::from_value(written).map_err(|why| why.to_string())?;
+        let written = serde_json::from_value(written).map_err(|why| plain(&why.to_string()))?;
         read(written)
     }
 

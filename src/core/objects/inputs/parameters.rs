@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
+use super::plain_words::plain;
 use super::{
     AccessLogParameters, ClassPolicies, ClientAddresses, IsolatedParameters, Meta, ParseError,
     Selector,
@@ -397,7 +398,8 @@ impl GatewayParameters {
         let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
         let spec = match &value["spec"] {
             Value::Null => Ok(Parameters::default()),
-            spec => Parameters::deserialize(spec).map_err(|error| format!("spec: {error}")),
+            spec => Parameters::deserialize(spec)
+                .map_err(|error| format!("spec: {}", plain(&error.to_string()))),
         };
         match (spec, fields) {
             (Err(text), Fields::Known) => Err(ParseError::Schema(text)),

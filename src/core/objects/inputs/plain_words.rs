@@ -103,6 +103,9 @@ fn described(expected: &str, with_bounds: bool) -> String {
             bounds => format!("a whole number ({bounds})"),
         };
     }
+    if let Some(number) = expected.strip_prefix("a nonzero ") {
+        return format!("{} other than 0", described(number, with_bounds));
+    }
     if let Some((_, words)) = SCALARS.iter().find(named) {
         return (*words).to_owned();
     }
@@ -112,6 +115,13 @@ fn described(expected: &str, with_bounds: bool) -> String {
         "a string" | "string" | "str" | "a character" => "text",
         "a sequence" | "sequence" | "an array" => "a list",
         "a map" | "map" => "an object",
+        "map with a single key" => "an object with one field",
+        "string or map" => "text or an object",
+        "path string" => "a path",
+        "IP address" => "an IP address",
+        "IPv4 address" => "an IPv4 address",
+        "IPv6 address" => "an IPv6 address",
+        "socket address" => "an IP address with a port",
         "unit" | "option" => "nothing",
         "variant identifier" | "string only" => "one of the possible values",
         "field identifier" => "the name of a field",
@@ -226,6 +236,22 @@ mod tests {
             (
                 "invalid type: integer `5`, expected a base64-encoded string",
                 "expected a base64-encoded string, found 5",
+            ),
+            (
+                "invalid type: boolean `true`, expected string or map",
+                "expected text or an object, found true",
+            ),
+            (
+                "invalid value: map, expected map with a single key",
+                "expected an object with one field, found an object",
+            ),
+            (
+                "invalid type: integer `1`, expected IP address",
+                "expected an IP address, found 1",
+            ),
+            (
+                "invalid value: integer `-1`, expected a nonzero u32",
+                "expected a whole number (0 to 4294967295) other than 0, found -1",
             ),
             ("missing field `spec`", "missing field `spec`"),
         ] {

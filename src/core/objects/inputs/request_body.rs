@@ -57,9 +57,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::inputs::plain;
 
     fn read_of(written: Value) -> Result<RequestBodyRules, String> {
-        let written = serde_json::from_value(written).map_err(|error| error.to_string())?;
+        let written = serde_json::from_value(written).map_err(|error| plain(&error.to_string()))?;
         read(&written)
     }
 

@@ -17,8 +17,8 @@ pub enum AppProtocol {
     Http1,
     /// HTTP/2 without TLS (`kubernetes.io/h2c`).
     H2c,
-    /// The key sets of an identity provider over HTTP/1.1, which are judged before Envoy reads them;
-    /// never what a Service says.
+    /// The key sets of an identity provider over HTTP/1.1, which are judged before Envoy reads
+    /// them; never what a Service says.
     KeySets,
     /// The same over HTTP/2 without TLS.
     KeySetsH2c,

@@ -251,7 +251,7 @@ impl GatewayTemplate {
             frontend_tls: None,
             infrastructure: None,
             is_default: false,
-            is_derived: false,
+            is_derived: true,
         };
         Desired::gateway(&self.owner, gateway)
     }

@@ -181,7 +181,10 @@ impl Explainer<'_> {
         let Some(resolution) = self.routing.resolutions.get(&known) else {
             return Vec::new();
         };
-        let partial = resolution.partial.as_deref();
+        let invalid = resolution.invalid.as_deref();
+        let partial = invalid
+            .map(|(_, text)| text.as_str())
+            .or(resolution.partial.as_deref());
         let cause = partial.or(resolution
             .references
             .as_ref()

@@ -254,7 +254,7 @@ impl<'a> Routing<'a> {
             .filter_map(|(key, own)| {
                 self.resolutions
                     .get(key)
-                    .filter(|resolved| resolved.invalid.is_none())?;
+                    .filter(|resolved| resolved.takes_requests(key.kind))?;
                 Some((own, &**self.store.route(key)?))
             })
             .collect()

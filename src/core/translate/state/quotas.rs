@@ -392,9 +392,7 @@ impl Quotas {
     ) -> Resolved {
         let namespace = &key.name.namespace;
         let limits = self.limits_of(namespace);
-        if resolved.invalid.is_some() {
-            return resolved;
-        }
+        // Also of a route that is invalid: its rules take requests, to answer 500.
         if let Some(text) = self
             .charges
             .get(key)
@@ -432,6 +430,9 @@ impl Quotas {
                 "the routes of namespace {namespace} up to this one, the oldest first, exceed {limits}"
             );
             resolved.invalid = Some((Reason::LimitReached, text));
+            return resolved;
+        }
+        if resolved.invalid.is_some() {
             return resolved;
         }
         let mut cut: Vec<String> = targets(route)

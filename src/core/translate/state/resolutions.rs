@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::fingerprint::fingerprint;
 use crate::key::{RouteKey, Verdict};
+use gatewright_objects::inputs::RouteKind;
 use gatewright_objects::model::{Match, Reason, Rule};
 
 /// The rules of a route, ready to be served under any hostname.
@@ -20,7 +21,7 @@ pub(crate) struct Resolved {
     pub(crate) note: Option<String>,
     /// True if its requests are counted by themselves.
     pub(crate) counted: bool,
-    /// Why nothing of the route can be served.
+    /// Why no rule of the route forwards requests.
     pub(crate) invalid: Option<(Reason, String)>,
 }
 
@@ -44,6 +45,16 @@ impl Resolution {
             note: resolved.note.map(Box::from),
             counted: resolved.counted,
             invalid: resolved.invalid.map(Box::new),
+        }
+    }
+
+    /// True if the rules of the route take part at its hostnames. Those of a route with an invalid
+    /// value answer 500: a wider route must not serve their requests without their filters.
+    pub(crate) fn takes_requests(&self, kind: RouteKind) -> bool {
+        let is_http = matches!(kind, RouteKind::Http | RouteKind::Grpc);
+        match self.invalid.as_deref() {
+            None => true,
+            Some((reason, _)) => is_http && *reason != Reason::LimitReached,
         }
     }
 }

@@ -74,7 +74,9 @@ fn a_shared_order_that_is_refused_without_a_culprit_is_halved_until_it_stands_al
     run(async {
         let rig = Rig::start().await?;
         let limits = Limits {
-            domain: Some(Rate::hours(20, 7 * 24)),
+            // Enough that the last six, after orders of 25, 12 and 6, need less than half of what
+            // is left: the rest would be halved once more, a day later.
+            domain: Some(Rate::hours(30, 7 * 24)),
             ..Limits::UNKNOWN
         };
         let keeper = rig

@@ -460,9 +460,9 @@ fn routes_have_what_gateways_leave() {
     told.route("HTTPRoute", "r", 0, &["a.org"], json!([edits(32, 16)]));
     let listener =
         |index: u16| json!({"name": format!("l{index}"), "protocol": "HTTP", "port": 9000 + index});
-    told.gateway("a", "own", 1, (0..16).map(listener).collect());
+    told.gateway("a", "own", 1, (0..8).map(listener).collect());
     assert_eq!(told.told(Kind::HTTPRoute, "r"), "");
-    told.gateway("a", "own", 1, (0..24).map(listener).collect());
+    told.gateway("a", "own", 1, (0..15).map(listener).collect());
     assert_ne!(
         told.told(Kind::HTTPRoute, "r"),
         "",
