@@ -108,6 +108,18 @@ impl Standalone {
         )
     }
 
+    /// Waits until a host is answered with this status, or not at all.
+    async fn until(&self, host: &str, status: Option<u16>) -> Result<()> {
+        let answered = async {
+            while self.status(host).await.ok() != status {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(e2e_inside::served::PATIENCE, answered)
+            .await
+            .with_context(|| format!("{host} was never answered {status:?}"))
+    }
+
     fn ask(&self, args: &[&str]) -> Result<(i32, String)> {
         let private = self.state.path().display().to_string();
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;
@@ -335,14 +347,7 @@ async fn a_port_that_lets_no_client_in_is_explained_as_it_answers() -> Result<()
 
 /// Waits until `web.example.org` is answered with this status, or not at all.
 async fn until(site: &Standalone, status: Option<u16>) -> Result<()> {
-    let answered = async {
-        while site.status("web.example.org").await.ok() != status {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(e2e_inside::served::PATIENCE, answered)
-        .await
-        .with_context(|| format!("never {status:?}"))
+    site.until("web.example.org", status).await
 }
 
 /// A Gateway of one HTTPS listener, and its route.

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use e2e::gatewright::Gatewright;
 
 use super::{Standalone, route};
 
@@ -154,21 +156,15 @@ async fn a_new_policy_that_cannot_be_read_closes_its_host() -> Result<()> {
         site.program
             .line(&format!("httproute default/{name}: 1 host changed, acked"))
             .await?;
-        assert_eq!(site.status(&host).await?, 200, "{rules}: before");
+        site.until(&host, Some(200))
+            .await
+            .with_context(|| format!("{rules}: before"))?;
         site.save("policy.yaml", &policy(&name, &target, rules))?;
-        site.program
-            .line(&format!(
-                "accesspolicy default/{name}: 1 host changed, acked"
-            ))
-            .await?;
-        assert_eq!(site.status(&host).await?, 500, "{rules}");
+        site.until(&host, Some(500)).await.context(rules)?;
         site.save("policy.yaml", &policy(&name, &target, good))?;
-        site.program
-            .line(&format!(
-                "accesspolicy default/{name}: 1 host changed, acked"
-            ))
-            .await?;
-        assert_eq!(site.status(&host).await?, 200, "{rules}: mended");
+        site.until(&host, Some(200))
+            .await
+            .with_context(|| format!("{rules}: mended"))?;
         fs::remove_file(site.file("policy.yaml"))?;
         // Both in one new file.
         let (name, host) = (format!("b{number}"), format!("b{number}.example.org"));
@@ -211,22 +207,16 @@ async fn a_policy_on_a_rule_that_is_not_there_closes_the_route() -> Result<()> {
         "policy.yaml",
         &policy("guard", "name: web, sectionName: admin", rules),
     )?;
-    site.program
-        .line("accesspolicy default/guard: 1 host changed, acked")
-        .await?;
-    assert_eq!(
-        site.status("web.example.org").await?,
-        200,
-        "the rule is there"
-    );
+    site.until("web.example.org", Some(200))
+        .await
+        .context("the rule is there")?;
     site.save(
         "web.yaml",
         &named.replace("name: admin", "name: administration"),
     )?;
-    site.program
-        .line("httproute default/web: 1 host changed, acked")
-        .await?;
-    assert_eq!(site.status("web.example.org").await?, 500, "renamed");
+    site.until("web.example.org", Some(500))
+        .await
+        .context("renamed")?;
     let (_, text) = site.ask(&["status", "accesspolicy/guard"])?;
     assert!(
         text.contains("TargetNotFound") && text.contains("has no rule of name \"admin\""),
@@ -239,10 +229,9 @@ async fn a_policy_on_a_rule_that_is_not_there_closes_the_route() -> Result<()> {
         "{text}"
     );
     site.save("web.yaml", &named)?;
-    site.program
-        .line("httproute default/web: 1 host changed, acked")
-        .await?;
-    assert_eq!(site.status("web.example.org").await?, 200, "named again");
+    site.until("web.example.org", Some(200))
+        .await
+        .context("named again")?;
     Ok(())
 }
 
@@ -265,20 +254,26 @@ async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()>
     );
     let state = tempfile::tempdir()?;
     fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    let mut second = e2e::gatewright::Gatewright::standalone(
-        site.manifests.path(),
-        state.path(),
-        &["--no-envoy"],
-    )?;
+    let dir = site.manifests.path().display().to_string();
+    let private = state.path().display().to_string();
+    let mut second =
+        Gatewright::start(&["standalone", &dir, "--state-dir", &private, "--no-envoy"])?;
     second.line("admin socket").await?;
     let socket = state.path().join("admin.sock");
-    let why = loop {
-        match gatewright_control::ask(&socket, "/readyz").await {
-            Err(error) if error.to_string().contains("policy.yaml") => break error.to_string(),
-            Ok(text) => anyhow::bail!("it is ready: {text}"),
-            Err(_) => tokio::task::yield_now().await,
+    let refused = async {
+        loop {
+            match gatewright_control::ask(&socket, "/readyz").await {
+                Err(error) if error.to_string().contains("policy.yaml") => {
+                    break Ok(error.to_string());
+                }
+                Ok(text) => anyhow::bail!("it is ready: {text}"),
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
         }
     };
+    let why = tokio::time::timeout(e2e_inside::served::PATIENCE, refused)
+        .await
+        .context("it was never told")??;
     assert!(
         why.contains("an AccessPolicy in it may be without effect"),
         "{why}"
