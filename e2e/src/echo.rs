@@ -147,6 +147,9 @@ struct Backend {
     requests: Arc<AtomicU64>,
 }
 
+/// More header fields than an Envoy lets pass.
+const MAX_HEADERS: usize = 512;
+
 impl Backend {
     async fn converse(
         self: Arc<Self>,
@@ -156,8 +159,10 @@ impl Backend {
             let backend = self.clone();
             async move { Ok::<_, std::convert::Infallible>(backend.answer(request).await) }
         });
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().max_headers(MAX_HEADERS);
         // The client may disconnect at any time.
-        let _ended = auto::Builder::new(TokioExecutor::new())
+        let _ended = builder
             .serve_connection(TokioIo::new(stream), service)
             .await;
     }
