@@ -21,7 +21,6 @@ mod explained;
 mod fixtures;
 mod full_disk;
 mod grpc;
-mod guarded_wildcards;
 mod hot_restart;
 mod http3;
 mod kept_statistics;

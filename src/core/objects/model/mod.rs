@@ -25,7 +25,6 @@ mod frontend_id;
 mod gateway_address;
 mod hostname;
 mod hostname_grant;
-mod light;
 mod listener_filters;
 mod login;
 mod name;

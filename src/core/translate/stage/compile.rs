@@ -335,7 +335,7 @@ impl<'a> Units<'a> {
             if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
                 return Unit::default();
             }
-            if wide && frontend.hosts().is_tabled(&owner.hostname, &virtual_host) {
+            if wide && frontend.hosts().is_tabled(&owner.hostname, hostname) {
                 return Unit {
                     table: Some((owner.hostname.clone(), virtual_host)),
                     ..Unit::default()

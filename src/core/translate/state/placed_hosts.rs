@@ -19,8 +19,6 @@ pub(crate) struct PlacedHosts {
     tables: BTreeMap<Hostname, BTreeMap<Hostname, VirtualHost>>,
     /// The table of each hostname.
     placed: BTreeMap<Hostname, Hostname>,
-    /// Wildcards that are not light, and the catch-all, by their table: no exact host joins them.
-    heavy: BTreeMap<Hostname, BTreeSet<Hostname>>,
     /// Exact hostnames with a scope on plain HTTP.
     plain: BTreeSet<Hostname>,
     /// Wildcards with a scope on plain HTTP, and the catch-all.
@@ -78,21 +76,16 @@ impl PlacedHosts {
             .chain(self.beneath.values().flatten())
     }
 
-    /// True if exact hosts under a wildcard or catch-all listener have scopes of their own: because
-    /// there are so many, or for what they have.
+    /// True if there are so many exact hosts under a wildcard or catch-all listener that each has a
+    /// scope of its own.
     pub(crate) fn is_scoped(&self, wide: &Hostname) -> bool {
-        self.beneath.get(wide).is_some_and(|names| {
-            names.len() > TABLE_HOSTS || names.iter().any(|name| !self.placed.contains_key(name))
-        })
+        self.beneath
+            .get(wide)
+            .is_some_and(|names| names.len() > TABLE_HOSTS)
     }
 
-    /// True if an exact host under a wildcard or catch-all listener belongs in its table. A change
-    /// of one host has Envoy read the whole table: nothing is in it that is long to read.
-    pub(crate) fn is_tabled(&self, wide: &Hostname, host: &VirtualHost) -> bool {
-        if !host.is_light() || self.heavy.contains_key(wide) {
-            return false;
-        }
-        let hostname = &host.hostname;
+    /// True if an exact host under a wildcard or catch-all listener belongs in its table.
+    pub(crate) fn is_tabled(&self, wide: &Hostname, hostname: &Hostname) -> bool {
         let names = self.beneath.get(wide);
         let others = names.map_or(0, |names| {
             names.len() - usize::from(names.contains(hostname))
@@ -108,7 +101,6 @@ impl PlacedHosts {
         entry: Option<(Hostname, VirtualHost)>,
         dirty: &mut Dirty,
     ) {
-        self.weigh(id, hostname, entry.as_ref(), dirty);
         let place = entry.as_ref().map(|(place, _)| place.clone());
         let before = match &place {
             Some(place) => self.placed.insert(hostname.clone(), place.clone()),
@@ -129,42 +121,6 @@ impl PlacedHosts {
                 table.insert(hostname.clone(), virtual_host);
                 dirty.tables.insert((id.clone(), place));
             }
-        }
-    }
-
-    /// Notes a wildcard that is not light, or the catch-all; marks the exact hosts that leave its
-    /// table for it, or return.
-    fn weigh(
-        &mut self,
-        id: &FrontendId,
-        hostname: &Hostname,
-        entry: Option<&(Hostname, VirtualHost)>,
-        dirty: &mut Dirty,
-    ) {
-        if hostname.is_exact() {
-            return;
-        }
-        let table = entry
-            .filter(|(_, host)| !host.is_light())
-            .map(|(table, _)| table.clone());
-        let mut changed = Vec::new();
-        for (name, all) in &mut self.heavy {
-            if Some(name) != table.as_ref() && all.remove(hostname) && all.is_empty() {
-                changed.push(name.clone());
-            }
-        }
-        self.heavy.retain(|_, all| !all.is_empty());
-        if let Some(table) = table {
-            let all = self.heavy.entry(table.clone()).or_default();
-            if all.insert(hostname.clone()) && all.len() == 1 {
-                changed.push(table);
-            }
-        }
-        for table in changed {
-            let names = self.beneath.get(&table).into_iter().flatten();
-            dirty
-                .units
-                .extend(names.map(|name| (id.clone(), name.clone())));
         }
     }
 
@@ -208,6 +164,3 @@ impl PlacedHosts {
         self.beneath.retain(|_, names| !names.is_empty());
     }
 }
-
-#[cfg(test)]
-mod tests;
