@@ -126,7 +126,7 @@ async fn a_class_takes_policies_back_from_tenants_and_from_nobody_else() -> Resu
     site.answered_with(&large, 200).await?;
     ensure!(
         listeners(&site).await? == before,
-        "a listener was replaced with the policies"
+        "a listener changed with the policies"
     );
     site.alice_is_unharmed(1).await
 }

@@ -148,7 +148,7 @@ async fn a_session_of_one_tenant_opens_no_host_of_another() -> Result<()> {
     site.answered_with(&page(site.tls(GUARDED)), 302).await?;
     ensure!(
         listeners(&site).await? == before,
-        "no connection is drained for logins"
+        "no listener changes for logins"
     );
     // No output has a secret.
     let shown = site.envoy_config()?;
