@@ -79,12 +79,8 @@ struct Search<'a> {
 impl<'a> Search<'a> {
     fn take(&mut self, event: &Event<'_>, line: usize) {
         match event {
-            Event::Scalar(text, ..) => {
-                if !self.take_key(text, line) {
-                    self.entered(line);
-                }
-            }
-            Event::Alias(_) => {
+            Event::Scalar(text, ..) if self.take_key(text, line) => {}
+            Event::Scalar(..) | Event::Alias(_) => {
                 self.entered(line);
             }
             Event::SequenceStart(..) => {

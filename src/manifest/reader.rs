@@ -119,7 +119,7 @@ impl Reader {
         };
         let mut this = Self {
             safety,
-            folder: Folder::within(limits.clone()),
+            folder: Folder::within(*limits),
             identity: kept.identity,
             presence: Presence::There,
             seen: kept

@@ -286,21 +286,27 @@ impl ProxySelfCheck {
         resolver.map(Lookup::new).map_err(|error| error.to_string())
     }
 
-    /// Waits until every known Envoy answers for the host with this account's thumbprint, over this
-    /// number of connections.
+    /// Waits until it is known where Envoys are to answer for the host with this account's
+    /// thumbprint.
+    async fn places(&self, name: &DnsName, thumbprint: &str) -> ServedAt {
+        self.endpoints
+            .set_active_account(&self.issuer, name.as_str(), thumbprint);
+        let until = Instant::now() + SELF_CHECK_TIMEOUT;
+        self.endpoints
+            .places_of(name.as_str(), thumbprint, until)
+            .await
+    }
+
+    /// Waits until the Envoys at these addresses answer for the host with this account's thumbprint,
+    /// over this number of connections.
     async fn answered(
         &self,
         name: &DnsName,
         thumbprint: &str,
+        places: ServedAt,
         connections: usize,
     ) -> Vec<SelfCheckError> {
-        self.endpoints
-            .set_active_account(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
-        let places = self
-            .endpoints
-            .places_of(name.as_str(), thumbprint, until)
-            .await;
         let asked = places.addresses.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut pauses = Pauses::new();
@@ -353,21 +359,21 @@ impl AcmePreflight for ProxySelfCheck {
             return None;
         }
         let name = request.name;
-        self.endpoints
-            .set_active_account(&self.issuer, name.as_str(), request.thumbprint);
-        let until = Instant::now() + SELF_CHECK_TIMEOUT;
-        let places = self
-            .endpoints
-            .places_of(name.as_str(), request.thumbprint, until)
-            .await;
+        let places = self.places(name, request.thumbprint).await;
         Some(held(name, places.held_by.as_ref()?))
     }
 
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         if request.kind == ChallengeKind::Http01 {
+            // They were waited for where there was no obstacle.
+            let (name, thumbprint) = (request.name, request.thumbprint);
+            let places = self
+                .endpoints
+                .ask(name.as_str(), Some(thumbprint.into()))
+                .await;
             findings.extend(
-                self.answered(request.name, request.thumbprint, 1)
+                self.answered(name, thumbprint, places, 1)
                     .await
                     .iter()
                     .map(ToString::to_string),
@@ -413,8 +419,9 @@ impl HttpSolver for ProxySelfCheck {
         if self.strictness == Preflight::Skip {
             return Ok(());
         }
+        let places = self.places(&parsed, thumbprint).await;
         let found = self
-            .answered(&parsed, thumbprint, CONSECUTIVE_SUCCESSES)
+            .answered(&parsed, thumbprint, places, CONSECUTIVE_SUCCESSES)
             .await;
         let Some(first) = found.first() else {
             return Ok(());

@@ -23,6 +23,9 @@ use super::text::quoted;
 
 /// The most that an automaton may take here, in bytes.
 const MOST: usize = 160 << 10;
+/// The most that is built for all expressions of a route, in bytes: at most some 100 ms of work.
+/// What people write takes 10 KiB an expression.
+const MOST_OF_A_ROUTE: usize = 1 << 20;
 /// The most that Envoy takes for what takes one byte here: 1.4 times as much was measured.
 const IN_ENVOY: u64 = 2;
 /// The most that the program of an expression may take here, before its automaton.
@@ -48,22 +51,56 @@ pub(super) struct Automaton {
     pub(super) prefix: String,
 }
 
-impl Automaton {
+/// The automata of a route's expressions, each built once.
+pub(super) struct Automata {
+    built: BTreeMap<String, Option<Automaton>>,
+    /// The bytes that may still be built.
+    left: usize,
+}
+
+impl Automata {
+    /// Of a route, none of whose expressions is known.
+    pub(super) fn of_a_route() -> Self {
+        Self {
+            built: BTreeMap::new(),
+            left: MOST_OF_A_ROUTE,
+        }
+    }
+
     /// The automaton of a valid expression, or why it is not taken.
-    pub(super) fn of(text: &str) -> Result<Self, String> {
-        Self::explored(text).ok_or_else(|| {
-            let most = (MOST as u64 * IN_ENVOY) >> 10;
+    pub(super) fn of(&mut self, text: &str) -> Result<&Automaton, String> {
+        if !self.built.contains_key(text) {
+            if self.left == 0 {
+                return Err(format!(
+                    "the regular expressions of the route together have more states than Envoy could keep in {} KiB, and {} \
+                     is one too many: have fewer or simpler ones, or divide the route",
+                    in_envoy(MOST_OF_A_ROUTE) >> 10,
+                    quoted(text)
+                ));
+            }
+            let automaton = Automaton::explored(text, &mut self.left);
+            self.built.insert(text.to_owned(), automaton);
+        }
+        self.built.get(text).and_then(Option::as_ref).ok_or_else(|| {
             format!(
-                "regular expression {} has more states than Envoy could keep in {most} KiB, and a request could take it \
+                "regular expression {} has more states than Envoy could keep in {} KiB, and a request could take it \
                  seconds: do not repeat a part many times behind one that repeats without limit (as .* does), name the \
                  characters that may be between, or match in the backend",
-                quoted(text)
+                quoted(text),
+                in_envoy(MOST) >> 10
             )
         })
     }
+}
 
-    /// Builds all states; `None` if they have no room.
-    fn explored(text: &str) -> Option<Self> {
+/// The most that Envoy takes for what takes `bytes` here.
+fn in_envoy(bytes: usize) -> u64 {
+    IN_ENVOY * bytes as u64
+}
+
+impl Automaton {
+    /// Builds all states, and takes what they need of `left`; `None` if they have no room.
+    fn explored(text: &str, left: &mut usize) -> Option<Self> {
         // Envoy compares bytes.
         let nfa = NFA::compiler()
             .syntax(syntax::Config::new().unicode(false).utf8(false))
@@ -73,8 +110,11 @@ impl Automaton {
                     .which_captures(WhichCaptures::None)
                     .nfa_size_limit(Some(PROGRAM)),
             )
-            .build(&in_bytes(text)?)
-            .ok()?;
+            .build(&in_bytes(text)?);
+        let Ok(nfa) = nfa else {
+            *left = left.saturating_sub(PROGRAM);
+            return None;
+        };
         // As in RE2 the automaton of a match of the whole text has states for all alternatives.
         let config = DFA::config()
             .match_kind(MatchKind::All)
@@ -83,16 +123,22 @@ impl Automaton {
             .minimum_cache_clear_count(Some(0));
         let dfa = DFA::builder().configure(config).build_from_nfa(nfa).ok()?;
         let mut cache = dfa.create_cache();
+        let automaton = Self::with_states(&dfa, &mut cache);
+        *left = left.saturating_sub(dfa.memory_usage() + cache.memory_usage());
+        automaton
+    }
+
+    fn with_states(dfa: &DFA, cache: &mut Cache) -> Option<Self> {
         let begin = dfa
-            .start_state(&mut cache, &start::Config::new().anchored(Anchored::Yes))
+            .start_state(cache, &start::Config::new().anchored(Anchored::Yes))
             .ok()?;
-        let states = States::of(&dfa, &mut cache, begin)?;
-        let kept = IN_ENVOY * cache.memory_usage() as u64;
+        let states = States::of(dfa, cache, begin)?;
+        let kept = in_envoy(cache.memory_usage());
         let byte = if kept > NEAR { FAR_BYTE } else { NEAR_BYTE };
         Some(Self {
             kept,
             time: states.longest().unwrap_or(HEADERS).min(HEADERS) * byte,
-            prefix: prefix(&dfa, &mut cache, begin),
+            prefix: prefix(dfa, cache, begin),
         })
     }
 }
@@ -317,20 +363,28 @@ mod tests {
         r"/\p{L}+/[\p{Lu}0-9]{1,9}",
     ];
 
+    fn automaton(text: &str) -> Result<Automaton, String> {
+        Automata::of_a_route().of(text).cloned()
+    }
+
     #[test]
     fn usual_expressions_are_small() {
         for text in USUAL {
-            let automaton = Automaton::of(text).unwrap_or_else(|why| panic!("{why}"));
+            let automaton = automaton(text).unwrap_or_else(|why| panic!("{why}"));
             assert!(
                 automaton.kept < 80 << 10,
                 "{text}: {} bytes",
                 automaton.kept
             );
         }
-        let all = USUAL.map(|text| Automaton::of(text).map_or(0, |automaton| automaton.kept));
+        let mut automata = Automata::of_a_route();
+        for text in USUAL {
+            automata.of(text).expect("all of them in one route");
+        }
         assert!(
-            all.iter().sum::<u64>() < 1 << 20,
-            "all of them take {all:?}"
+            automata.left > MOST_OF_A_ROUTE / 4,
+            "{} are left",
+            automata.left
         );
     }
 
@@ -349,10 +403,26 @@ mod tests {
             r"\b.*a\b.{400}",
             "(.*a){400}.*",
         ] {
-            let why = Automaton::of(text).map(|automaton| automaton.kept);
+            let why = automaton(text).map(|automaton| automaton.kept);
             let why = why.expect_err(text);
             assert!(why.contains("in 320 KiB"), "{why}");
         }
+    }
+
+    #[test]
+    fn the_work_for_a_route_has_a_limit() {
+        let mut automata = Automata::of_a_route();
+        let refused = |at: usize| format!("/.*a.{{300}}c{at}");
+        let judged = (0..100).take_while(|at| {
+            let why = automata.of(&refused(*at)).expect_err("too many states");
+            why.contains("in 320 KiB")
+        });
+        assert!(judged.count() < 10);
+        let why = automata.of("/usual").expect_err("nothing is left");
+        assert!(why.contains("in 2048 KiB"), "{why}");
+        assert!(why.contains("/usual"), "{why}");
+        let known = automata.of(&refused(0)).expect_err("as before");
+        assert!(known.contains("in 320 KiB"), "{known}");
     }
 
     #[test]
@@ -364,7 +434,7 @@ mod tests {
             ("/v[0-9]+", HEADERS),
             (".*", HEADERS),
         ] {
-            let time = Automaton::of(text).expect("a small one").time;
+            let time = automaton(text).expect("a small one").time;
             assert!(
                 (bytes..=bytes + 1).contains(&(time / NEAR_BYTE))
                     || bytes == HEADERS && time == HEADERS * NEAR_BYTE,
@@ -384,7 +454,7 @@ mod tests {
             ("[a]b?c", "a"),
         ] {
             assert_eq!(
-                Automaton::of(text).expect("a small one").prefix,
+                automaton(text).expect("a small one").prefix,
                 prefix,
                 "{text}"
             );
@@ -398,6 +468,6 @@ mod tests {
             Some(r"a[\x30-\x39\xb2-\xb3\xb9-\xb9\xbc-\xbe][[\x30-\x39]x]")
         );
         assert_eq!(in_bytes(r"\p{Han}").as_deref(), Some(r"[^\x00-\xff]"));
-        assert!(Automaton::of(r"[\p{Han}]\P{L}").is_ok(), "no byte is Han");
+        assert!(automaton(r"[\p{Han}]\P{L}").is_ok(), "no byte is Han");
     }
 }

@@ -1,5 +1,6 @@
 //! Reading a GRPCRoute.
 
+use super::automaton::Automata;
 use super::httproute::{empty_rule, header_matches, match_count, parents, rule_names, rule_of};
 use super::schema::{self, exact, same_shape};
 use super::{Meta, ParseError, Route, RouteKind};
@@ -26,6 +27,7 @@ impl Route {
                 .sum(),
         )?;
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
+        let mut automata = Automata::of_a_route();
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(same_shape(spec.parent_refs.unwrap_or_default())?)?,
@@ -50,7 +52,7 @@ impl Route {
                     name,
                     ..empty_rule()
                 };
-                rule_of(&namespace, rule, matches)
+                rule_of(&namespace, rule, matches, &mut automata)
             }))?,
             uses_defaults: spec.use_default_gateways == Some(gw::GrpcRouteUseDefaultGateways::All),
             kind: RouteKind::Grpc,

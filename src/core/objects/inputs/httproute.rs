@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::automaton::Automata;
 use super::route::any_request;
 use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
@@ -28,10 +29,15 @@ impl Route {
         let hostnames = schema::at_most("spec.hostnames", 16, spec.hostnames.unwrap_or_default())?;
         let matches = rules.iter().filter_map(|rule| rule.matches.as_ref());
         match_count(matches.map(Vec::len).sum())?;
+        let mut automata = Automata::of_a_route();
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
-            rules: exact(rules.into_iter().map(|r| rule(&namespace, r)))?,
+            rules: exact(
+                rules
+                    .into_iter()
+                    .map(|r| rule(&namespace, r, &mut automata)),
+            )?,
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
             challenge: false,
@@ -96,13 +102,17 @@ pub(super) fn parents(refs: Vec<gw::HttpRouteParentRefs>) -> Result<Arc<[ParentR
         .collect()
 }
 
-fn rule(namespace: &Arc<str>, mut rule: gw::HttpRouteRules) -> Result<RouteRule, ParseError> {
+fn rule(
+    namespace: &Arc<str>,
+    mut rule: gw::HttpRouteRules,
+    automata: &mut Automata,
+) -> Result<RouteRule, ParseError> {
     let matches = schema::at_most("matches", 64, rule.matches.take().unwrap_or_default())?;
     let mut matches = exact(matches.into_iter().map(read_match))?;
     if matches.is_empty() {
         matches = vec![any_request()];
     }
-    rule_of(namespace, rule, matches)
+    rule_of(namespace, rule, matches, automata)
 }
 
 /// Reads all fields of a rule but its matches. A GRPCRoute's rule has the same shape.
@@ -110,6 +120,7 @@ pub(super) fn rule_of(
     namespace: &Arc<str>,
     rule: gw::HttpRouteRules,
     matches: Vec<Match>,
+    automata: &mut Automata,
 ) -> Result<RouteRule, ParseError> {
     if let Some(name) = &rule.name {
         text::rule_name("name", name)?;
@@ -135,7 +146,7 @@ pub(super) fn rule_of(
         .ok()
         .and_then(|filters| filters.cors.as_ref())
         .map_or(0, Cors::patterns);
-    let (regexes, unmatched) = match Regexes::of(&matches, origins) {
+    let (regexes, unmatched) = match Regexes::of(&matches, origins, automata) {
         Ok(regexes) => (
             regexes,
             matches

@@ -1,9 +1,8 @@
 //! A route of any kind.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::automaton::Automaton;
+use super::automaton::Automata;
 use super::reference::ParentRef;
 use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
 use crate::model::{
@@ -181,9 +180,6 @@ impl RouteRule {
     }
 }
 
-/// Different regular expressions of a rule: the automata of so many are built when it is read.
-const EXPRESSIONS: usize = 256;
-
 /// Count and sizes of the regular expressions of a rule, for Envoy's limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Regexes {
@@ -204,35 +200,30 @@ pub struct Regexes {
 }
 
 impl Regexes {
-    /// Measures the expressions of `matches`, and counts `filters` expressions of the rule's
+    /// Measures the expressions of `matches` by the automata of their route, and counts `filters` expressions of the rule's
     /// filters for each match; or returns why Envoy would refuse one, or what it would cost.
-    pub(super) fn of(matches: &[Match], filters: usize) -> Result<Self, String> {
+    pub(super) fn of(
+        matches: &[Match],
+        filters: usize,
+        automata: &mut Automata,
+    ) -> Result<Self, String> {
         let mut all = Self {
             count: filters * matches.len(),
             ..Self::default()
         };
-        let mut automata: BTreeMap<&str, Automaton> = BTreeMap::new();
         for one in matches {
             for text in one.path_regex().into_iter().chain(one.value_regexes()) {
                 all.count += 1;
                 let size = re2::size(text)?;
                 all.largest = all.largest.max(size);
                 all.instructions += u64::from(size);
-                if !automata.contains_key(text) {
-                    automata.insert(text, Automaton::of(text)?);
-                }
-                if automata.len() > EXPRESSIONS {
-                    return Err(format!(
-                        "a rule has at most {EXPRESSIONS} different regular expressions"
-                    ));
-                }
+                all.kept += automata.of(text)?.kept;
             }
-            for automaton in one.value_regexes().filter_map(|text| automata.get(text)) {
-                all.kept += automaton.kept;
-                all.values += automaton.time;
+            for text in one.value_regexes() {
+                all.values += automata.of(text)?.time;
             }
-            if let Some(automaton) = one.path_regex().and_then(|text| automata.get(text)) {
-                all.kept += automaton.kept;
+            if let Some(text) = one.path_regex() {
+                let automaton = automata.of(text)?;
                 let prefix = automaton.prefix.as_str();
                 all.paths.push((prefix.into(), automaton.time));
             }

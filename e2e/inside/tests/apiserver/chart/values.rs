@@ -114,7 +114,7 @@ struct Key {
 
 fn keys(schema: &Value, path: &[String], all: &mut Vec<Key>) {
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-        let path = [path, &[name.clone()]].concat();
+        let path = [path, std::slice::from_ref(name)].concat();
         let required = schema["required"]
             .as_array()
             .is_some_and(|all| all.contains(&json!(name)));
