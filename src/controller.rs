@@ -249,6 +249,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         },
         external_names: configuration.backends.external_names.policy(),
         system_roots: configuration.backends.system_roots(),
+        tenants: configuration.tenancy.enabled,
         named_hosts: configuration.envoys.traffic_metrics.need_owners(),
         namespaces: namespaces.clone(),
         ..Settings::new(

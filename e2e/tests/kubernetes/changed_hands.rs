@@ -179,10 +179,15 @@ async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
     }
     for way in WAYS {
         let name = format!("{way:?}").to_lowercase();
-        server
-            .put(gateway(&name, "gatewright", &["one", "renamed"]))
-            .await?;
-        server.put(listener_set(&name, &name, &["five"])).await?;
+        // Not by server-side apply: of what it wrote before a reset it would not be the only owner.
+        for (api, object) in [
+            (&gateways, gateway(&name, "gatewright", &["one", "renamed"])),
+            (&sets, listener_set(&name, &name, &["five"])),
+        ] {
+            let spec = json!({"spec": object["spec"]});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(spec))
+                .await?;
+        }
     }
     for way in WAYS {
         let name = format!("{way:?}").to_lowercase();

@@ -297,8 +297,8 @@ impl ProxySelfCheck {
             .await
     }
 
-    /// Waits until the Envoys at these addresses answer for the host with this account's thumbprint,
-    /// over this number of connections.
+    /// Waits until the Envoys at these addresses answer for the host with this account's
+    /// thumbprint, over this number of connections.
     async fn answered(
         &self,
         name: &DnsName,

@@ -1,7 +1,8 @@
 //! Reading a GRPCRoute.
 
 use super::automaton::Automata;
-use super::httproute::{empty_rule, header_matches, match_count, parents, rule_names, rule_of};
+use super::httproute::{empty_rule, header_matches, parents, rule_names, rule_of};
+use super::route::match_count;
 use super::schema::{self, exact, same_shape};
 use super::{Meta, ParseError, Route, RouteKind};
 use crate::gateway_api::{grpcroutes as gw, httproutes as http};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::automaton::Automata;
-use super::route::any_request;
+use super::route::{any_request, match_count};
 use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
 use super::{
@@ -30,14 +30,12 @@ impl Route {
         let matches = rules.iter().filter_map(|rule| rule.matches.as_ref());
         match_count(matches.map(Vec::len).sum())?;
         let mut automata = Automata::of_a_route();
+        let rules = rules.into_iter();
+        let rules = rules.map(|r| rule(&namespace, r, &mut automata));
         Ok(Self {
             hostnames: schema::hostnames(&hostnames)?,
             parents: parents(spec.parent_refs.unwrap_or_default())?,
-            rules: exact(
-                rules
-                    .into_iter()
-                    .map(|r| rule(&namespace, r, &mut automata)),
-            )?,
+            rules: exact(rules)?,
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
             challenge: false,
@@ -59,16 +57,6 @@ pub(super) fn rule_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(),
         ))),
         None => Ok(()),
     }
-}
-
-/// Checks how many matches the rules of a route have together.
-pub(super) fn match_count(matches: usize) -> Result<(), ParseError> {
-    if matches > 128 {
-        return Err(ParseError::Schema(format!(
-            "spec.rules: {matches} matches, at most 128 are allowed"
-        )));
-    }
-    Ok(())
 }
 
 pub(super) fn empty_rule() -> gw::HttpRouteRules {
@@ -146,14 +134,12 @@ pub(super) fn rule_of(
         .ok()
         .and_then(|filters| filters.cors.as_ref())
         .map_or(0, Cors::patterns);
-    let (regexes, unmatched) = match Regexes::of(&matches, origins, automata) {
-        Ok(regexes) => (
-            regexes,
-            matches
-                .iter()
-                .find_map(|m| values(m).err())
-                .map(|Refused(text)| text),
-        ),
+    let checked = matches.iter().try_for_each(values);
+    let (regexes, unmatched) = match checked
+        .map_err(|Refused(text)| text)
+        .and_then(|()| Regexes::of(&matches, origins, automata))
+    {
+        Ok(regexes) => (regexes, None),
         Err(why) => (Regexes::default(), Some(why)),
     };
     Ok(RouteRule {

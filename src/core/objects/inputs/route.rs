@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::automaton::Automata;
 use super::reference::ParentRef;
-use super::{AuthFilter, Kind, LocalRef, Meta, SessionPersistence, Unsupported, re2};
+use super::{AuthFilter, Kind, LocalRef, Meta, ParseError, SessionPersistence, Unsupported, re2};
 use crate::model::{
     Cors, Fraction, HeaderEdits, Hostname, HostnameError, Match, ObjectName, PathMatch, Redirect,
     Retry, Rewrite, Timeouts, Transport,
@@ -264,6 +264,16 @@ pub struct BackendRef {
     pub weight: u32,
     /// The settings of its filters; `None` for nearly all backends, which have none.
     pub filters: Result<Option<Box<Filters>>, Unsupported>,
+}
+
+/// Checks how many matches the rules of a route have together.
+pub(super) fn match_count(matches: usize) -> Result<(), ParseError> {
+    if matches > 128 {
+        return Err(ParseError::Schema(format!(
+            "spec.rules: {matches} matches, at most 128 are allowed"
+        )));
+    }
+    Ok(())
 }
 
 /// The match of a rule without matches.

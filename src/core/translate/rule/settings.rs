@@ -62,6 +62,9 @@ pub struct Settings {
     pub system_roots: Option<Arc<str>>,
     /// The sinks of access logs that the Envoys have.
     pub envoy_logs: EnvoyLogs,
+    /// True if TenantGateways are reconciled: a Gateway that was made for one and has none has lost
+    /// it.
+    pub tenants: bool,
     /// True if virtual hosts name their owners also where no access log asks for it.
     pub named_hosts: bool,
     /// The namespaces that are watched: objects of others are unknown, and messages say so.
@@ -125,6 +128,7 @@ impl Settings {
             installation: Arc::default(),
             system_roots: Some(SYSTEM_ROOTS.into()),
             envoy_logs: EnvoyLogs::Stdout,
+            tenants: true,
             named_hosts: false,
             namespaces: Namespaces::All,
         }

@@ -133,7 +133,8 @@ pub(crate) fn gateway_exposure(
         .unwrap_or_default();
     // A Gateway that was made for a TenantGateway and has none now: a restore brings the
     // TenantGateway last, and routes must not be served in clear where its redirect was.
-    let is_orphan = gateway.is_derived && !store.is_governed(&gateway.meta.name);
+    let is_orphan =
+        settings.tenants && gateway.is_derived && !store.is_governed(&gateway.meta.name);
     let plain_http = said
         .iter()
         .find_map(|parameters| parameters.plain_http)

@@ -60,7 +60,14 @@ struct Site {
 
 impl Site {
     fn new(plain: &str, changes: Vec<Change>) -> Self {
-        let settings = Settings::new("c", vec![[127, 0, 0, 1].into()]);
+        Self::of(
+            Settings::new("c", vec![[127, 0, 0, 1].into()]),
+            plain,
+            changes,
+        )
+    }
+
+    fn of(settings: Settings, plain: &str, changes: Vec<Change>) -> Self {
         let mut site = Self {
             engine: Engine::new(settings),
             published: Published::default(),
@@ -156,6 +163,30 @@ fn a_host_that_https_serves_is_redirected_and_others_are_served() {
         ["301 https://same:8443"],
         "the lowest port counts"
     );
+}
+
+#[test]
+fn a_gateway_that_lost_its_tenant_gateway_serves_nothing_in_clear() {
+    // Its label says for which it was made. Where another program reconciles TenantGateways, it is
+    // not known whether there is one.
+    let made = json!({"apiVersion": API, "kind": "Gateway",
+        "metadata": {"namespace": "a", "name": "edge", "labels": {"cozystack.io/gateway": "a"}},
+        "spec": {"gatewayClassName": "g", "listeners": [
+            {"name": "http", "protocol": "HTTP", "port": 80},
+            {"name": "https", "protocol": "HTTPS", "port": 443, "hostname": "shop.example",
+                "tls": {"options": {"gatewright.io/issuer": "internal-ca"}}}]}});
+    for (tenants, answers) in [(true, TO_SHOP), (false, "forward")] {
+        let settings = Settings {
+            tenants,
+            ..Settings::new("c", vec![[127, 0, 0, 1].into()])
+        };
+        let changes = vec![
+            put(made.clone()),
+            route("both", None, &["shop.example"], &forward()),
+        ];
+        let site = Site::of(settings, "", changes);
+        assert_eq!(site.plain("shop.example"), [answers], "{tenants}");
+    }
 }
 
 #[test]
