@@ -331,10 +331,18 @@ fn numbers_of_traffic_have_a_reader_with_a_password_in_all_fleets() -> Result<()
 fn the_dashboards_are_rendered_whole() -> Result<()> {
     let helm = Helm::new(None)?;
     assert!(find(&helm.template(&[])?, "ConfigMap", "gatewright-dashboard").is_none());
-    let all = helm.template(&[
-        "--set",
-        "monitoring.dashboard.enabled=true,monitoring.dashboard.annotations.folder=edge",
-    ])?;
+    let dashboard =
+        "monitoring.dashboard.enabled=true,monitoring.dashboard.annotations.folder=edge";
+    let alone = helm.template(&["--set", dashboard])?;
+    let board = find(&alone, "ConfigMap", "gatewright-dashboard").context("a dashboard")?;
+    assert!(
+        board["data"]["traffic.json"].is_null(),
+        "nobody counts the traffic"
+    );
+    let all = with_fleets(
+        &helm,
+        &format!(",{dashboard},monitoring.envoys.enabled=true,monitoring.envoys.traffic=true"),
+    )?;
     let board = find(&all, "ConfigMap", "gatewright-dashboard").context("a dashboard")?;
     assert_eq!(board["metadata"]["labels"]["grafana_dashboard"], "1");
     assert_eq!(board["metadata"]["annotations"]["folder"], "edge");

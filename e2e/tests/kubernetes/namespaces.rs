@@ -25,7 +25,8 @@ use crate::edge::until_answers;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 /// Cluster-scoped objects, and access reviews.
-const OF_THE_CLUSTER: [&str; 5] = [
+const OF_THE_CLUSTER: [&str; 6] = [
+    "customresourcedefinitions",
     "namespaces",
     "nodes",
     "gatewayclasses",
@@ -398,6 +399,7 @@ fn the_chart_gives_roles_in_place_of_a_cluster_role() -> Result<()> {
         .map(|(resource, _)| resource)
         .collect();
     let expected = [
+        "customresourcedefinitions",
         "gatewayclasses",
         "gatewayclasses/status",
         "namespaces",

@@ -174,7 +174,10 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object(GATEWAY, "BackendTLSPolicy", spec)]
         }
-        () if has("loadBalancer") || has("proxyProtocol") => {
+        () if ["loadBalancer", "proxyProtocol", "timeout"]
+            .into_iter()
+            .any(has) =>
+        {
             let mut spec = part.clone();
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object("gatewright.io/v1alpha1", "TrafficPolicy", spec)]
