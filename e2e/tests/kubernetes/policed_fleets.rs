@@ -62,14 +62,17 @@ fn objects(namespace: &str, host: &str, keys: &Value) -> Vec<Value> {
     let mut rules: Vec<Value> = all
         .iter()
         .map(|(_, field, _)| {
-            let path = format!("/{}", rule_of(field));
+            let path = |value: &str| json!({"path": {"value": value}});
+            let mut matches = vec![path(&format!("/{}", rule_of(field)))];
+            if *field == "oidc" {
+                matches.push(path("/oauth2/callback"));
+            }
             // A rule without a backend is answered 500.
             let backends = match *field {
                 "responseOverride" => json!([]),
                 _ => json!([{"name": "web", "port": 80}]),
             };
-            json!({"name": rule_of(field), "matches": [{"path": {"value": path}}],
-                "backendRefs": backends})
+            json!({"name": rule_of(field), "matches": matches, "backendRefs": backends})
         })
         .collect();
     let by_itself = json!({"group": "gatewright.io", "kind": "DirectResponse", "name": "away"});

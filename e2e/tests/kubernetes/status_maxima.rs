@@ -54,7 +54,9 @@ async fn a_gateway_with_too_many_addresses_has_a_status() -> Result<()> {
     }
     let services = server.api("v1", "Service", "many-own").await?;
     cluster
-        .until("v1", "Service", "many-own", "edge-own", |_| true)
+        .until("v1", "Service", "many-own", "edge-own", |service| {
+            service["metadata"]["uid"].is_string()
+        })
         .await?;
     let ingress: Vec<Value> = addresses().iter().map(|ip| json!({"ip": ip})).collect();
     let balanced = json!({"status": {"loadBalancer": {"ingress": ingress}}});
