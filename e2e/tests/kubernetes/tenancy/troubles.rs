@@ -90,8 +90,11 @@ async fn a_writer_killed_in_a_burst_leaves_what_a_whole_run_leaves() -> Result<(
     let count = async |space: &str| Ok::<_, anyhow::Error>(owned(server, space).await?.len());
     let start = cluster.writes()?.len();
     burst(server, "tenant-whole", "whole.example.org", 0..HOSTS).await?;
+    // A busy API server takes seconds for a Gateway, whose last write may be on its way.
     until("a whole run is done", async || {
-        Ok(count("tenant-whole").await? == HOSTS + 4)
+        let placed = placed(server, "tenant-whole", "whole").await?;
+        let hosts = placed.iter().filter(|host| host.starts_with('h'));
+        Ok(count("tenant-whole").await? == HOSTS + 4 && hosts.count() == HOSTS)
     })
     .await?;
     let written = quiet(&cluster, start).await?;
