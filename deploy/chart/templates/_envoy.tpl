@@ -111,7 +111,7 @@ spec:
     - {name: tls, mountPath: /tls, readOnly: true}
     {{- end }}
     resources:
-      {{- toYaml $envoy.resources | nindent 6 }}
+      {{- toYaml ($envoy.resources | default dict) | nindent 6 }}
     {{- include "gatewright.securityContext" $envoy.securityContext | nindent 4 }}
   - name: drain
     {{- include "gatewright.image" (list $root $root.Values.image $root.Chart.AppVersion) | nindent 4 }}
