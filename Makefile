@@ -48,7 +48,7 @@ test: ## install the tools, then run every check and every test
 	    { $(MAKE) --no-print-directory check && $(CARGO) test --workspace --no-run; } || { kill $$tools 2>/dev/null; exit 1; }; \
 	    wait $$tools
 	$(CARGO) test --workspace
-	$(MAKE) --no-print-directory fuzz SEED=1
+	$(MAKE) --no-print-directory fuzz SEED=1 SECONDS=20
 	$(MAKE) --no-print-directory e2e
 
 # Ten tests against real programs, for `make quick`: each binary, and names of its tests.
