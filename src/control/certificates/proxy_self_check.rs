@@ -303,11 +303,11 @@ impl ProxySelfCheck {
         &self,
         name: &DnsName,
         thumbprint: &str,
-        places: ServedAt,
+        addresses: BTreeSet<IpAddr>,
         connections: usize,
     ) -> Vec<SelfCheckError> {
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
-        let asked = places.addresses.into_iter().map(|ip| async move {
+        let asked = addresses.into_iter().map(|ip| async move {
             let socket = SocketAddr::new(reachable(ip), self.port);
             let mut pauses = Pauses::new();
             loop {
@@ -366,14 +366,14 @@ impl AcmePreflight for ProxySelfCheck {
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
         let mut findings = Vec::new();
         if request.kind == ChallengeKind::Http01 {
-            // They were waited for where there was no obstacle.
+            // `obstacle` has waited for the addresses.
             let (name, thumbprint) = (request.name, request.thumbprint);
             let places = self
                 .endpoints
                 .ask(name.as_str(), Some(thumbprint.into()))
                 .await;
             findings.extend(
-                self.answered(name, thumbprint, places, 1)
+                self.answered(name, thumbprint, places.addresses, 1)
                     .await
                     .iter()
                     .map(ToString::to_string),
@@ -421,7 +421,7 @@ impl HttpSolver for ProxySelfCheck {
         }
         let places = self.places(&parsed, thumbprint).await;
         let found = self
-            .answered(&parsed, thumbprint, places, CONSECUTIVE_SUCCESSES)
+            .answered(&parsed, thumbprint, places.addresses, CONSECUTIVE_SUCCESSES)
             .await;
         let Some(first) = found.first() else {
             return Ok(());

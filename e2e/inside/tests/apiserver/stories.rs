@@ -318,7 +318,7 @@ fn says(wanted: &Value, there: &Value) -> bool {
 }
 
 /// Returns conditions without fields that differ between two runs: times, and numbers of Envoys;
-/// and without that of the definitions, which only an API server has.
+/// and without `SupportedVersion`, which says what an API server has.
 fn conditions(status: &Value) -> BTreeMap<String, Value> {
     let all = status["conditions"].as_array().into_iter().flatten();
     let all = all.filter(|condition| condition["type"] != "SupportedVersion");

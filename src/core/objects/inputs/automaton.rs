@@ -378,9 +378,11 @@ mod tests {
             );
         }
         let mut automata = Automata::of_a_route();
-        for text in USUAL {
-            automata.of(text).expect("all of them in one route");
-        }
+        let all = USUAL.map(|text| automata.of(text).expect("all in one route").kept);
+        assert!(
+            all.iter().sum::<u64>() < 1 << 20,
+            "all of them take {all:?}"
+        );
         assert!(
             automata.left > MOST_OF_A_ROUTE / 4,
             "{} are left",

@@ -58,6 +58,11 @@ impl RouteKind {
         }
     }
 
+    /// True if routes of this kind route requests, each by itself. Others route connections.
+    pub fn has_requests(self) -> bool {
+        matches!(self, RouteKind::Http | RouteKind::Grpc)
+    }
+
     /// All route kinds.
     pub const ALL: [Self; 5] = [
         RouteKind::Http,
@@ -128,7 +133,7 @@ impl Route {
     /// True if it routes requests, each by itself: policies on Gateways, ListenerSets and routes
     /// have an effect on these alone.
     pub fn has_requests(&self) -> bool {
-        matches!(self.kind, RouteKind::Http | RouteKind::Grpc)
+        self.kind.has_requests()
     }
 
     /// The number of its matches, each counted once for every hostname.
@@ -200,8 +205,9 @@ pub struct Regexes {
 }
 
 impl Regexes {
-    /// Measures the expressions of `matches` by the automata of their route, and counts `filters` expressions of the rule's
-    /// filters for each match; or returns why Envoy would refuse one, or what it would cost.
+    /// Measures the expressions of `matches` by the automata of their route, and counts `filters`
+    /// expressions of the rule's filters for each match; or returns why Envoy would refuse one, or
+    /// what it would cost.
     pub(super) fn of(
         matches: &[Match],
         filters: usize,

@@ -51,10 +51,9 @@ impl Resolution {
     /// True if the rules of the route take part at its hostnames. Those of a route with an invalid
     /// value answer 500: a wider route must not serve their requests without their filters.
     pub(crate) fn takes_requests(&self, kind: RouteKind) -> bool {
-        let is_http = matches!(kind, RouteKind::Http | RouteKind::Grpc);
         match self.invalid.as_deref() {
             None => true,
-            Some((reason, _)) => is_http && *reason != Reason::LimitReached,
+            Some((reason, _)) => kind.has_requests() && *reason != Reason::LimitReached,
         }
     }
 }

@@ -169,7 +169,7 @@ async fn a_new_policy_that_cannot_be_read_closes_its_host() -> Result<()> {
         let file = route(&name, &host, "web") + "---\n" + &policy(&name, &target, rules);
         site.save(&format!("{name}.yaml"), &file)?;
         site.program.line(&format!("{name}.yaml:")).await?;
-        // What came later is served.
+        // The HTTPRoute of a later file is served: the broken file was read before it.
         let (late, late_host) = (format!("late{number}"), format!("late{number}.example.org"));
         site.save("late.yaml", &route(&late, &late_host, "web"))?;
         site.until(&late_host, Some(200))
