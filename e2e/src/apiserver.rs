@@ -6,6 +6,7 @@ mod identity;
 pub mod manifests;
 pub mod proxy;
 mod rights;
+mod seed;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,11 +21,14 @@ use tokio::time::{Instant, sleep};
 
 pub use audit::{Request, is_write};
 use identity::Authority;
+pub use seed::Definitions;
 
 use crate::port::free_port;
 use crate::process::Process;
 
 const START_LIMIT: Duration = Duration::from_secs(180);
+/// The folder of etcd's data, beside the keys.
+const DATA: &str = "etcd";
 
 /// Controllers of kube-controller-manager that tests need.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
@@ -54,11 +58,21 @@ impl ApiServer {
     /// Starts both and returns when the server is ready. Call it on the test's own thread: the
     /// server is killed with that thread.
     pub async fn start() -> Result<Self> {
-        Self::start_with(&[]).await
+        Self::with(&[]).await
     }
 
-    /// Starts both, with further arguments of kube-apiserver.
-    pub async fn start_with(more: &[&str]) -> Result<Self> {
+    /// Starts both, with these kinds.
+    pub async fn with(definitions: &[Definitions]) -> Result<Self> {
+        Self::with_arguments(definitions, &[]).await
+    }
+
+    /// Starts both, with these kinds and further arguments of kube-apiserver.
+    pub async fn with_arguments(definitions: &[Definitions], more: &[&str]) -> Result<Self> {
+        let seed = Box::pin(seed::data(definitions)).await?;
+        Self::start_from(Some(&seed), more).await
+    }
+
+    async fn start_from(seed: Option<&Path>, more: &[&str]) -> Result<Self> {
         // The TLS library of kube's client chooses no crypto provider by itself.
         let _installed_already = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::Builder::new()
@@ -67,7 +81,11 @@ impl ApiServer {
             .context("making a directory")?;
         let authority = Authority::new(dir.path())?;
         let etcd_port = free_port()?;
-        let etcd = start_etcd(&dir.path().join("etcd"), etcd_port)?;
+        let data = dir.path().join(DATA);
+        if let Some(seed) = seed {
+            seed::copy(seed, &data)?;
+        }
+        let etcd = start_etcd(&data, etcd_port)?;
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let client = connect(&authority.kubeconfig(address, "admin", &["system:masters"])?).await?;
         std::fs::write(dir.path().join("audit.yaml"), audit::POLICY)?;
@@ -125,11 +143,7 @@ impl ApiServer {
             format!("--secure-port={}", free_port()?),
             "--bind-address=127.0.0.1".to_owned(),
         ];
-        self.controllers = Some(Process::start(
-            &binary("kube-controller-manager")?,
-            &arguments,
-            dir,
-        )?);
+        self.controllers = Some(start("kube-controller-manager", &arguments, dir)?);
         Ok(())
     }
 
@@ -137,14 +151,8 @@ impl ApiServer {
     pub async fn back_up(&mut self) -> Result<()> {
         self.kill();
         self.etcd.stop();
-        let data = self.dir.path().join("etcd");
-        let backup = self.dir.path().join("backup");
-        let copied = std::process::Command::new("cp")
-            .arg("-a")
-            .arg(&data)
-            .arg(&backup)
-            .status()?;
-        ensure!(copied.success(), "copying {} failed", data.display());
+        let data = self.data();
+        seed::copy(&data, &self.dir.path().join("backup"))?;
         self.etcd = start_etcd(&data, self.etcd_port)?;
         self.resume().await
     }
@@ -156,7 +164,7 @@ impl ApiServer {
         self.kill();
         let had_controllers = self.controllers.take().is_some();
         self.etcd.stop();
-        let data = self.dir.path().join("etcd");
+        let data = self.data();
         let backup = self.dir.path().join("backup");
         std::fs::remove_dir_all(&data)?;
         std::fs::rename(&backup, &data).context("there is no backup")?;
@@ -166,6 +174,11 @@ impl ApiServer {
             self.start_controllers()?;
         }
         Ok(())
+    }
+
+    /// The folder of etcd's data.
+    fn data(&self) -> PathBuf {
+        self.dir.path().join(DATA)
     }
 
     /// Kills the server; etcd keeps its data.
@@ -180,7 +193,7 @@ impl ApiServer {
 
     /// Starts etcd after [`ApiServer::kill_etcd`], and returns when the server is ready again.
     pub async fn resume_etcd(&mut self) -> Result<()> {
-        self.etcd = start_etcd(&self.dir.path().join("etcd"), self.etcd_port)?;
+        self.etcd = start_etcd(&self.data(), self.etcd_port)?;
         self.until_ready().await
     }
 
@@ -220,7 +233,7 @@ impl ApiServer {
             "--profiling=false".to_owned(),
         ];
         arguments.extend(self.more.iter().cloned());
-        self.server = Some(Process::start(&binary("kube-apiserver")?, &arguments, dir)?);
+        self.server = Some(start("kube-apiserver", &arguments, dir)?);
         self.until_ready().await
     }
 
@@ -346,7 +359,15 @@ fn start_etcd(data: &Path, clients: u16) -> Result<Process> {
         "--quota-backend-bytes=17179869184".to_owned(),
         "--log-level=warn".to_owned(),
     ];
-    Process::start(&binary("etcd")?, &arguments, dir)
+    start("etcd", &arguments, dir)
+}
+
+/// Starts a program of Kubernetes. It collects its garbage rarely, which halves the processor time
+/// of a server that lives for a minute.
+fn start(name: &str, arguments: &[String], dir: TempDir) -> Result<Process> {
+    let mut all = vec!["GOGC=400".to_owned(), binary(name)?.display().to_string()];
+    all.extend_from_slice(arguments);
+    Process::start(Path::new("env"), &all, dir)
 }
 
 async fn connect(kubeconfig: &str) -> Result<Client> {

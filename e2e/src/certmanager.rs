@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use tokio::time::{Instant, sleep};
 
-use crate::apiserver::ApiServer;
+use crate::apiserver::{ApiServer, Definitions};
 use crate::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(180);
@@ -37,13 +37,7 @@ impl CertManager {
     }
 
     async fn run(server: &ApiServer, nameserver: SocketAddr, roots: &[u8]) -> Result<Self> {
-        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-        ensure!(
-            crds.exists(),
-            "no CRDs at {}; run: e2e/tools install cert-manager",
-            crds.display()
-        );
-        server.install_crds(&crds).await?;
+        server.install(Definitions::CertManager).await?;
         let kubeconfig = server.kubeconfig("cert-manager", &["system:masters"])?;
         let dir = tempfile::Builder::new().prefix("cert-manager").tempdir()?;
         let mut arguments = Vec::new();

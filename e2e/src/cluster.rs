@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
 
 use crate::apiserver::proxy::Proxy;
-use crate::apiserver::{ApiServer, Request, is_write};
+use crate::apiserver::{ApiServer, Definitions, Request, is_write};
 use crate::clock::Clock;
 use crate::envoy::Envoy;
 use crate::gatewright::Gatewright;
@@ -41,11 +41,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the API server and applies the prerequisites of the controller.
+    /// Starts the API server with the Gateway API and applies the prerequisites of the controller.
     pub async fn start() -> Result<Self> {
-        let server = ApiServer::start().await?;
-        server.install_gateway_api().await?;
-        Self::over(server).await
+        Self::with(&[]).await
+    }
+
+    /// Starts the same with further kinds.
+    pub async fn with(further: &[Definitions]) -> Result<Self> {
+        let definitions = [&[Definitions::GatewayApi], further].concat();
+        Self::over(ApiServer::with(&definitions).await?).await
     }
 
     /// Applies the prerequisites of the controller, except for the Gateway API.

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::apiserver::{ApiServer, Request};
+use crate::apiserver::{ApiServer, Definitions, Request};
 use crate::cluster::Cluster;
 use crate::hex::hex;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -29,6 +29,13 @@ pub const ATTACHED: &str = "cozystack.io/gateway-attached-by";
 /// The controller name under which routes have the status of their claims.
 pub const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
 
+/// The kinds of a cluster with TenantGateways.
+pub const DEFINITIONS: [Definitions; 3] = [
+    Definitions::GatewayApi,
+    Definitions::CertManager,
+    Definitions::Ours,
+];
+
 const LIMIT: Duration = Duration::from_secs(120);
 /// The kinds of derived objects.
 const KINDS: [(&str, &str); 5] = [
@@ -41,42 +48,16 @@ const KINDS: [(&str, &str); 5] = [
 
 /// Starts an API server with all CRDs.
 pub async fn cluster() -> Result<Cluster> {
-    let mut server = server().await?;
+    let mut server = ApiServer::with(&DEFINITIONS).await?;
     server.start_controllers()?;
     Cluster::over(server).await
 }
 
 /// Starts the same with the controllers of pods, for a kubelet.
 pub async fn cluster_with_pods() -> Result<Cluster> {
-    let mut server = server().await?;
+    let mut server = ApiServer::with(&DEFINITIONS).await?;
     server.start_controllers_of_pods()?;
     Cluster::over(server).await
-}
-
-async fn server() -> Result<ApiServer> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    install_cert_manager(&server).await?;
-    install_tenants(&server).await?;
-    Ok(server)
-}
-
-/// Installs cert-manager's CRDs.
-pub async fn install_cert_manager(server: &ApiServer) -> Result<()> {
-    let folder =
-        std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-    ensure!(
-        folder.exists(),
-        "no CRDs at {}; run: e2e/tools install cert-manager-crds",
-        folder.display()
-    );
-    server.install_crds(&folder).await
-}
-
-/// Installs the CRD of TenantGateways.
-pub async fn install_tenants(server: &ApiServer) -> Result<()> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-    server.install_crds(&folder).await
 }
 
 /// Makes a namespace with its own apex and Gateway.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::ApiServer;
+use super::{ApiServer, Definitions};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -138,33 +138,10 @@ impl ApiServer {
         }
     }
 
-    /// Installs the Gateway API of the release that this project follows: the standard channel.
-    pub async fn install_gateway_api(&self) -> Result<()> {
-        self.install_bundle("gateway-api/config/crd/standard").await
-    }
-
-    /// The same: the experimental channel.
-    pub async fn install_experimental_gateway_api(&self) -> Result<()> {
-        self.install_bundle("gateway-api/config/crd/experimental")
-            .await
-    }
-
-    /// Version 1.4 of it: the experimental channel.
-    pub async fn install_older_gateway_api(&self) -> Result<()> {
-        self.install_bundle("gateway-api-older/config/crd/experimental")
-            .await
-    }
-
-    async fn install_bundle(&self, folder: &str) -> Result<()> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../.tools")
-            .join(folder);
-        ensure!(
-            folder.exists(),
-            "no CRDs at {}; run: e2e/tools install gateway-api",
-            folder.display()
-        );
-        self.install_crds(&folder).await
+    /// Installs further kinds, and waits until they are served. Most servers begin with those that
+    /// they need ([`ApiServer::with`]), which takes less.
+    pub async fn install(&self, definitions: Definitions) -> Result<()> {
+        self.install_crds(&definitions.folder()?).await
     }
 
     /// Makes the server admit any spec of a kind, as a laxer or newer definition would, and waits
@@ -194,16 +171,8 @@ impl ApiServer {
 
     /// Applies every CustomResourceDefinition of a folder and waits until they are served.
     pub async fn install_crds(&self, folder: &Path) -> Result<()> {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
-            .map(|entry| Ok(entry?.path()))
-            .collect::<Result<_>>()?;
-        files.retain(|path| {
-            path.extension()
-                .is_some_and(|extension| extension == "yaml")
-        });
-        files.sort();
         let mut names = Vec::new();
-        for file in files {
+        for file in yaml_files(folder)? {
             for document in documents(&std::fs::read_to_string(&file)?)? {
                 // Policies and kustomizations of the bundle are not needed by a test that starts
                 // from nothing.
@@ -257,6 +226,19 @@ impl ApiServer {
         }
         Ok(())
     }
+}
+
+/// The files of a folder that end with `.yaml`, sorted.
+pub(super) fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "yaml") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// The documents of a YAML text that are not empty.

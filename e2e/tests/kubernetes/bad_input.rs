@@ -1,11 +1,10 @@
 //! Bad input on a real API server: each leads to a condition or one clear log line, nothing loops,
 //! and nothing else is affected.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::gatewright::Gatewright;
 use kube::api::{Patch, PatchParams};
@@ -58,10 +57,7 @@ fn is_told(object: &Value) -> bool {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds");
-    server.install_crds(&crds).await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     server.start_controllers()?;
     let cluster = Cluster::over(server).await?;
     for object in service(NAMESPACE, "gatewright-envoy", 80) {
@@ -88,7 +84,7 @@ async fn bad_input_ends_in_a_condition_or_a_line_and_hurts_nothing_else() -> Res
         .await?;
 
     long_name(&cluster).await?;
-    older_schema(&cluster, &crds).await?;
+    older_schema(&cluster).await?;
     secret_deleted_in_use(&cluster).await?;
     terminating_namespace(&cluster, &mut controller).await?;
     missing_right(&cluster, &mut controller).await?;
@@ -142,8 +138,8 @@ async fn long_name(cluster: &Cluster) -> Result<()> {
 }
 
 /// An object that was stored when the CRD admitted more.
-async fn older_schema(cluster: &Cluster, crds: &Path) -> Result<()> {
-    let text = std::fs::read_to_string(crds.join("gatewright.io_gatewayparameters.yaml"))?;
+async fn older_schema(cluster: &Cluster) -> Result<()> {
+    let text = include_str!("../../../deploy/crds/gatewright.io_gatewayparameters.yaml");
     let laxer = text.replace("enum: [Shared, Dedicated, Isolated]", "maxLength: 20");
     assert_ne!(laxer, text, "the definition has that line");
     cluster.server.apply(&laxer).await?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::apiserver::{ApiServer, Request, is_write};
 use e2e::cilium::{CONTROLLER, Cilium};
 use e2e::cluster::{ACCOUNT, Cluster, condition, tls_secret};
+use e2e::tenants::DEFINITIONS;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -19,17 +20,7 @@ const CLAIMS: &str = "gateway.cozystack.io/tenantgateway-controller";
 const HOSTS: usize = 70;
 
 async fn start() -> Result<(Cluster, Cilium)> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let cert_manager = folder.join("../.tools/cert-manager-crds");
-    ensure!(
-        cert_manager.exists(),
-        "no {}; run: e2e/tools install cert-manager-crds",
-        cert_manager.display()
-    );
-    server.install_crds(&cert_manager).await?;
-    server.install_crds(&folder.join("../deploy/crds")).await?;
+    let mut server = ApiServer::with(&DEFINITIONS).await?;
     server.start_controllers()?;
     let cilium = Cilium::start(&server).await?;
     Ok((Cluster::over(server).await?, cilium))

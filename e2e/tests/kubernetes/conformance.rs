@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{NAMESPACE, is_true};
 use e2e::conformance::{ECHO, Outcome, Run, echo, features, wrong_claims};
-use e2e::deploy::{folder, with_component};
+use e2e::deploy::with_component;
 use e2e::kubelet::Kubelet;
 use serde_json::{Value, json};
 
@@ -63,8 +63,7 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     let test = std::env::var("CONFORMANCE_TEST")
         .ok()
         .filter(|test| !test.is_empty());
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/envoy");
     ensure!(
@@ -80,7 +79,7 @@ async fn every_test_of_what_is_claimed_passes() -> Result<()> {
     let kubelet = Kubelet::start_with_balancer(&server, &images).await?;
     for object in with_component("dedicated")? {
         if object["kind"] == "CustomResourceDefinition" {
-            server.install_crds(&folder().join("crds")).await?;
+            server.install(Definitions::Ours).await?;
         } else {
             server.put(object).await?;
         }

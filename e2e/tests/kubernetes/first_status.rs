@@ -1,10 +1,8 @@
 //! The first statuses of objects, refusals without room in a status, the end of a class, and
 //! definitions that are replaced under a running program.
 
-use std::path::Path;
-
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{Cluster, NAMESPACE, condition, is_true};
 use e2e::port::free_port;
 use e2e::tenants::{GATEWAY, cluster, namespace, tenant, until, until_owned};
@@ -44,9 +42,7 @@ async fn history(server: &ApiServer, kind: &str, version: &str) -> Result<Vec<(S
 async fn a_new_gateway_is_pending_while_its_names_are_recorded() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))
         .await?;
@@ -142,9 +138,7 @@ async fn a_class_stays_until_its_last_gateway_is_gone() -> Result<()> {
     const FINALIZER: &str = "gateway-exists-finalizer.gateway.networking.k8s.io";
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))
         .await?;
@@ -227,8 +221,7 @@ async fn a_class_stays_until_its_last_gateway_is_gone() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_field_that_older_definitions_refused_is_written_once_they_are_newer() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_older_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::OlderGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     server
@@ -248,7 +241,7 @@ async fn a_field_that_older_definitions_refused_is_written_once_they_are_newer()
         older["status"]["attachedListenerSets"].is_null(),
         "the older definition has no such field"
     );
-    server.install_gateway_api().await?;
+    server.install(Definitions::GatewayApi).await?;
     cluster
         .until(GATEWAY, "Gateway", "default", "one", |o| {
             o["status"]["attachedListenerSets"] == 0

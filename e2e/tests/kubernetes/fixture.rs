@@ -1,14 +1,13 @@
 //! Tests of the API server fixture itself.
 
 use anyhow::{Context, Result};
-use e2e::apiserver::{ApiServer, is_write};
+use e2e::apiserver::{ApiServer, Definitions, is_write};
 use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn it_validates_authorizes_remembers_and_tells() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
 
     // The validation rules of the schema are applied.
     let gateway = |port: u32| {

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::{ApiServer, Request, is_write};
+use e2e::apiserver::{ApiServer, Definitions, Request, is_write};
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::deploy::{folder, with_component};
 use e2e::echo::Echo;
@@ -163,13 +163,12 @@ async fn controller(server: &ApiServer) -> Result<IpAddr> {
 
 /// Starts a cluster with the chart installed for fleet Isolated, its programs in pods.
 pub(crate) async fn deployed() -> Result<(ApiServer, Kubelet)> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start_with_balancer(&server, &programs()?).await?;
     for object in with_component("isolated")? {
         if object["kind"] == "CustomResourceDefinition" {
-            server.install_crds(&folder().join("crds")).await?
+            server.install(Definitions::Ours).await?
         } else {
             drop(server.put(object).await?)
         }
@@ -480,7 +479,7 @@ async fn gateways_with_envoys_of_their_own_are_served_apart() -> Result<()> {
 async fn without_the_switch_a_class_says_which_one_it_takes() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     server
         .put(parameters(
             NAMESPACE,

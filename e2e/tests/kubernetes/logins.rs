@@ -2,9 +2,8 @@
 //! Secret of the client by its own watch, and what its change and its loss do.
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::Cluster;
-use e2e::deploy::folder;
 use e2e::oidc::{CLIENT_SECRET, client_secret, login};
 use e2e::probe::Probe;
 use serde_json::{Value, json};
@@ -25,11 +24,10 @@ fn opaque() -> Value {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn a_login_opens_with_the_secret_of_its_client_and_closes_without_it() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     let (_web, address) = edge(&cluster).await?;
     server.put(route("app", HOST)).await?;
     let mut insecure = login();

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::manifests::documents;
-use e2e::apiserver::{ApiServer, Request};
+use e2e::apiserver::{ApiServer, Definitions, Request};
 use e2e::cluster::{ACCOUNT, BACKEND, Cluster, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
@@ -37,11 +36,7 @@ const OF_THE_CLUSTER: [&str; 6] = [
 /// Starts a cluster with the account of the chart and its rights, and the policies. `later` does
 /// not exist, and has no Roles.
 async fn cluster() -> Result<(Cluster, Vec<Value>)> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     for name in [NAMESPACE, "team-a", "other"] {
         server
             .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))

@@ -7,11 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::client_ca::ClientCa;
 use e2e::cluster::{BACKEND, Cluster, is_true, service, tls_secret};
-use e2e::deploy::folder;
 use e2e::echo::Echo;
 use e2e::kubelet::Kubelet;
 use e2e::walkthrough::{Place, follow_part, manifests, yaml};
@@ -222,9 +221,7 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn manifests_of_all_pages_are_valid() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.install_crds(&folder().join("crds")).await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     let mut pages: BTreeMap<bool, Vec<PathBuf>> = BTreeMap::new();
     for entry in std::fs::read_dir(root()?.join("docs"))? {
         let page = entry?.path();
@@ -239,7 +236,7 @@ async fn manifests_of_all_pages_are_valid() -> Result<()> {
     let mut refused = Vec::new();
     for (is_experimental, pages) in pages {
         if is_experimental {
-            server.install_experimental_gateway_api().await?;
+            server.install(Definitions::ExperimentalGatewayApi).await?;
             // The last bundle that has XListenerSets is an older one.
             let name = "gateway.networking.x-k8s.io_xlistenersets.yaml";
             let only = tempfile::tempdir()?;
@@ -354,9 +351,7 @@ async fn clients_are_asked_for_certificates_as_the_page_says() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.install_crds(&folder().join("crds")).await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     let dir = tempfile::Builder::new().prefix("page").tempdir()?;
     for (page, part) in [("migrate.md", "cluster"), ("hostnames.md", "cluster")] {
         followed(&server, page, part, place(dir.path())).await?;
@@ -382,8 +377,7 @@ async fn objects_of_a_cluster_are_linted_as_the_pages_say() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Kubernetes, Helm and Envoy, and root for the network of pods: e2e/tools install"]
 async fn the_chart_is_installed_and_tested_as_its_page_says() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let _kubelet = Kubelet::start(&server, &programs()?).await?;
     for page in ["chart.md", "security.md"] {

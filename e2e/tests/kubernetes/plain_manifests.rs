@@ -2,19 +2,16 @@
 //! alone.
 
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::folder;
-use e2e::helm::chart;
 use e2e::kubeconform::Schemas;
 use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api kubeconform"]
 async fn they_are_as_the_schemas_of_the_server_have_it() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.install_crds(&chart().join("crds")).await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     let schemas = Schemas::of(&server).await?;
     let mut checked = 0;
     let files = ["", "certificates", "dedicated", "isolated", "policies"]

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::deploy::{folder, kustomized};
 use e2e::echo::Echo;
@@ -36,7 +36,7 @@ const HOST: &str = "web.example.org";
 async fn apply_all(server: &ApiServer) -> Result<()> {
     for object in kustomized(&folder())? {
         if object["kind"] == "CustomResourceDefinition" {
-            server.install_crds(&folder().join("crds")).await?;
+            server.install(Definitions::Ours).await?;
         } else {
             server.put(object).await?;
         }
@@ -163,8 +163,7 @@ fn route(namespace: &str, gateway: &str, name: &str, host: &str) -> Value {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn the_deployment_runs_and_serves() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start(&server, &programs()?).await?;
     apply_all(&server).await?;
@@ -226,11 +225,10 @@ struct Installed {
 
 /// Installs the chart with these values.
 async fn installed(values: &str) -> Result<Installed> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start(&server, &programs()?).await?;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     for object in
         Helm::new(None)?.template(&["--set", &format!("namespace.create=true,{values}")])?
     {

@@ -5,8 +5,8 @@ mod cases;
 
 use self::cases::cases;
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::{folder, kustomized};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
@@ -16,8 +16,7 @@ use serde_json::{Value, json};
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn the_policies_decide() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     policies(&server).await
 }
 

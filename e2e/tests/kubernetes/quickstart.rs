@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cilium::Cilium;
 use e2e::kubelet::Kubelet;
 use e2e::walkthrough::{Place, follow_part};
@@ -22,8 +22,7 @@ async fn beside_cilium_is_as_its_page_says() -> Result<()> {
             "no {tool} in .tools; run: e2e/tools install helm kubernetes"
         );
     }
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let _kubelet = Kubelet::start(&server, &[("gatewright", e2e::gatewright::binary()?)]).await?;
     let cilium = Cilium::start(&server).await?;

@@ -4,17 +4,14 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
-use e2e::deploy::folder;
+use e2e::apiserver::{ApiServer, Definitions};
 use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn an_api_server_takes_their_objects() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.install_crds(&folder().join("crds")).await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     for name in ["shop", "red"] {
         let metadata = json!({"name": name});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::helm::{Helm, NAMESPACE, chart};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -18,8 +18,7 @@ const HOST: &str = "namespace.cozystack.io/host";
 #[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
 async fn policies_around_tenants_refuse_after_every_installation_and_stop_nothing_else()
 -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers()?;
     let helm = Helm::new(Some(server.kubeconfig("admin", &["system:masters"])?))?;
     let chart = chart().display().to_string();
@@ -119,8 +118,7 @@ async fn policies_around_tenants_refuse_after_every_installation_and_stop_nothin
 #[tokio::test]
 #[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
 async fn envoys_of_gateways_are_made_after_another_installation() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let helm = Helm::new(Some(server.kubeconfig("admin", &["system:masters"])?))?;
     let chart = chart().display().to_string();
     let release = [

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::folder;
 use e2e::gatewright::binary;
 use e2e::helm::Helm;
@@ -98,8 +98,7 @@ fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
 
 /// Installs the chart of a release, with its digests and values of the site.
 async fn as_the_page_says(release: &Path) -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server
         .apply(include_str!("../../../deploy/namespace.yaml"))
         .await?;

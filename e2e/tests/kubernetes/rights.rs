@@ -1,8 +1,8 @@
 //! Least privilege: every right of the roles in `deploy/` is used, and every used right is granted.
 //! The audit log of the API server shows the used ones.
 
+use e2e::apiserver::Definitions;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -167,9 +167,7 @@ fn route(kind: &str, host: &str) -> Value {
 async fn every_right_that_is_given_is_used_and_none_is_missing() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     for object in service(NAMESPACE, "gatewright-envoy", 80)
         .into_iter()
         .chain(service("default", "web", 1))

@@ -2,11 +2,10 @@
 //! controller's, addresses, routes and certificates of others. The controller's own objects of
 //! these kinds pass.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, Cluster, NAMESPACE};
 use kube::Client;
 use kube::api::{
@@ -72,9 +71,7 @@ async fn change(client: &Client, object: &Value, patch: Value) -> Result<Option<
 async fn stolen() -> Result<(Cluster, Client)> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "alice"}}))
         .await?;
@@ -565,13 +562,7 @@ async fn routes_lead_challenges_to_the_responder_and_nothing_anywhere_else() -> 
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn certificates_of_other_issuers_are_refused() -> Result<()> {
     let (cluster, thief) = stolen().await?;
-    let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/cert-manager-crds");
-    ensure!(
-        crds.exists(),
-        "no {}; run: e2e/tools install cert-manager-crds",
-        crds.display()
-    );
-    cluster.server.install_crds(&crds).await?;
+    cluster.server.install(Definitions::CertManager).await?;
     let owner = json!([{"apiVersion": "gateway.cozystack.io/v1alpha1", "kind": "TenantGateway", "name": "t", "uid": "u",
         "controller": true}]);
     let object = |kind: &str, spec: &Value| {

@@ -4,9 +4,8 @@
 //! that want them are told.
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{Cluster, NAMESPACE, condition, service};
-use e2e::deploy::folder;
 use e2e::helm::Helm;
 use e2e::tenants::until;
 use serde_json::{Value, json};
@@ -47,8 +46,7 @@ fn accepted(route: &Value) -> Vec<Value> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn a_tenants_route_to_default_gateways_needs_hostnames() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_experimental_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::ExperimentalGatewayApi]).await?;
     server
         .apply(include_str!(
             "../../../deploy/policies/route-hostnames.yaml"
@@ -82,12 +80,11 @@ async fn a_tenants_route_to_default_gateways_needs_hostnames() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Helm: e2e/tools install"]
 async fn policies_and_routes_of_the_experimental_channel_are_told() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_experimental_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::ExperimentalGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     let parameters = |default: &str| {
         json!({"apiVersion": "gatewright.io/v1alpha1", "kind": "GatewayParameters",
             "metadata": {"name": "open", "namespace": NAMESPACE}, "spec": {"defaultGateways": default}})
@@ -394,11 +391,10 @@ fn refused_bodies() -> Vec<(Value, &'static str)> {
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     let class = json!({"controllerName": "gatewright.io/gateway-controller"});
     server
         .put(json!({"apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": {"name": "gatewright"}, "spec": class}))

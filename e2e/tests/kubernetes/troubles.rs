@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, Cluster, condition, is_true};
 use e2e::gatewright::Gatewright;
 use kube::api::{Patch, PatchParams};
@@ -103,7 +103,7 @@ async fn kinds_that_come_late_are_waited_for_and_named() -> Result<()> {
         )
         .await?;
     controller.line("the view is complete").await?;
-    cluster.server.install_gateway_api().await?;
+    cluster.server.install(Definitions::GatewayApi).await?;
     cluster
         .server
         .apply(include_str!("../../../deploy/gatewayclass.yaml"))

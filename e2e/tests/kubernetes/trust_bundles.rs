@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{BACKEND, Cluster, condition};
 use e2e::helm::Helm;
 use e2e::probe::Probe;
@@ -45,8 +45,7 @@ fn is_listed(class: &Value) -> bool {
 async fn backends_are_verified_by_a_bundle_of_the_cluster() -> Result<()> {
     let gate = "--feature-gates=ClusterTrustBundle=true";
     let served = "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true";
-    let server = ApiServer::start_with(&[gate, served]).await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with_arguments(&[Definitions::GatewayApi], &[gate, served]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     Helm::new(None)?.grant_experimental_channel(server).await?;

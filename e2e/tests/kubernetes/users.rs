@@ -4,9 +4,8 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{BACKEND, Cluster, condition};
-use e2e::deploy::folder;
 use e2e::echo::Echo;
 use e2e::probe::Probe;
 use serde_json::{Value, json};
@@ -53,11 +52,10 @@ pub(crate) fn told(policy: &Value) -> (bool, String, String) {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn users_of_secrets_pass_and_those_of_lost_ones_do_not() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     let web = Echo::start_on("web", BACKEND).await?;
     let port = plain_edge(server, HOST, web.address().port()).await?;
     for (spec, expected) in [

@@ -16,8 +16,8 @@ use std::process::Command as Program;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::folder;
 use e2e::helm::{Helm, NAMESPACE, chart, examples};
 use e2e::kubeconform::Schemas;
@@ -340,9 +340,7 @@ fn tenants_may_not_set_a_label_that_gives_quotas() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api prometheus-crds helm kubeconform"]
 async fn a_real_server_takes_every_example() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
-    server.install_crds(&chart().join("crds")).await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     // Monitors and alerts are validated by the Prometheus operator's own CRDs.
     let monitoring = folder().join("../.tools/prometheus-crds");
     ensure!(
@@ -462,8 +460,7 @@ async fn there(server: &ApiServer) -> Result<BTreeMap<String, Value>> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Helm: e2e/tools install kubernetes gateway-api helm"]
 async fn it_is_installed_upgraded_rolled_back_and_uninstalled() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let helm = Helm::new(Some(server.kubeconfig("admin", &["system:masters"])?))?;
     let chart = chart().display().to_string();
     let replicas =

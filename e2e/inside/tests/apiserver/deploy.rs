@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use clap::Parser;
-use e2e::apiserver::ApiServer;
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::{folder, kustomized, manifests};
 use gatewright::cli::{Cli, Command};
 use serde_json::{Value, json};
@@ -16,8 +16,7 @@ use crate::chart::configuration;
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn the_manifests_are_accepted() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     strict(&server).await
 }
 

@@ -1,8 +1,8 @@
 //! The fleets of our own class on a real API server with a real Envoy: Gateways that share
 //! addresses, and parameters that are missing, invalid and corrected.
 
+use e2e::apiserver::Definitions;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use e2e::cluster::{Cluster, condition, service, tls_secret};
@@ -107,10 +107,7 @@ pub(crate) fn target(service: &Value) -> Option<u16> {
 /// The port at which Envoys serve a Gateway of it is derived from its namespace, and concurrent
 /// tests share this machine's ports: each has namespaces of its own.
 pub(crate) async fn dedicated(cluster: &Cluster) -> Result<()> {
-    cluster
-        .server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    cluster.server.install(Definitions::Ours).await?;
     cluster
         .server
         .put(parameters("own", json!({"fleet": "Dedicated"})))

@@ -1,5 +1,6 @@
 //! Parameters that choose a fleet: missing, invalid, and corrected.
 
+use e2e::apiserver::Definitions;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -14,9 +15,7 @@ use super::{GATEWAY, class, gateway, parameters};
 async fn parameters_are_checked_told_and_put_right() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     let mut controller = cluster.controller("one")?;
     controller.line("holding the lease").await?;
 

@@ -1,8 +1,8 @@
 //! Permitted ports of listeners: those of dedicated Gateways belong to these alone, and those of
 //! the shared fleet are the ports of its Service.
 
+use e2e::apiserver::Definitions;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use anyhow::{Context, Result};
 use e2e::cluster::{BACKEND, Cluster, is_true, service};
@@ -208,9 +208,7 @@ async fn a_port_that_the_service_of_the_envoys_lacks_is_told_until_it_is_added()
 async fn a_class_says_what_its_ports_speak() -> Result<()> {
     let cluster = Cluster::start().await?;
     let server = &cluster.server;
-    server
-        .install_crds(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds"))
-        .await?;
+    server.install(Definitions::Ours).await?;
     let port = free_port()?;
     let free = free_port()?;
     let spec = json!({"fleet": "Shared", "ports": [{"port": port, "protocol": "TLS"}]});

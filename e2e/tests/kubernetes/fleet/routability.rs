@@ -1,7 +1,7 @@
 //! Addresses by where they are to be reachable from (GEP-5093), with Services of a real API server.
 
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{Cluster, condition, is_true};
 use e2e::helm::Helm;
 use kube::api::Patch;
@@ -56,8 +56,7 @@ async fn service(cluster: &Cluster, namespace: &str, kind: &str) -> Result<Value
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn an_address_is_reachable_from_where_it_is_asked_for_and_from_nowhere_else() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_experimental_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::ExperimentalGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     Helm::new(None)?
         .grant_experimental_channel(&cluster.server)

@@ -1,12 +1,13 @@
 //! A start without an API server: Envoys of every fleet, including isolated ones, get their last
 //! good configuration.
 
+use e2e::apiserver::Definitions;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{BACKEND, Cluster, NAMESPACE, service, tls_secret};
-use e2e::deploy::{folder, with_component};
+use e2e::deploy::with_component;
 use e2e::echo::Echo;
 use e2e::envoy::Envoy;
 use e2e::port::free_port;
@@ -43,7 +44,7 @@ pub(super) fn route(namespace: &str) -> Value {
 /// parameters.
 pub(super) async fn prepare(cluster: &Cluster) -> Result<()> {
     let server = &cluster.server;
-    server.install_crds(&folder().join("crds")).await?;
+    server.install(Definitions::Ours).await?;
     server
         .put(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-a"}}))
         .await?;

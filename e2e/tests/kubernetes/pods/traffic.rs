@@ -1,6 +1,7 @@
 //! Envoys are replaced under traffic.
 
 use super::*;
+use e2e::apiserver::Definitions;
 
 /// Continuous requests to the Envoys behind a Service, as nodes route them: to ready endpoints,
 /// else to serving ones that terminate; with a delay of a second.
@@ -175,8 +176,7 @@ async fn scale(server: &ApiServer, replicas: u32) -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy, and root for the network of pods: e2e/tools install"]
 async fn envoys_are_replaced_under_traffic_and_no_request_fails() -> Result<()> {
-    let mut server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let mut server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     server.start_controllers_of_pods()?;
     let kubelet = Kubelet::start(&server, &programs()?).await?;
     apply_all(&server).await?;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::Cluster;
 use serde_json::{Value, json};
 
 use e2e::tenants::{
-    certificate_name, cluster, id, install_cert_manager, install_tenants, namespace, objects,
-    owned, quiet, route, tenant, until, until_owned, until_ready,
+    certificate_name, cluster, id, namespace, objects, owned, quiet, route, tenant, until,
+    until_owned, until_ready,
 };
 
 const HOSTS: usize = 70;
@@ -211,8 +211,7 @@ pub(crate) async fn placed(server: &ApiServer, space: &str, name: &str) -> Resul
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
 async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     let mut controller = cluster.controller("one")?;
@@ -233,7 +232,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
         ))
         .await?;
 
-    install_tenants(server).await?;
+    server.install(Definitions::Ours).await?;
     server
         .put(tenant("tenant-late", json!({"apex": "late.example.org"})))
         .await?;
@@ -247,7 +246,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
         "{told}"
     );
 
-    install_cert_manager(server).await?;
+    server.install(Definitions::CertManager).await?;
     let hash = certificate_name("web.late.example.org");
     let certificate = format!("Certificate {hash}");
     let all = [
@@ -276,7 +275,7 @@ async fn kinds_that_come_late_are_written_when_they_come() -> Result<()> {
             .await?;
     }
     until_ready(&cluster, "tenant-late", "KindNotServed").await?;
-    install_cert_manager(server).await?;
+    server.install(Definitions::CertManager).await?;
     until_owned(server, "tenant-late", &all).await?;
     until_ready(&cluster, "tenant-late", "GatewayNotAccepted").await?;
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The features of a GatewayClass follow the definitions of the Gateway API that are installed.
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{Cluster, is_true};
 use e2e::helm::Helm;
 use serde_json::{Value, json};
@@ -41,10 +41,10 @@ async fn a_class_lists_the_features_whose_fields_are_defined() -> Result<()> {
     );
 
     // With the definitions of the other channel, and without them again.
-    server.install_experimental_gateway_api().await?;
+    server.install(Definitions::ExperimentalGatewayApi).await?;
     let told = class(&|class| lists(class, EXPERIMENTAL)).await?;
     assert!(lists(&told, "GatewayAddressRoutability"), "{told:#}");
-    server.install_gateway_api().await?;
+    server.install(Definitions::GatewayApi).await?;
     let told = class(&|class| !lists(class, EXPERIMENTAL)).await?;
     assert!(
         lists(&told, STANDARD)
@@ -68,8 +68,7 @@ async fn a_class_lists_the_features_whose_fields_are_defined() -> Result<()> {
 #[tokio::test]
 #[ignore = "needs Kubernetes, Helm and the older definitions: e2e/tools install"]
 async fn a_class_does_not_list_what_an_older_bundle_lacks() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_older_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::OlderGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     Helm::new(None)?
         .grant_experimental_channel(&cluster.server)

@@ -2,7 +2,7 @@
 //! there.
 
 use anyhow::Result;
-use e2e::apiserver::{ApiServer, Request};
+use e2e::apiserver::{ApiServer, Definitions, Request};
 use e2e::cluster::{BACKEND, Cluster, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
 use e2e::helm::Helm;
@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 #[tokio::test]
 #[ignore = "needs Kubernetes, Envoy and Helm: e2e/tools install kubernetes gateway-api envoy helm"]
 async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_older_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::OlderGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     Helm::new(None)?
         .grant_experimental_channel(&cluster.server)
@@ -170,8 +169,7 @@ async fn kinds_of_version_1_4_are_read_in_the_versions_that_it_has() -> Result<(
 #[ignore = "needs Kubernetes, Envoy and Helm: e2e/tools install kubernetes gateway-api envoy helm"]
 async fn an_xlistenerset_of_version_1_4_is_served_as_a_listener_set() -> Result<()> {
     const SETS: &str = "gateway.networking.x-k8s.io/v1alpha1";
-    let server = ApiServer::start().await?;
-    server.install_older_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::OlderGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     Helm::new(None)?
         .grant_experimental_channel(&cluster.server)

@@ -1,7 +1,7 @@
 //! An API server of a version with streaming lists, with the feature turned off.
 
 use anyhow::Result;
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, Cluster, is_true};
 use serde_json::json;
 
@@ -10,8 +10,11 @@ use e2e::tenants::GATEWAY;
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn a_server_that_refuses_streaming_lists_is_listed_in_pages() -> Result<()> {
-    let server = ApiServer::start_with(&["--feature-gates=WatchList=false"]).await?;
-    server.install_gateway_api().await?;
+    let server = ApiServer::with_arguments(
+        &[Definitions::GatewayApi],
+        &["--feature-gates=WatchList=false"],
+    )
+    .await?;
     let cluster = Cluster::over(server).await?;
     cluster
         .server

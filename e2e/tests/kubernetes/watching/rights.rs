@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cluster::{ACCOUNT, Cluster, condition, is_true, tls_secret};
 use e2e::deploy::with_component;
 use kube::api::{Patch, PatchParams};
@@ -133,8 +133,7 @@ async fn a_secret_that_may_not_be_read_is_read_once_it_may() -> Result<()> {
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api"]
 async fn all_else_is_served_without_the_right_to_read_a_kind_of_the_experimental_channel()
 -> Result<()> {
-    let server = ApiServer::start().await?;
-    server.install_experimental_gateway_api().await?;
+    let server = ApiServer::with(&[Definitions::ExperimentalGatewayApi]).await?;
     let cluster = Cluster::over(server).await?;
     let server = &cluster.server;
     server

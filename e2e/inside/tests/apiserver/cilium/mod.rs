@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use e2e::apiserver::ApiServer;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::cilium::{CONTROLLER, Cilium, backends};
 use e2e::cluster::{condition, is_true, tls_secret};
 use gatewright::offline;
@@ -40,8 +40,7 @@ impl Site {
     }
 
     async fn start_with(spec: Value, settings: tenancy::Settings) -> Result<Self> {
-        let server = ApiServer::start().await?;
-        server.install_gateway_api().await?;
+        let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
         let cilium = Cilium::start(&server).await?;
         let objects = Vec::new();
         let made = BTreeSet::new();
