@@ -650,16 +650,3 @@ fn documents_name_files_that_are_there() {
     }
     check("documents name files that are there", broken);
 }
-
-#[test]
-fn the_page_of_style_has_the_numbers_that_are_counted() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/style.md");
-    let page = fs::read_to_string(page).expect("the page is there");
-    let rows = [
-        format!("lines of code of a file, without blanks, comments and its tests | {LONGEST} |"),
-        format!("characters of a line with a comment | {COMMENT_WIDTH} |"),
-        format!("of a file; of all files | {CLOSURES_OF_A_FILE}; {CLOSURES}, and falling |"),
-    ];
-    let lost = rows.into_iter().filter(|row| !page.contains(row));
-    check("docs/style.md says other numbers", lost.collect());
-}
