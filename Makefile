@@ -31,10 +31,21 @@ program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewrigh
 # The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
 
-.PHONY: help demo test quick check golden e2e conformance chaos soak fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
+.PHONY: help first demo test quick check golden e2e conformance chaos soak fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Runs a step and prints its time: step NAME COMMAND...
+STEP = step() { local name=$$1 began=$$SECONDS; shift; "$$@"; echo "$@: $$name took $$((SECONDS - began)) s"; }
+first: ## for a new checkout: check the toolchain, serve the demo once, and run one golden case; prints the time of each
+	@for program in cc python3 $(firstword $(CARGO)); do \
+	    command -v "$$program" >/dev/null || { echo "first: $$program is missing: install build-essential and python3-venv, and Rust from https://rustup.rs" >&2; exit 1; }; \
+	done
+	@python3 -c 'import ensurepip, venv' || { echo "first: Python has no venv: install python3-venv" >&2; exit 1; }
+	@$(STEP); step "the toolchain" $(CARGO) --version
+	@$(STEP); step "the demo" $(MAKE) --no-print-directory demo ONCE=1
+	@$(STEP); step "one golden case" $(MAKE) --no-print-directory golden CASE=trafficpolicy-compression
 
 demo: ## serve the built-in example with a real Envoy; ONCE=1 checks it and exits
 	e2e/tools install envoy
@@ -58,10 +69,13 @@ SMOKE := \
     "acme airgap::" \
     "isolation refusals::hosts_that_come_together" \
     "kubernetes own_class::from_apply"
-quick: check ## run every check, the unit tests, and ten tests against real programs
+quick: ## run every check, the unit tests, and ten tests against real programs; prints its time
+	@mkdir -p $(TARGET) && date +%s >$(TARGET)/quick-began
+	$(MAKE) --no-print-directory check
 	e2e/tools install envoy pebble kubernetes gateway-api
 	$(CARGO) test --workspace
 	for tests in $(SMOKE); do $(MAKE) --no-print-directory e2e TEST="$$tests"; done
+	@echo "quick: all of it took $$((($$(date +%s) - $$(<$(TARGET)/quick-began) + 59) / 60)) minutes"
 
 check: ## check format, lints, documentation, and licences and sources of dependencies
 	$(CARGO) fmt --all --check

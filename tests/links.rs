@@ -1,5 +1,5 @@
-//! Links between pages lead to a page and to a heading of it, and texts of the program, of the
-//! chart and of comments name pages that are there.
+//! Links between pages lead to a page and to a heading of it, texts of the program, of the chart
+//! and of comments name pages that are there, and the page of style has the numbers of `tidy.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -211,4 +211,30 @@ fn anchors_are_those_of_github() {
     let expected = ["wildcards-and-hosts-dns-01", "a-b", "a-b-1"];
     let expected: BTreeSet<String> = expected.map(str::to_owned).into();
     assert_eq!(anchors(page), expected);
+}
+
+#[test]
+fn the_page_of_style_has_the_numbers_that_are_counted() {
+    let texts = texts();
+    let (page, tidy) = (
+        &texts[Path::new("docs/style.md")],
+        &texts[Path::new("tests/tidy.rs")],
+    );
+    let number = |name: &str| {
+        let (_, rest) = tidy
+            .split_once(&format!("const {name}: usize = "))
+            .unwrap_or_else(|| panic!("tidy.rs has {name}"));
+        rest.split(';').next().expect("it ends").to_owned()
+    };
+    for row in [
+        format!("comments and its tests | {} |", number("LONGEST")),
+        format!("a line with a comment | {} |", number("COMMENT_WIDTH")),
+        format!(
+            "of a file; of all files | {}; {}, and falling |",
+            number("CLOSURES_OF_A_FILE"),
+            number("CLOSURES")
+        ),
+    ] {
+        assert!(page.contains(&row), "docs/style.md has no row: {row}");
+    }
 }

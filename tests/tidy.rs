@@ -594,6 +594,7 @@ fn documents() -> Vec<(PathBuf, String)> {
     let folders = [
         "",
         "docs",
+        "docs/decisions",
         "docs/reference",
         "docs/upstream",
         "benches",

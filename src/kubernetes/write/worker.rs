@@ -2,8 +2,8 @@
 //! back-off after failures, and counters. The content of the requests is up to the user of the
 //! worker.
 //!
-//! It is for requests that converge to a desired state. ARCHITECTURE.md ("Writes to the API
-//! server") lists the requests that do not.
+//! It is for requests that converge to a desired state. docs/decisions/034-writes-by-one-worker.md
+//! lists the requests that do not.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
