@@ -26,8 +26,8 @@ use crate::state::scope_keys::Seniority;
 use crate::state::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::state::session_tickets::SessionTickets;
 use gatewright_objects::model::{
-    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, Requests, Route, Scope, SecretName,
-    Target, Thumbprint, VirtualHost, WeightedTarget,
+    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, IdentityRemoval, Requests, Route, Scope,
+    SecretName, Target, Thumbprint, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -348,7 +348,7 @@ impl<'a> Units<'a> {
                 termination(name, &owner.hostname, listener)
             };
             let chain_class = ChainClass {
-                purpose: Purpose::Scopes,
+                purpose: Purpose::of_host(&virtual_host, wide),
                 listener: wide.then(|| owner.hostname.clone()),
                 tls: Some(tls),
             };
@@ -578,7 +578,7 @@ pub(crate) fn wide_chain(
     let purpose = if table {
         Purpose::Table
     } else {
-        Purpose::Scopes
+        Purpose::Scopes(IdentityRemoval::Late)
     };
     ChainClass {
         purpose,
@@ -645,3 +645,6 @@ fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

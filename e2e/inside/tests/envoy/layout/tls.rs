@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use e2e::probe::{Answer, Failure, Probe};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use gatewright_core::model::{
-    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Requests, Scope,
-    SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
+    Action, AppProtocol, CertificateSource, FrontendKind, Handler, IdentityRemoval, OtherListeners,
+    Requests, Scope, SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
 };
 use gatewright_envoy::ResourceName;
 
@@ -352,6 +352,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     }
     site.chain(
         "table",
+        identity_headers: IdentityRemoval::Late,
         "*.example.org",
         terminate(CertificateSource::Fixed(secret), Handler::Table(id)),
     );
