@@ -35,9 +35,9 @@ use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::{
-    Edge, ResourceName, access_log, client_address, cors, find_scope, identity_headers, limits,
-    listener_filters, location, misdirected, plain_http, retry, route_filters, traces, traffic,
-    websocket,
+    Edge, ResourceName, access_log, authority, client_address, cors, find_scope, identity_headers,
+    limits, listener_filters, location, misdirected, plain_http, retry, route_filters, traces,
+    traffic, websocket,
 };
 use gatewright_core::model::{
     AccessLog, ClientAddress, FrontendId, Hostname, IdentityRemoval, OtherListeners, TableId,
@@ -313,7 +313,7 @@ fn router() -> HttpFilter {
 fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilter> {
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
     let identity = identity_headers::late_filter(http.clients.hops);
-    client_address::readable(http.clients.hops)
+    [authority::filter()]
         .into_iter()
         .chain(client_address::readable(http.clients.hops))
         .chain([
@@ -334,15 +334,23 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
 }
 
 /// The HTTP filters on TLS, which routes configure. `find` looks for another scope.
-fn http_filters(http: Http<'_>, find: Option<FilterChainConfig>) -> Vec<HttpFilter> {
-    client_address::readable(http.clients.hops)
+fn http_filters(
+    http: Http<'_>,
+    find: Option<FilterChainConfig>,
+    removal: IdentityRemoval,
+) -> Vec<HttpFilter> {
+    let identity = match removal {
+        IdentityRemoval::Early => None,
+        IdentityRemoval::Late => Some(identity_headers::filter(http.clients.hops)),
+    };
+    [authority::filter()]
         .into_iter()
+        .chain(client_address::readable(http.clients.hops))
         .chain([cdn_loop(http.cdn_id)])
         .chain(find.map(|find| http_filter(find_scope::FILTER, &find)))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
         .chain(identity.map(|identity| http_filter(identity_headers::FILTER, &identity)))
-        .chain(client_address::readable(http.clients.hops))
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(
             listener_filters::FILTER,
@@ -403,6 +411,7 @@ mod tests {
         Routes::Scopes {
             listener: None,
             elsewhere: const { &OtherListeners::NOWHERE },
+            identity_headers: IdentityRemoval::Early,
         }
     }
 
@@ -410,8 +419,8 @@ mod tests {
         Routes::Scopes {
             listener: Some(listener),
             elsewhere: const { &OtherListeners::NOWHERE },
+            identity_headers: IdentityRemoval::Late,
         }
-            identity_headers: IdentityRemoval::Early,
     }
 
     #[test]
@@ -419,7 +428,6 @@ mod tests {
         fn finds(made: &HttpConnectionManager) -> bool {
             let all = made.http_filters.iter();
             all.clone()
-            identity_headers: IdentityRemoval::Late,
                 .any(|filter| filter.name == find_scope::FILTER && !filter.disabled)
         }
         assert!(
@@ -472,7 +480,7 @@ mod tests {
                 .collect::<Vec<_>>()
         }
         assert_eq!(
-            names(manager(80, Routes::Plain))[..3],
+            names(manager(80, Routes::Plain))[1..4],
             [CDN_LOOP, find_scope::FILTER, HEADER_TO_METADATA]
         );
         assert_eq!(
