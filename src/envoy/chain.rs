@@ -70,10 +70,12 @@ pub(super) fn tls(
         Handler::Scopes {
             listener,
             elsewhere,
+            identity_headers,
         } => {
             let routes = Routes::Scopes {
                 listener: listener.as_ref(),
                 elsewhere,
+                identity_headers: *identity_headers,
             };
             vec![connection_manager::filter(frontend, http, routes, edge)]
         }

@@ -145,8 +145,8 @@ fn range(network: &IpNet) -> CidrRange {
 mod tests {
     use envoy_types::pb::envoy::config::listener::v3::Listener;
     use gatewright_core::model::{
-        CertificateSource, Chain, ClientAddress, Frontend, FrontendKind, Handler, OtherListeners,
-        Termination, TlsParams, WeightedTarget,
+        CertificateSource, Chain, ClientAddress, Frontend, FrontendKind, Handler, IdentityRemoval,
+        OtherListeners, Termination, TlsParams, WeightedTarget,
     };
     use prost::Message;
 
@@ -177,6 +177,7 @@ mod tests {
             handler: Handler::Scopes {
                 listener: None,
                 elsewhere: OtherListeners::NOWHERE,
+                identity_headers: IdentityRemoval::Early,
             },
         };
         FrontendKind::Tls {

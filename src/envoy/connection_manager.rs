@@ -35,12 +35,13 @@ use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
 use super::proto::{ads, boolean, extension, http_filter, off, seconds, uint};
 use super::{
-    Edge, ResourceName, access_log, client_address, cors, find_scope, identity_headers, limits,
-    listener_filters, location, misdirected, plain_http, retry, route_filters, traces, traffic,
-    websocket,
+    Edge, ResourceName, access_log, authority, client_address, cors, find_scope, identity_headers,
+    limits, listener_filters, location, misdirected, plain_http, retry, route_filters, traces,
+    traffic, websocket,
 };
 use gatewright_core::model::{
-    AccessLog, ClientAddress, FrontendId, Hostname, OtherListeners, TableId, Tracing,
+    AccessLog, ClientAddress, FrontendId, Hostname, IdentityRemoval, OtherListeners, TableId,
+    Tracing,
 };
 
 /// The host by which the scope is looked up on connections of a wildcard or catch-all listener. For
@@ -78,6 +79,8 @@ pub(super) enum Routes<'a> {
         listener: Option<&'a Hostname>,
         /// The hosts without a scope that belong to other listeners.
         elsewhere: &'a OtherListeners,
+        /// When headers that identify a client are removed.
+        identity_headers: IdentityRemoval,
     },
     /// The table of a wildcard or catch-all listener.
     Table(&'a TableId),
@@ -109,36 +112,41 @@ pub(super) fn filter(
 ) -> Filter {
     let http_filters = match routes {
         Routes::Plain => filters_of_plain_http(frontend, http),
-        Routes::Scopes { listener: None, .. } => {
-            http_filters(http, Some(misdirected::find(frontend)))
+        Routes::Scopes {
+            listener,
+            identity_headers,
+            ..
+        } => {
+            let find = listener.is_none().then(|| misdirected::find(frontend));
+            http_filters(http, find, identity_headers)
         }
-        Routes::Scopes { .. } | Routes::Table(_) => http_filters(http, None),
+        Routes::Table(_) => http_filters(http, None, IdentityRemoval::Late),
     };
     let of_spans = http.tracing.map(|_| traces::message_filter());
     let http_filters: Vec<HttpFilter> = of_spans.into_iter().chain(http_filters).collect();
     let (route_specifier, early, unknown_host) = match routes {
         Routes::Plain => {
             let scope = frontend.scope_key(&"%REQ(:AUTHORITY)%");
-            (
-                scoped_routes(),
-                vec![early_headers([(SCOPE_HEADER, scope)])],
-                None,
-            )
+            (scoped_routes(), vec![set(SCOPE_HEADER, &scope)], None)
         }
-        Routes::Table(table) => (
-            rds(table),
-            vec![early_headers([(HOST_HEADER, OWN_OR_OTHER.to_owned())])],
-            None,
-        ),
+        Routes::Table(table) => (rds(table), vec![set(HOST_HEADER, OWN_OR_OTHER)], None),
         Routes::Scopes {
             listener,
             elsewhere,
+            identity_headers,
         } => {
+            let removal = match identity_headers {
+                IdentityRemoval::Early => Some(identity_headers::removal(http.clients.hops)),
+                IdentityRemoval::Late => None,
+            };
             let host = listener.map_or(SNI, |_| SCOPE_OF);
             let scope = misdirected::scope_header(frontend, &host, listener);
             (
                 scoped_routes(),
-                vec![early_headers([(SCOPE_HEADER, scope)])],
+                removal
+                    .into_iter()
+                    .chain([set(SCOPE_HEADER, &scope)])
+                    .collect(),
                 Some(misdirected::unknown_host(elsewhere)),
             )
         }
@@ -158,7 +166,10 @@ pub(super) fn filter(
             .tracing
             .map(|tracing| traces::tracing(frontend, tracing)),
         route_specifier: Some(route_specifier),
-        early_header_mutation_extensions: early.into_iter().chain(of_traces).collect(),
+        early_header_mutation_extensions: [self::early(early)]
+            .into_iter()
+            .chain(of_traces)
+            .collect(),
         local_reply_config: Some(local_replies(unknown_host)),
         upgrade_configs: vec![websocket::upgrade(&http_filters)],
         http_filters,
@@ -267,13 +278,12 @@ fn scoped_routes() -> RouteSpecifier {
     })
 }
 
-/// An early header mutation: overwrites headers before a route is selected.
-fn early_headers<const N: usize>(headers: [(&str, String); N]) -> TypedExtensionConfig {
-    let mutations = headers
-        .map(|(name, value)| mutation(name, &value, HeaderAppendAction::OverwriteIfExistsOrAdd));
-    early(mutations.into())
+/// Overwrites a header.
+fn set(name: &str, value: &str) -> HeaderMutation {
+    mutation(name, value, HeaderAppendAction::OverwriteIfExistsOrAdd)
 }
 
+/// Mutations before a route is selected.
 fn early(mutations: Vec<HeaderMutation>) -> TypedExtensionConfig {
     extension(
         "envoy.http.early_header_mutation.header_mutation",
@@ -303,8 +313,9 @@ fn router() -> HttpFilter {
 fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilter> {
     let chosen = |name: &str| http_filter(name, &listener_filters::chosen());
     let identity = identity_headers::late_filter(http.clients.hops);
-    client_address::readable(http.clients.hops)
+    [authority::filter()]
         .into_iter()
+        .chain(client_address::readable(http.clients.hops))
         .chain([
             cdn_loop(http.cdn_id),
             http_filter(find_scope::FILTER, &plain_http::find(frontend)),
@@ -323,17 +334,23 @@ fn filters_of_plain_http(frontend: &FrontendId, http: Http<'_>) -> Vec<HttpFilte
 }
 
 /// The HTTP filters on TLS, which routes configure. `find` looks for another scope.
-fn http_filters(http: Http<'_>, find: Option<FilterChainConfig>) -> Vec<HttpFilter> {
-    client_address::readable(http.clients.hops)
+fn http_filters(
+    http: Http<'_>,
+    find: Option<FilterChainConfig>,
+    removal: IdentityRemoval,
+) -> Vec<HttpFilter> {
+    let identity = match removal {
+        IdentityRemoval::Early => None,
+        IdentityRemoval::Late => Some(identity_headers::filter(http.clients.hops)),
+    };
+    [authority::filter()]
         .into_iter()
+        .chain(client_address::readable(http.clients.hops))
         .chain([cdn_loop(http.cdn_id)])
         .chain(find.map(|find| http_filter(find_scope::FILTER, &find)))
         .chain(location::filters().map(off))
         // Nothing of what a client says about itself is asked or forwarded.
-        .chain([http_filter(
-            identity_headers::FILTER,
-            &identity_headers::filter(http.clients.hops),
-        )])
+        .chain(identity.map(|identity| http_filter(identity_headers::FILTER, &identity)))
         // The filters of a listener precede those of its routes, for preflights as well.
         .chain([off(http_filter(
             listener_filters::FILTER,
@@ -394,6 +411,7 @@ mod tests {
         Routes::Scopes {
             listener: None,
             elsewhere: const { &OtherListeners::NOWHERE },
+            identity_headers: IdentityRemoval::Early,
         }
     }
 
@@ -401,6 +419,7 @@ mod tests {
         Routes::Scopes {
             listener: Some(listener),
             elsewhere: const { &OtherListeners::NOWHERE },
+            identity_headers: IdentityRemoval::Late,
         }
     }
 
@@ -461,7 +480,7 @@ mod tests {
                 .collect::<Vec<_>>()
         }
         assert_eq!(
-            names(manager(80, Routes::Plain))[..3],
+            names(manager(80, Routes::Plain))[1..4],
             [CDN_LOOP, find_scope::FILTER, HEADER_TO_METADATA]
         );
         assert_eq!(

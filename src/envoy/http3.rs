@@ -24,7 +24,8 @@ use super::proto::{any, boolean, seconds, socket, uint};
 use super::secret::sds;
 use super::{Edge, ResourceName, limits, sni_matcher};
 use gatewright_core::model::{
-    ChainName, Frontend, FrontendId, Hostname, OtherListeners, SecretName, Transport, http3_chain,
+    ChainName, Frontend, FrontendId, Hostname, IdentityRemoval, OtherListeners, SecretName,
+    Transport, http3_chain,
 };
 
 /// The listener of the hosts with HTTP/3. A connection for any other name is refused.
@@ -92,6 +93,8 @@ fn chain(
     let scopes = Routes::Scopes {
         listener: None,
         elsewhere,
+        // The chains of hosts that keep them are no other ones.
+        identity_headers: IdentityRemoval::Late,
     };
     FilterChain {
         name: http3_chain(hostname).to_string(),

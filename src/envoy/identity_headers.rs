@@ -1,6 +1,9 @@
-//! Headers by which a client says who it is. Backends read them as the words of a proxy that they
-//! trust, and any client can write them: an HTTP filter removes them before anything but the choice
-//! of the route.
+//! The removal of headers by which a client says who it is.
+//!
+//! As an early header mutation it costs a request 4,900 instructions, and then holds for all hosts
+//! of a chain, and no route can match such a header. As an HTTP filter it costs 11,800, follows the
+//! choice of the route, and hosts can switch it off. So chains without such hosts have the first
+//! ([`gatewright_core::model::IdentityRemoval`]).
 //!
 //! Envoy itself writes `X-Forwarded-For` and `X-Forwarded-Proto`, which stay. Of a trusted proxy
 //! `X-Forwarded-Port` stays as well.
@@ -21,65 +24,34 @@ use envoy_types::pb::xds::r#type::matcher::v3::Matcher;
 
 use super::proto::{always, any, disabled, extension, xds_extension};
 use super::request_match::matching;
+use gatewright_core::model::{IDENTITY_NAMES, IDENTITY_PREFIXES, WRITTEN_FORWARDED};
 
 /// The filter's name, under which virtual hosts disable it.
 pub(super) const FILTER: &str = "gatewright.identity_headers";
 
-/// Addresses of clients, what they asked a proxy for, their certificates (RFC 9440), and what
-/// backends take for a setting of their own.
-const NAMES: [&str; 23] = [
-    "forwarded",
-    "x-forwarded",
-    "x-real-ip",
-    "x-originating-ip",
-    "x-rewrite-url",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "x-remote-ip",
-    "x-remote-addr",
-    "x-azure-clientip",
-    "x-azure-socketip",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "cf-connecting-ipv6",
-    "fastly-client-ip",
-    "fly-client-ip",
-    "client-ip",
-    "proxy-client-ip",
-    "wl-proxy-client-ip",
-    "client-cert",
-    "client-cert-chain",
-    "x-client-cert",
-    // The environment variable HTTP_PROXY of programs behind CGI (CVE-2016-5385).
-    "proxy",
-];
-
-/// Prefixes of further names.
-const PREFIXES: [&str; 4] = [
-    "x-original-",
-    "x-client-cert-",
-    "ssl-client-",
-    "x-ssl-client-",
-];
-
-/// What Envoy writes of `x-forwarded-*`.
-const WRITTEN: [&str; 2] = ["for", "proto"];
-
 /// The same, with what stays of a trusted proxy.
 const TRUSTED: [&str; 3] = ["for", "proto", "port"];
 
-/// The filter behind a number of trusted proxies.
-pub(super) fn filter(hops: u8) -> Filter {
-    let kept: &[&str] = if hops > 0 { &TRUSTED } else { &WRITTEN };
+/// The removal behind a number of trusted proxies.
+pub(super) fn removal(hops: u8) -> HeaderMutation {
+    let kept: &[&str] = if hops > 0 {
+        &TRUSTED
+    } else {
+        &WRITTEN_FORWARDED
+    };
     let remove = RemoveOnMatch {
         key_matcher: Some(matching(&removed(kept))),
     };
-    let mutation = HeaderMutation {
+    HeaderMutation {
         action: Some(Action::RemoveOnMatch(remove)),
-    };
+    }
+}
+
+/// The same as a filter.
+pub(super) fn filter(hops: u8) -> Filter {
     Filter {
         mutations: Some(Mutations {
-            request_mutations: vec![mutation],
+            request_mutations: vec![removal(hops)],
             ..Default::default()
         }),
         ..Default::default()
@@ -93,8 +65,8 @@ pub(super) fn filter(hops: u8) -> Filter {
 /// so that in order of names the next letter alone says how it goes on. Its size is over 300
 /// instructions of RE2, more than Envoy accepts by default: see `REGEX_INSTRUCTIONS`.
 fn removed(kept: &[&str]) -> String {
-    let names = NAMES.iter().map(|name| (*name).to_owned());
-    let prefixes = PREFIXES.iter().map(|prefix| format!("{prefix}.*"));
+    let names = IDENTITY_NAMES.iter().map(|name| (*name).to_owned());
+    let prefixes = IDENTITY_PREFIXES.iter().map(|prefix| format!("{prefix}.*"));
     let mut all: Vec<String> = names
         .chain(prefixes)
         .chain([format!("x-forwarded-(?:{})", other_than(kept))])
@@ -160,12 +132,13 @@ fn letters_after(begun: &str, words: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gatewright_core::model::is_identity_header;
 
     #[test]
     fn every_name_of_the_identity_is_removed_unless_envoy_writes_it() {
-        let removed = regex::Regex::new(&format!("^(?:{})$", removed(&WRITTEN)))
+        let removed = regex::Regex::new(&format!("^(?:{})$", removed(&WRITTEN_FORWARDED)))
             .expect("a regular expression");
-        for name in NAMES {
+        for name in IDENTITY_NAMES {
             assert!(removed.is_match(name), "{name}");
         }
         for name in [
@@ -196,6 +169,7 @@ mod tests {
             "x-ssl-client-verify",
         ] {
             assert!(removed.is_match(name), "{name}");
+            assert!(is_identity_header(name), "{name}");
         }
         for name in [
             "x-forwarded-for",
@@ -216,6 +190,7 @@ mod tests {
             ":authority",
         ] {
             assert!(!removed.is_match(name), "{name}");
+            assert!(!is_identity_header(name), "{name}");
         }
     }
 

@@ -16,6 +16,7 @@ mod access_log;
 mod access_report;
 mod admin_listener;
 mod alternative_service;
+mod authority;
 mod backend_settings;
 mod basic_auth;
 mod bind_error;

@@ -109,7 +109,8 @@ mod tests {
     use super::*;
     use crate::testdata::{frontend, host};
     use gatewright_core::model::{
-        CertificateSource, Chain, ClientAddress, Handler, OtherListeners, Termination, TlsParams,
+        CertificateSource, Chain, ClientAddress, Handler, IdentityRemoval, OtherListeners,
+        Termination, TlsParams,
     };
 
     fn tls(sni_matcher: &[(&str, &str)]) -> Listener {
@@ -123,6 +124,7 @@ mod tests {
             handler: Handler::Scopes {
                 listener: None,
                 elsewhere: OtherListeners::NOWHERE,
+                identity_headers: IdentityRemoval::Early,
             },
         };
         let chains = BTreeMap::from([("https".into(), https)]);

@@ -103,10 +103,10 @@ pub(super) fn chosen() -> ExtensionWithMatcher {
 pub(super) fn guarded(
     host: &Host,
     filters: &ListenerFilters,
-    first: &[Route],
+    first: Option<&Route>,
     made: VirtualHost,
 ) -> VirtualHost {
-    let first = first.iter().map(unasked);
+    let first = first.into_iter().map(unasked);
     let servers = match filters {
         ListenerFilters::Refuse => {
             let refusal = answer(BROKEN_FILTERS, 500);
@@ -145,12 +145,12 @@ pub(super) fn guarded(
 
 /// A virtual host in which routes share filters: the matches of a rule count for its rate limits
 /// together, and have the bodies of its overrides once.
-pub(super) fn shared(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHost {
+pub(super) fn shared(host: &Host, first: Option<&Route>, made: VirtualHost) -> VirtualHost {
     let mut marked = MarkedFilters::default();
     let own = routes(&host.routes)
         .into_iter()
         .map(|route| marked.mark(route));
-    let all = first.iter().cloned().chain(own).collect();
+    let all = first.cloned().into_iter().chain(own).collect();
     VirtualHost {
         routes: all,
         request_headers_to_remove: vec![ROUTE_HEADER.to_owned()],
@@ -161,13 +161,13 @@ pub(super) fn shared(host: &Host, first: &[Route], made: VirtualHost) -> Virtual
 
 /// A virtual host on plain HTTP. All its filters are made by what the virtual host and the route
 /// say when they run, and none by the first route of the request.
-pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHost {
+pub(super) fn late(host: &Host, first: Option<&Route>, made: VirtualHost) -> VirtualHost {
     let servers = match host.filters.as_deref() {
         Some(ListenerFilters::Refuse) => {
             return VirtualHost {
                 routes: first
-                    .iter()
                     .cloned()
+                    .into_iter()
                     .chain([answer(BROKEN_FILTERS, 500)])
                     .collect(),
                 ..made
@@ -181,7 +181,7 @@ pub(super) fn late(host: &Host, first: &[Route], made: VirtualHost) -> VirtualHo
         .zip(servers)
         .map(|(name, server)| (name, any(&ask(server))))
         .collect();
-    let unasked = first.iter().map(|route| {
+    let unasked = first.into_iter().map(|route| {
         let skip = any(&ExtensionWithMatcherPerRoute {
             xds_matcher: Some(Matcher::default()),
         });

@@ -26,7 +26,7 @@ use super::proto::uint;
 use super::request_match::{exact, header, matching};
 use super::virtual_host::answer;
 use gatewright_core::model::{FrontendId, Hostname, OtherListeners};
-use gatewright_core::request_outcome::{MISDIRECTED, SEVERAL_HOSTS};
+use gatewright_core::request_outcome::MISDIRECTED;
 
 /// The header [`SCOPE_HEADER`] of a request: the key of a scope, for a host, and the listener of
 /// its connection. Nothing follows the key if the host is the SNI and the listener's hostname.
@@ -49,7 +49,7 @@ pub(super) fn unless_of(frontend: &FrontendId, host: &Hostname, listener: &Hostn
     let wide = Some(listener).filter(|listener| *listener != host);
     let mut matcher = header(SCOPE_HEADER, exact(&scope_header(frontend, host, wide)));
     matcher.invert_match = true;
-    when(matcher, MISDIRECTED, 421)
+    when(matcher)
 }
 
 /// The filter that looks for the scope of another host than the SNI, on connections whose SNI is
@@ -66,21 +66,11 @@ pub(super) fn find(frontend: &FrontendId) -> FilterChainConfig {
 
 /// The route for all requests that are not for the host that their connection was opened for.
 pub(super) fn unless_own_host() -> Route {
-    when(header(HOST_HEADER, exact("other")), MISDIRECTED, 421)
+    when(header(HOST_HEADER, exact("other")))
 }
 
-/// The route for all requests with several Host headers (RFC 9112, 3.2), which Envoy joins by
-/// commas. No exact hostname matches them, but a wildcard does.
-pub(super) fn if_several_hosts() -> Route {
-    when(
-        header(":authority", matching("[^,]*,.*")),
-        SEVERAL_HOSTS,
-        400,
-    )
-}
-
-fn when(condition: HeaderMatcher, why: &str, status: u16) -> Route {
-    let everything = answer(why, status);
+fn when(condition: HeaderMatcher) -> Route {
+    let everything = answer(MISDIRECTED, 421);
     let matches = everything.r#match.unwrap_or_default();
     Route {
         r#match: Some(RouteMatch {

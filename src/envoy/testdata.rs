@@ -5,9 +5,9 @@ use std::time::SystemTime;
 
 use gatewright_core::model::{
     Action, AppProtocol, BackendId, Bodies, Certificate, CertificateSource, Chain, ClientAddress,
-    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match, ObjectName,
-    OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination,
-    Timeouts, TlsParams, WeightedTarget,
+    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, IdentityRemoval, Match,
+    ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target,
+    Termination, Timeouts, TlsParams, WeightedTarget,
 };
 
 pub(super) fn host(text: &str) -> Hostname {
@@ -104,6 +104,7 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
         handler: Handler::Scopes {
             listener: None,
             elsewhere: OtherListeners::NOWHERE,
+            identity_headers: IdentityRemoval::Early,
         },
     };
     super::listener(&Frontend {

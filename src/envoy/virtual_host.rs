@@ -30,7 +30,6 @@ use super::headers::HEADER_TO_METADATA;
 use super::identity_headers;
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::listener_filters::{guarded, shared};
-use super::misdirected;
 use super::preflight::routes;
 use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
@@ -78,14 +77,18 @@ pub(super) fn scoped(
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
-    let (made, first) = begun(host, first.cloned());
+    let made = begun(host);
     let made = match &host.filters {
-        Some(filters) => guarded(host, filters, &first, made),
+        Some(filters) => guarded(host, filters, first, made),
         None if host.routes.iter().any(|route| shares_filters(&route.rule)) => {
-            shared(host, &first, made)
+            shared(host, first, made)
         }
         None => VirtualHost {
-            routes: first.into_iter().chain(routes(&host.routes)).collect(),
+            routes: first
+                .cloned()
+                .into_iter()
+                .chain(routes(&host.routes))
+                .collect(),
             ..made
         },
     };
@@ -107,10 +110,9 @@ fn shares_filters(rule: &model::Rule) -> bool {
     rule.rate_limits.is_some() || bodies.overrides.is_some() || bodies.request.is_some()
 }
 
-/// The virtual host of one hostname before it has routes, and the routes that come before its own:
-/// `first`, and a refusal of several hosts where one request may have them.
-pub(super) fn begun(host: &model::VirtualHost, first: Option<Route>) -> (VirtualHost, Vec<Route>) {
-    let made = VirtualHost {
+/// The virtual host of one hostname before it has routes.
+pub(super) fn begun(host: &model::VirtualHost) -> VirtualHost {
+    VirtualHost {
         name: host_name(&host.hostname, host.owner.as_ref()),
         domains: vec![host.hostname.to_string()],
         response_headers_to_add: host
@@ -119,10 +121,7 @@ pub(super) fn begun(host: &model::VirtualHost, first: Option<Route>) -> (Virtual
             .into_iter()
             .collect(),
         ..Default::default()
-    };
-    let may_be_several = !host.hostname.is_exact() && !host.routes.is_empty();
-    let several = may_be_several.then(misdirected::if_several_hosts);
-    (made, first.into_iter().chain(several).collect())
+    }
 }
 
 /// A virtual host with the configuration of one more filter.

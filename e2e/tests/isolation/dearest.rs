@@ -29,7 +29,7 @@ fn random(length: usize, seed: u16) -> String {
 }
 
 /// The requests to a host that are compared with much, each in another way.
-fn requests(host: &Probe, seed: u16) -> Vec<Probe> {
+pub(crate) fn requests(host: &Probe, seed: u16) -> Vec<Probe> {
     let text = random(LONG, seed);
     let line = &text[..LONG / LINES];
     let lines = (0..LINES).fold(host.clone(), |probe, _| probe.header("x-0", line));

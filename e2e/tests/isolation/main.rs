@@ -22,6 +22,7 @@ mod files;
 mod flood;
 mod framing;
 mod granted_names;
+mod hostile;
 mod internal_ca;
 mod issuers;
 mod large_chains;

@@ -20,7 +20,7 @@ const NOISE: u64 = 16 * MIB;
 /// three times as slow, and all that a request of 55 KB takes besides.
 const DEAREST: Duration = Duration::from_millis(40);
 
-fn path(text: &str) -> Value {
+pub(crate) fn path(text: &str) -> Value {
     json!({"path": {"type": "RegularExpression", "value": text}})
 }
 
@@ -47,7 +47,7 @@ fn bombs(number: usize) -> Vec<String> {
 }
 
 /// As many conditions as one request may be compared with, of the largest expressions.
-fn large(of: fn(&str) -> Value) -> Vec<Value> {
+pub(crate) fn large(of: fn(&str) -> Value) -> Vec<Value> {
     (0..8)
         .map(|at| of(&format!("/?(?:z{at})?.*a.{{8}}")))
         .collect()

@@ -175,6 +175,8 @@ const CHAIN_BYTE: Bytes = Bytes::of(6, 1);
 pub const ENDPOINT: Bytes = Bytes::of(2_300, 1_500);
 /// A filter chain of a Listener, 20 KB of it for its access log.
 pub const FILTER_CHAIN: Bytes = Bytes::of(40_000, 12_000);
+/// A collector that gets the access log of a port or filter chain.
+pub const LOG_COLLECTOR: Bytes = Bytes::of(43_000, 0);
 /// A listener of a Gateway or ListenerSet, beside its port.
 pub const LISTENER: Bytes = Bytes::of(9_000, 16_000);
 /// The tracing of a port or filter chain, and an attribute of its spans or a header of the requests

@@ -20,8 +20,8 @@ pub const NO_HOST: &str = "no-host";
 /// The name of routes that answer requests which no other route matches.
 pub const NO_ROUTE: &str = "no-route";
 
-/// The name of routes that answer requests with several hosts.
-pub const SEVERAL_HOSTS: &str = "several-hosts";
+/// The code details of Envoy for an authority that is no host with a port.
+pub const INVALID_AUTHORITY: &str = "http.invalid_authority";
 
 /// The name of routes that answer for a listener whose filters cannot be carried out.
 pub const BROKEN_FILTERS: &str = "broken-filters";
@@ -51,7 +51,11 @@ pub const RATE_LIMITED: &str = "local_rate_limited";
 
 /// The code details of Envoy for a request with a longer body than a TrafficPolicy lets pass, or
 /// than an authorization server gets: where its header says so, and where its body came.
-pub const BODY_TOO_LARGE: [&str; 2] = ["fault_filter_abort", "request_payload_too_large"];
+pub const BODY_TOO_LARGE: [&str; 2] = [FAULT, "request_payload_too_large"];
+
+/// The code details of Envoy for what a filter refuses by a header: the length of a body, or with
+/// 400 the authority.
+const FAULT: &str = "fault_filter_abort";
 
 /// The code details of Envoy for a request without credentials of a user, or with wrong ones.
 pub const UNAUTHENTICATED: [&str; 18] = [
@@ -164,6 +168,7 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
         ROUTE_NOT_FOUND if status == 421 => MISDIRECTED,
         ROUTE_NOT_FOUND if has_host => NO_ROUTE,
         ROUTE_NOT_FOUND => NO_HOST,
+        FAULT if status == 400 => INVALID_AUTHORITY,
         RESET_BEFORE_RESPONSE => rest.split(['|', '}']).next()?,
         main => main.split(':').next()?,
     };
@@ -207,14 +212,13 @@ pub const OUTCOMES: [RequestOutcome; 32] = [
         statuses: "400",
         words: "the request breaks a rule of HTTP",
         causes: &[
-            SEVERAL_HOSTS,
             "http1.codec_error",
             "http1.invalid_characters",
             "http1.unexpected_underscore",
             "http2.unexpected_underscore",
             "http3.unexpected_underscore",
             "http3.invalid_header_field",
-            "http.invalid_authority",
+            INVALID_AUTHORITY,
             "missing_host_header",
             "missing_path_rejected",
             "path_normalization_failed",
@@ -447,6 +451,8 @@ mod tests {
                 Some("BrokenRule"),
             ),
             (301, "direct_response", "httproute/a/b/0", true, None),
+            (400, FAULT, "", false, Some("InvalidRequest")),
+            (413, FAULT, "httproute/a/b/0", true, Some("BodyTooLarge")),
             (
                 503,
                 "direct_response",

@@ -38,6 +38,16 @@ impl Published {
         }
     }
 
+    /// The hostnames in the tables of a frontend.
+    pub(crate) fn tables(&self, id: &FrontendId) -> Vec<&Hostname> {
+        let tables = self.0.values().filter_map(|resource| match resource {
+            Resource::Table(table) => (table.id.frontend == *id).then_some(table),
+            _ => None,
+        });
+        let hosts = tables.flat_map(|table| &table.virtual_hosts);
+        hosts.map(|host| &host.hostname).collect()
+    }
+
     /// The virtual hosts of the scopes of a frontend.
     pub(crate) fn scopes(&self, id: &FrontendId) -> BTreeMap<&Hostname, &VirtualHost> {
         let hosts = self

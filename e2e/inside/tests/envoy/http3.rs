@@ -136,6 +136,8 @@ async fn hosts_with_the_option_are_served_by_http3_and_others_are_not() -> Resul
         ("b.example.org", 421),
         ("c.example.org", 421),
         ("unknown.example.org", 404),
+        ("a.example.org:x", 400),
+        ("a.example.org:99999999", 400),
     ] {
         let status = a.get(host).await?.status;
         ensure!(status == expected, "{host}: {status}");

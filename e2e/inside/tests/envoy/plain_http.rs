@@ -180,7 +180,7 @@ async fn every_spelling_of_a_host_finds_the_most_specific_hostname() -> Result<(
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
-async fn requests_with_no_host_or_several_are_refused() -> Result<()> {
+async fn requests_with_no_host_several_or_an_invalid_one_are_refused() -> Result<()> {
     let port = free_port()?;
     let (world, echoes) = served(port, Vec::new()).await?;
     let requests = [
@@ -207,7 +207,23 @@ async fn requests_with_no_host_or_several_are_refused() -> Result<()> {
             "400",
         ),
     ];
-    for (request, expected) in requests {
+    let invalid = [
+        "a.org:80@other.example",
+        "a.org:x",
+        "a.org:'x",
+        "a.org:%00",
+        "a.org:99999999",
+        "A.org:x",
+        "user@y.b.org",
+        "user:secret@y.b.org",
+        "y.b.org:80:80",
+        "other.example:x",
+        "[::1]x",
+        ":80",
+    ]
+    .map(|host| format!("GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"));
+    let invalid = invalid.iter().map(|request| (request.as_str(), "400"));
+    for (request, expected) in requests.into_iter().chain(invalid) {
         let answer = raw(port, request).await?;
         assert_eq!(
             raw_by(&answer),

@@ -17,6 +17,7 @@ use regex_automata::{Anchored, MatchKind};
 use regex_syntax::ast::{self, Ast, ClassSetItem, Visitor};
 use regex_syntax::hir::{Class, HirKind};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Range;
 
 use super::text::quoted;
@@ -69,8 +70,9 @@ impl Automata {
 
     /// The automaton of a valid expression, or why it is not taken.
     pub(super) fn of(&mut self, text: &str) -> Result<&Automaton, String> {
-        if !self.built.contains_key(text) {
-            if self.left == 0 {
+        let built = match self.built.entry(text.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(_) if self.left == 0 => {
                 return Err(format!(
                     "the regular expressions of the route together have more states than Envoy could keep in {} KiB, and {} \
                      is one too many: have fewer or simpler ones, or divide the route",
@@ -78,10 +80,9 @@ impl Automata {
                     quoted(text)
                 ));
             }
-            let automaton = Automaton::explored(text, &mut self.left);
-            self.built.insert(text.to_owned(), automaton);
-        }
-        self.built.get(text).and_then(Option::as_ref).ok_or_else(|| {
+            Entry::Vacant(entry) => entry.insert(Automaton::explored(text, &mut self.left)),
+        };
+        built.as_ref().ok_or_else(|| {
             format!(
                 "regular expression {} has more states than Envoy could keep in {} KiB, and a request could take it \
                  seconds: do not repeat a part many times behind one that repeats without limit (as .* does), name the \

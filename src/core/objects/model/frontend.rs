@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::{
-    AccessLog, ClientAddress, ClientValidation, FrontendId, Hostname, OtherListeners, SecretName,
-    TableId, TlsParams, Tracing, WeightedTarget,
+    AccessLog, ClientAddress, ClientValidation, FrontendId, Hostname, IdentityRemoval,
+    OtherListeners, SecretName, TableId, TlsParams, Tracing, WeightedTarget,
 };
 
 /// One Envoy Listener.
@@ -128,6 +128,8 @@ pub enum Handler {
         /// Other listeners of the port, whose hosts have no scope: requests for them are answered
         /// 421.
         elsewhere: OtherListeners,
+        /// When headers that identify a client are removed.
+        identity_headers: IdentityRemoval,
     },
     /// HTTP, routed by one table.
     Table(TableId),

@@ -25,6 +25,7 @@ mod frontend_id;
 mod gateway_address;
 mod hostname;
 mod hostname_grant;
+mod identity_headers;
 mod listener_filters;
 mod login;
 mod name;
@@ -74,6 +75,10 @@ pub use frontend_id::FrontendId;
 pub use gateway_address::{GatewayAddress, Routability, StatusAddress};
 pub use hostname::{Hostname, HostnameError};
 pub use hostname_grant::HostnameGrant;
+pub use identity_headers::{
+    IDENTITY_NAMES, IDENTITY_PREFIXES, IdentityHeaders, IdentityRemoval, WRITTEN_FORWARDED,
+    is_identity_header,
+};
 pub use listener_filters::ListenerFilters;
 pub use login::{ClientCredentials, GenericSecret, Login, SecretText};
 pub use name::ObjectName;
@@ -83,9 +88,9 @@ pub use request_body::{BodyBuffer, RequestBody};
 pub use response_override::{ResponseOverride, ResponseOverrides, StatusRange};
 pub use retry_budget::RetryBudget;
 pub use route::{
-    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, IdentityHeaders, Match,
-    Mirror, OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite,
-    Route, Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
+    Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, Match, Mirror,
+    OtherListeners, PathMatch, PathRewrite, QueryMatch, Redirect, Requests, Retry, Rewrite, Route,
+    Rule, Scope, StringMatch, Table, TableId, Target, Thumbprint, Timeouts, VirtualHost,
     WeightedTarget, WideHosts,
 };
 pub use session::{Session, SessionCookie};

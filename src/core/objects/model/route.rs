@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::{
-    Access, Answer, BackendId, Bodies, ExternalAuth, FrontendId, Hostname, ListenerFilters,
-    ObjectName, Origin, RequestHash, RuleLimits, Session,
+    Access, Answer, BackendId, Bodies, ExternalAuth, FrontendId, Hostname, IdentityHeaders,
+    ListenerFilters, ObjectName, Origin, RequestHash, RuleLimits, Session,
 };
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
@@ -128,17 +126,6 @@ pub struct HostOwner {
     pub gateway: ObjectName,
     /// The name of the listener; one of a ListenerSet is `set/listener`.
     pub listener: Arc<str>,
-}
-
-/// What becomes of headers of a request that say who the client is, and that Envoy does not write
-/// itself: `Forwarded`, `X-Real-IP` and others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-pub enum IdentityHeaders {
-    /// They are removed: any client can write them.
-    #[default]
-    Remove,
-    /// Backends get them: all clients are proxies that write them.
-    Keep,
 }
 
 /// One match of one rule.

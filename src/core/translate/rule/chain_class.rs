@@ -7,8 +7,9 @@
 use std::fmt;
 
 use gatewright_objects::model::{
-    CertificateSource, Chain, ClientValidation, FrontendId, Handler, Hostname, OtherListeners,
-    TableId, Termination, TlsParams, TlsVersion, ValidationMode, WeightedTarget,
+    CertificateSource, Chain, ClientValidation, FrontendId, Handler, Hostname, IdentityHeaders,
+    IdentityRemoval, OtherListeners, TableId, Termination, TlsParams, TlsVersion, ValidationMode,
+    VirtualHost, WeightedTarget, is_identity_header,
 };
 
 /// The class of a filter chain, within its frontend. Printed as the chain's name.
@@ -27,7 +28,7 @@ pub(crate) struct ChainClass {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// HTTP, routed by the scope of the request's host.
-    Scopes,
+    Scopes(IdentityRemoval),
     /// HTTP, routed by the listener's table.
     Table,
     /// TCP, to the cluster of the SNI.
@@ -36,6 +37,21 @@ pub(crate) enum Purpose {
     Tcp(Hostname, Vec<WeightedTarget>),
     /// Closes connections, to exclude hostnames from wider listeners.
     Closed,
+}
+
+impl Purpose {
+    /// HTTP of a host, at a wildcard or catch-all listener if it is `wide`: the chain of such a
+    /// listener has many hosts, and must not change with one of them.
+    pub(crate) fn of_host(host: &VirtualHost, wide: bool) -> Self {
+        let keeps = host.identity_headers == IdentityHeaders::Keep;
+        let mut headers = host.routes.iter().flat_map(|route| &route.matches.headers);
+        let is_late = wide || keeps || headers.any(|header| is_identity_header(&header.name));
+        Self::Scopes(if is_late {
+            IdentityRemoval::Late
+        } else {
+            IdentityRemoval::Early
+        })
+    }
 }
 
 impl ChainClass {
@@ -55,7 +71,7 @@ impl ChainClass {
             .tls
             .as_ref()
             .is_some_and(|tls| tls.certificate == CertificateSource::BySni);
-        by_sni && self.listener.is_none() && self.purpose == Purpose::Scopes
+        by_sni && self.listener.is_none() && matches!(self.purpose, Purpose::Scopes(_))
     }
 
     /// The class that a host with session tickets has without them.
@@ -83,9 +99,10 @@ impl ChainClass {
             tls,
         } = self;
         let handler = match purpose {
-            Purpose::Scopes => Handler::Scopes {
+            Purpose::Scopes(identity_headers) => Handler::Scopes {
                 listener: listener.clone(),
                 elsewhere,
+                identity_headers: *identity_headers,
             },
             Purpose::Table => Handler::Table(TableId {
                 frontend: frontend.clone(),
@@ -119,8 +136,8 @@ impl fmt::Display for ChainClass {
             tls,
         } = self;
         f.write_str(match (purpose, listener, tls) {
-            (Purpose::Scopes, None, _) => "https",
-            (Purpose::Scopes, Some(_), _) => "hosts",
+            (Purpose::Scopes(_), None, _) => "https",
+            (Purpose::Scopes(_), Some(_), _) => "hosts",
             (Purpose::Table, ..) => "table",
             (Purpose::TcpBySni | Purpose::Tcp(..), _, Some(_)) => "tls",
             (Purpose::TcpBySni | Purpose::Tcp(..), _, None) => "passthrough",
@@ -137,7 +154,7 @@ impl fmt::Display for ChainClass {
         }) = tls
         {
             let usual: &[&str] = match purpose {
-                Purpose::Scopes | Purpose::Table => &["h2", "http/1.1"],
+                Purpose::Scopes(_) | Purpose::Table => &["h2", "http/1.1"],
                 Purpose::TcpBySni | Purpose::Tcp(..) | Purpose::Closed => &[],
             };
             if alpn != usual {
@@ -174,9 +191,14 @@ impl fmt::Display for ChainClass {
                 }
             }
         }
-        match purpose {
-            Purpose::Tcp(of, _) => write!(f, "|{of}"),
-            Purpose::Scopes | Purpose::Table | Purpose::TcpBySni | Purpose::Closed => Ok(()),
+        match (purpose, listener) {
+            (Purpose::Tcp(of, _), _) => write!(f, "|{of}"),
+            // Not the usual ones.
+            (Purpose::Scopes(IdentityRemoval::Late), None) => f.write_str(";identity=late"),
+            (Purpose::Scopes(IdentityRemoval::Early), Some(_)) => f.write_str(";identity=early"),
+            (Purpose::Scopes(_) | Purpose::Table | Purpose::TcpBySni | Purpose::Closed, _) => {
+                Ok(())
+            }
         }
     }
 }
@@ -290,7 +312,7 @@ mod tests {
     /// Any class that a frontend may have.
     fn classes() -> impl Strategy<Value = ChainClass> {
         let purpose = prop_oneof![
-            Just(Purpose::Scopes),
+            select(vec![IdentityRemoval::Early, IdentityRemoval::Late]).prop_map(Purpose::Scopes),
             Just(Purpose::TcpBySni),
             select(vec![host("x.a.org"), host("y.a.org")])
                 .prop_map(|of| Purpose::Tcp(of, Vec::new())),
@@ -372,7 +394,7 @@ mod tests {
         }
         assert_eq!(
             name(
-                Purpose::Scopes,
+                Purpose::Scopes(IdentityRemoval::Early),
                 None,
                 usual(CertificateSource::BySni, &["h2", "http/1.1"])
             ),
@@ -380,14 +402,18 @@ mod tests {
         );
         assert_eq!(
             name(
-                Purpose::Scopes,
+                Purpose::Scopes(IdentityRemoval::Early),
                 None,
                 usual(CertificateSource::BySni, &["h2"])
             ),
             "https+h2"
         );
         assert_eq!(
-            name(Purpose::Scopes, wide(), usual(own(), &["h2", "http/1.1"])),
+            name(
+                Purpose::Scopes(IdentityRemoval::Late),
+                wide(),
+                usual(own(), &["h2", "http/1.1"])
+            ),
             "hosts:*.a.org"
         );
         assert_eq!(

@@ -22,12 +22,13 @@ use crate::state::frontend_state::Owner;
 use crate::state::frontends::Frontends;
 use crate::state::parent::ParentListener;
 use crate::state::parents::Parents;
+use crate::state::placed_hosts::Tenant;
 use crate::state::scope_keys::Seniority;
 use crate::state::secret_names::{SecretNames, SniContent, fixed_name};
 use crate::state::session_tickets::SessionTickets;
 use gatewright_objects::model::{
-    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, Requests, Route, Scope, SecretName,
-    Target, Thumbprint, VirtualHost, WeightedTarget,
+    AppProtocol, Cluster, ClusterId, FrontendId, Hostname, IdentityRemoval, Requests, Route, Scope,
+    SecretName, Target, Thumbprint, VirtualHost, WeightedTarget,
 };
 
 /// The stage that compiles units.
@@ -138,8 +139,16 @@ impl<'a> Units<'a> {
         let is_https = owner
             .as_ref()
             .is_some_and(|owner| owner.protocol == Protocol::Https);
-        let is_routed =
-            is_https && !is_of_another && (unit.scope.is_some() || unit.table.is_some());
+        let host = match (&unit.scope, &unit.table) {
+            (Some(scope), _) => Some(&scope.virtual_host),
+            (None, Some((_, host))) => Some(host),
+            (None, None) => None,
+        };
+        let beneath = owner
+            .as_ref()
+            .filter(|owner| is_https && !is_of_another && !owner.hostname.is_exact())
+            .zip(host)
+            .map(|(owner, host)| (owner.hostname.clone(), tenant(host, owner)));
         let mut securing = Securing {
             routing: self.routing,
             frontends: self.frontends,
@@ -150,7 +159,7 @@ impl<'a> Units<'a> {
             let hosts = frontend.hosts_mut();
             hosts.place_plain(id, hostname, is_in_plain_scope, dirty);
             hosts.place_in_table(id, hostname, unit.table, dirty);
-            hosts.place_beneath(id, hostname, owner.as_ref(), is_routed, dirty);
+            hosts.place_beneath(id, hostname, beneath, dirty);
         }
         self.emissions.emit(
             ResourceKey::Scope(id.clone(), hostname.clone()),
@@ -335,7 +344,12 @@ impl<'a> Units<'a> {
             if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
                 return Unit::default();
             }
-            if wide && frontend.hosts().is_tabled(&owner.hostname, hostname) {
+            let tenant = tenant(&virtual_host, owner);
+            if wide
+                && frontend
+                    .hosts()
+                    .is_tabled(&owner.hostname, hostname, &tenant)
+            {
                 return Unit {
                     table: Some((owner.hostname.clone(), virtual_host)),
                     ..Unit::default()
@@ -348,7 +362,7 @@ impl<'a> Units<'a> {
                 termination(name, &owner.hostname, listener)
             };
             let chain_class = ChainClass {
-                purpose: Purpose::Scopes,
+                purpose: Purpose::of_host(&virtual_host, wide),
                 listener: wide.then(|| owner.hostname.clone()),
                 tls: Some(tls),
             };
@@ -578,13 +592,18 @@ pub(crate) fn wide_chain(
     let purpose = if table {
         Purpose::Table
     } else {
-        Purpose::Scopes
+        Purpose::Scopes(IdentityRemoval::Late)
     };
     ChainClass {
         purpose,
         listener: Some(hostname.clone()),
         tls,
     }
+}
+
+/// The namespace whose routes a virtual host has.
+fn tenant(host: &VirtualHost, owner: &Owner) -> Tenant {
+    Tenant::of(host, &owner.listener.parent.name().namespace)
 }
 
 /// The outcome of one hostname on one frontend.
@@ -645,3 +664,6 @@ fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use crate::rule::gateway_exposure::is_shared;
 use crate::rule::settings::Settings;
 use crate::state::frontend_state::Owner;
 use crate::state::parents::Parents;
+use crate::state::placed_hosts::namespace_of;
 use gatewright_objects::inputs::{GatewayClass, Parameters};
 use gatewright_objects::model::{AccessLog, HostOwner, ObjectName, Route};
 use gatewright_objects::store::Store;
@@ -71,12 +72,6 @@ pub(crate) fn host_owner(owner: &Owner, routes: &[Route], parents: &Parents) -> 
         gateway: parent.placement.gateway.clone(),
         listener,
     })
-}
-
-/// The namespace of the object of a route, by the route's name; `None` if it is of none.
-fn namespace_of(route: &Route) -> Option<&str> {
-    let mut parts = route.name.split('/');
-    parts.nth(1)
 }
 
 #[cfg(test)]

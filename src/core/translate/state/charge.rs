@@ -435,8 +435,8 @@ fn service_port(target: &LocalRef, port: Option<u16>, transport: Transport) -> O
 }
 
 /// The cost of a Gateway or ListenerSet; it may share its ports with others. Each of its ports for
-/// HTTP and filter chains takes `traced` for the tracing of its requests.
-pub(crate) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
+/// HTTP and filter chains takes `observed` for tracing and logs.
+pub(crate) fn parent(parent: &Parent, observed: Bytes) -> Charge<FrontendId> {
     let listeners = parent.listeners.iter();
     let wide = listeners
         .clone()
@@ -455,7 +455,7 @@ pub(crate) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
         .sum();
     let of_hosts: Bytes = http3.clone().chain(resumed).map(certificate).sum();
     let own = Cost {
-        bytes: cost::OBJECT + each + of_hosts + (cost::FILTER_CHAIN + traced) * chains,
+        bytes: cost::OBJECT + each + of_hosts + (cost::FILTER_CHAIN + observed) * chains,
         filter_chains: chains,
         ..Cost::default()
     };
@@ -463,7 +463,7 @@ pub(crate) fn parent(parent: &Parent, traced: Bytes) -> Charge<FrontendId> {
         let bytes = match listener.protocol {
             Some(Protocol::Udp) => cost::PORT_UDP,
             Some(Protocol::Tcp) => cost::PORT_TCP,
-            _ => cost::PORT_HTTP + traced,
+            _ => cost::PORT_HTTP + observed,
         };
         (
             parent.frontend(listener.transport_port()),

@@ -331,7 +331,7 @@ impl FrontendState {
 
     /// The chain of a class, with the hosts of other listeners, which depend on all winners.
     pub(crate) fn chain(&self, id: &FrontendId, class: &ChainClass) -> Chain {
-        if class.purpose != Purpose::Scopes {
+        if !matches!(class.purpose, Purpose::Scopes(_)) {
             return class.chain(id, OtherListeners::NOWHERE);
         }
         // Its own hosts without a scope belong to no listener, unless a table serves some of them.

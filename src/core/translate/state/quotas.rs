@@ -467,8 +467,8 @@ impl Quotas {
         settings: &Settings,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        let traced = self.traced(new.as_ref(), store, settings);
-        let mut new = self.within_quotas(key, new, traced, dirty);
+        let observed = self.observed(new.as_ref(), store, settings);
+        let mut new = self.within_quotas(key, new, observed, dirty);
         let limits = *self.limits_of(&key.name().namespace);
         self.udp_ports
             .limit(key, new.as_mut(), &limits, settings, dirty);
@@ -482,10 +482,10 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
-        traced: Bytes,
+        observed: Bytes,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        self.charge_parent(key, new.as_ref(), traced, dirty);
+        self.charge_parent(key, new.as_ref(), observed, dirty);
         let isolated = new.as_ref().filter(|parent| {
             matches!(key, ParentKey::Gateway(_))
                 && parent.accepted.is_ok()
@@ -555,7 +555,7 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<&Parent>,
-        traced: Bytes,
+        observed: Bytes,
         dirty: &mut Dirty,
     ) {
         let namespace = &key.name().namespace;
@@ -572,7 +572,7 @@ impl Quotas {
             }
         });
         dirty.parents.extend(self.ports.set(key, ports));
-        let new = new.map(|parent| charge_of(parent, traced));
+        let new = new.map(|parent| charge_of(parent, observed));
         if self.parent_charges.get(key) == new.as_ref() {
             return;
         }

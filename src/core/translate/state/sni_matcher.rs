@@ -327,7 +327,8 @@ fn count(of: &mut BTreeMap<ChainName, usize>, chain: &ChainName, names: usize, i
 mod tests {
     use super::*;
     use gatewright_objects::model::{
-        CertificateSource, HeaderEdits, Rewrite, Target, Termination, TlsParams, WeightedTarget,
+        CertificateSource, HeaderEdits, IdentityRemoval, Rewrite, Target, Termination, TlsParams,
+        WeightedTarget,
     };
     use proptest::prelude::*;
 
@@ -340,7 +341,7 @@ mod tests {
             clients: None,
         };
         ChainClass {
-            purpose: Purpose::Scopes,
+            purpose: Purpose::Scopes(IdentityRemoval::Early),
             listener: None,
             tls: Some(tls),
         }

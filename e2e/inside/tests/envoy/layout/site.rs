@@ -12,9 +12,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use gatewright_core::model::{
     Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster,
     ClusterId, Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname,
-    Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Requests, Rewrite, Route, Rule,
-    Scope, Secret, SecretName, ServicePort, Table, Target, Termination, Timeouts, TlsParams,
-    VirtualHost, WeightedTarget,
+    IdentityRemoval, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Requests, Rewrite,
+    Route, Rule, Scope, Secret, SecretName, ServicePort, Table, Target, Termination, Timeouts,
+    TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
@@ -267,6 +267,7 @@ pub(crate) fn scopes(wildcards: &[&str]) -> Handler {
     Handler::Scopes {
         listener: None,
         elsewhere,
+        identity_headers: IdentityRemoval::Early,
     }
 }
 

@@ -4,8 +4,8 @@ use anyhow::{Context, Result};
 use e2e::probe::{Answer, Failure, Probe};
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use gatewright_core::model::{
-    Action, AppProtocol, CertificateSource, FrontendKind, Handler, OtherListeners, Requests, Scope,
-    SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
+    Action, AppProtocol, CertificateSource, FrontendKind, Handler, IdentityRemoval, OtherListeners,
+    Requests, Scope, SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
 };
 use gatewright_envoy::ResourceName;
 
@@ -99,6 +99,16 @@ async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
             let answer = held.ask(&a.clone().authority(other)).await?;
             assert_eq!(answer.status, status, "{other} over {alpn}");
         }
+        for invalid in [
+            "a.example.org:x",
+            "a.example.org:80x",
+            "a.example.org:99999999",
+            "b.example.org:x",
+        ] {
+            let answer = held.ask(&a.clone().authority(invalid)).await?;
+            assert_eq!(answer.status, 400, "{invalid} over {alpn}");
+            assert_eq!(answer.body, "Bad Request", "{invalid} over {alpn}");
+        }
         let scope = format!("{}|b.example.org", site.tls.id);
         let forged = a
             .clone()
@@ -126,6 +136,16 @@ async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
         for leak in ["server", "via", "x-envoy-upstream-service-time"] {
             assert!(!answer.headers.contains_key(leak), "{leak}");
         }
+    }
+    // Envoy's codec of HTTP/2 accepts no userinfo.
+    for invalid in ["a.example.org:80@b.example.org", "user@a.example.org"] {
+        let answer = a
+            .clone()
+            .alpn(&["http/1.1"])
+            .authority(invalid)
+            .send()
+            .await?;
+        assert_eq!(answer.status, 400, "{invalid}");
     }
     Ok(())
 }
@@ -332,6 +352,7 @@ async fn a_wildcard_listener_with_many_hosts() -> Result<()> {
     let hosts = Handler::Scopes {
         listener: Some(wild.clone()),
         elsewhere: OtherListeners::Listed(vec![wild.clone()]),
+        identity_headers: IdentityRemoval::Late,
     };
     for name in ["one", "two"] {
         let hostname = format!("{name}.example.org");

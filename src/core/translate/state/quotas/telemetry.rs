@@ -65,10 +65,10 @@ impl Quotas {
             .take_while(|policy| self.telemetry_policies.has(&policy.meta.name))
     }
 
-    /// What the tracing of its requests adds to each port and filter chain of a Gateway or
-    /// ListenerSet. The policy is of the Gateway's owner, so that a ListenerSet of another
-    /// namespace never pays for it.
-    pub(super) fn traced(
+    /// What tracing and the collectors of access logs add to each port and filter chain of a Gateway
+    /// or ListenerSet. They are of the Gateway's owner, so that a ListenerSet of another namespace
+    /// never pays for them.
+    pub(super) fn observed(
         &self,
         parent: Option<&Parent>,
         store: &Store,
@@ -78,10 +78,18 @@ impl Quotas {
             return Bytes::default();
         };
         let gateway = &parent.placement.gateway;
-        if settings.channel == Channel::Standard
-            || parent.placement.exposure.fleet == Fleet::Shared
-            || parent.key.name().namespace != gateway.namespace
-        {
+        let exposure = &parent.placement.exposure;
+        if exposure.fleet == Fleet::Shared || parent.key.name().namespace != gateway.namespace {
+            return Bytes::default();
+        }
+        let log = exposure.access_log.iter();
+        let collectors = log.flat_map(|log| log.collectors()).count() as u64;
+        let traced = self.traced(gateway, store, settings);
+        cost::LOG_COLLECTOR * collectors + traced
+    }
+
+    fn traced(&self, gateway: &ObjectName, store: &Store, settings: &Settings) -> Bytes {
+        if settings.channel == Channel::Standard {
             return Bytes::default();
         }
         let rules = self
