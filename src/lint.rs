@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use gatewright_control::certificates::unknown_issuer;
 use gatewright_control::publish;
 use gatewright_core::cost::Dimension;
 use gatewright_core::inputs::{Kind, Listener, Object, ObjectKey, TlsMode};
@@ -131,15 +132,8 @@ fn unknown_issuers(objects: &[Object], issuers: &BTreeSet<String>, found: &mut F
             if is_known || issuers.contains(issuer) {
                 continue;
             }
-            let known: Vec<&str> = issuers
-                .iter()
-                .map(String::as_str)
-                .chain([INTERNAL_CA])
-                .collect();
-            let text = format!(
-                "{ISSUER}: no issuer is called {issuer:?}: there are {}",
-                known.join(", ")
-            );
+            let why = unknown_issuer(issuer, issuers.iter().map(String::as_str));
+            let text = format!("{ISSUER}: {why}");
             let name = Some(&*listener.name);
             found.add_of(&object.key(), name, "IssuerNotFound", &text);
         }

@@ -14,6 +14,7 @@ mod authority;
 mod challenge_accounts;
 mod gc;
 mod held;
+mod issuer_names;
 mod issuers;
 mod manager;
 mod metrics;
@@ -33,6 +34,7 @@ mod wanted_tracker;
 pub use admin::routes;
 pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
+pub use issuer_names::unknown_issuer;
 pub use issuers::{IssuerError, Opened, faults, open};
 pub use manager::{
     CertificateManager, CertificateManagerConfig, CertificateManagerError, RejectedCertificate,
