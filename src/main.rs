@@ -245,17 +245,22 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     let configuration = options.configured.load()?;
     let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+    // Without a configuration, that of the installation is not known.
+    let is_known = options.configured.config.is_some();
     let tenancy = tenancy::Settings {
         listener_sets: !options.no_listener_sets,
-        ..tenancy::Settings::default()
+        ..if is_known {
+            configuration.tenancy_offline()
+        } else {
+            tenancy::Settings::default()
+        }
     };
-    // Without a configuration, that of the installation is not known.
     let issuers: KnownIssuers = configuration
         .issuers
         .iter()
         .map(|(name, issuer)| (name.clone(), ChallengePort::of(issuer)))
         .collect();
-    let issuers = Some(&issuers).filter(|_| options.configured.config.is_some());
+    let issuers = Some(&issuers).filter(|_| is_known);
     let mut found = gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
     // What is wrong with them is among the problems.
     let salvaged = folder.salvaged();
@@ -264,7 +269,8 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let of_findings = found
         .into_iter()
         .map(|finding| LintRow::of_finding(finding, &folder));
-    let of_configuration = configuration_command::unagreed(&configuration).map(|why| {
+    let faults = configuration_command::faults(&configuration)?;
+    let of_configuration = faults.into_iter().map(|why| {
         let file = options
             .configured
             .config
