@@ -23,7 +23,7 @@ pub fn run(verb: &ConfigVerb) -> Result<bool> {
         }
         ConfigVerb::Check(configured) => {
             let configuration = configured.load()?;
-            let faults = runtime()?.block_on(faults_of_issuers(&configuration))?;
+            let faults = faults(&configuration)?;
             if !faults.is_empty() {
                 bail!("{}", faults.join("\n"));
             }
@@ -49,6 +49,14 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     runtime.context("starting the runtime")
 }
 
+/// Returns what keeps issuers from issuing certificates, each fault with its field.
+///
+/// # Errors
+/// When it cannot be found out.
+pub fn faults(configuration: &Configuration) -> Result<Vec<String>> {
+    runtime()?.block_on(faults_of_issuers(configuration))
+}
+
 /// Returns what keeps issuers from issuing certificates, as far as it shows without a request: each
 /// is opened as at a start, beside a storage that is thrown away.
 async fn faults_of_issuers(configuration: &Configuration) -> Result<Vec<String>> {
@@ -65,7 +73,7 @@ async fn faults_of_issuers(configuration: &Configuration) -> Result<Vec<String>>
 }
 
 /// Returns the issuers whose CA will create no account.
-pub fn unagreed(configuration: &Configuration) -> impl Iterator<Item = String> {
+fn unagreed(configuration: &Configuration) -> impl Iterator<Item = String> {
     configuration.issuers.iter().filter_map(|(name, issuer)| {
         let why = issuer.unagreed()?;
         Some(format!("issuers.{name}.agreeToTerms: {why}"))

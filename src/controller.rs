@@ -495,9 +495,9 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
             Some(changes) = arrivals.resolved.recv() => runtime.take_names(changes, now(&term)),
             Some(keys) = ticket_keys.recv() => runtime.take_ticket_keys(keys, now(&term)),
             Some(answers) = answers.recv() => runtime.take_answers(answers, now(&term)),
-            Some(AddressQuery { host, thumbprint, answer }) = arrivals.places.recv() => {
+            Some(AddressQuery { host, validation, answer }) = arrivals.places.recv() => {
                 // The receiver may be gone.
-                let _ = answer.send(runtime.addresses_of(&host, thumbprint.as_deref()));
+                let _ = answer.send(runtime.addresses_of(&host, validation.as_ref()));
             }
             event = runtime.next() => runtime.take_event(event, now(&term)),
             changed = term.changed() => {

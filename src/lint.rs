@@ -8,16 +8,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use gatewright_control::certificates::{ChallengePort, unknown_issuer};
 use gatewright_control::publish;
 use gatewright_core::cost::Dimension;
 use gatewright_core::inputs::{Kind, Listener, Object, ObjectKey, TlsMode};
-use gatewright_core::model::{Condition, ConditionType, ObjectName, Reason, Status};
+use gatewright_core::model::{Condition, ConditionType, Hostname, ObjectName, Reason, Status};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::store::Store;
 use gatewright_core::tenancy::{self, GATEWAY_LABEL};
-use gatewright_core::translate::{Change, ISSUER, RouteKey, SELF_SIGNED, Settings};
+use gatewright_core::translate::{
+    Asked, ChallengeAnswer, Change, Fact, ISSUER, RouteKey, SELF_SIGNED, Settings, Validation,
+};
 use gatewright_core::unserved::Unserved;
-use gatewright_core::wanted::INTERNAL_CA;
+use gatewright_core::wanted::{INTERNAL_CA, Issuer};
 
 /// An error of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,12 +70,15 @@ impl Findings {
     }
 }
 
+/// The issuers of an installation by name, each with the port where its challenges arrive.
+pub type KnownIssuers = BTreeMap<String, Option<ChallengePort>>;
+
 /// Lints objects as a complete set. `issuers` are those of the installation, where they are known.
 pub fn lint(
     objects: Vec<Object>,
     settings: Settings,
     tenancy: tenancy::Settings,
-    issuers: Option<&BTreeSet<String>>,
+    issuers: Option<&KnownIssuers>,
     now: SystemTime,
 ) -> Vec<Finding> {
     let mut found = Findings {
@@ -111,11 +117,14 @@ pub fn lint(
     tenants(&pipeline, &mut found);
     quotas(&pipeline, &mut found);
     below_wildcards(&pipeline, &mut found);
+    if let Some(issuers) = issuers {
+        unanswered_challenges(&mut pipeline, issuers, now, &mut found);
+    }
     found.sorted()
 }
 
 /// Finds listeners whose certificate is to come from an issuer that is not there.
-fn unknown_issuers(objects: &[Object], issuers: &BTreeSet<String>, found: &mut Findings) {
+fn unknown_issuers(objects: &[Object], issuers: &KnownIssuers, found: &mut Findings) {
     for object in objects {
         let listeners = match object {
             Object::Gateway(gateway) => &gateway.listeners,
@@ -128,20 +137,78 @@ fn unknown_issuers(objects: &[Object], issuers: &BTreeSet<String>, found: &mut F
                 continue;
             };
             let is_known = [INTERNAL_CA, SELF_SIGNED].contains(&issuer.as_str());
-            if is_known || issuers.contains(issuer) {
+            if is_known || issuers.contains_key(issuer) {
                 continue;
             }
-            let known: Vec<&str> = issuers
-                .iter()
-                .map(String::as_str)
-                .chain([INTERNAL_CA])
-                .collect();
-            let text = format!(
-                "{ISSUER}: no issuer is called {issuer:?}: there are {}",
-                known.join(", ")
-            );
+            let why = unknown_issuer(issuer, issuers.keys().map(String::as_str));
+            let text = format!("{ISSUER}: {why}");
             let name = Some(&*listener.name);
             found.add_of(&object.key(), name, "IssuerNotFound", &text);
+        }
+    }
+}
+
+/// Finds hosts whose challenges no Envoy answers at the port of their issuer: no order would be
+/// placed for them.
+fn unanswered_challenges(
+    pipeline: &mut Pipeline,
+    issuers: &KnownIssuers,
+    now: SystemTime,
+    found: &mut Findings,
+) {
+    struct Challenged {
+        object: ObjectKey,
+        listener: Arc<str>,
+        host: Hostname,
+        validation: Validation,
+    }
+    let mut challenged = Vec::new();
+    let mut answers = Vec::new();
+    for (object, listener, want) in pipeline.engine().wants_of_listeners() {
+        let Issuer::Named(issuer) = &want.issuer else {
+            continue;
+        };
+        let Some(port) = issuers.get(&**issuer).copied().flatten() else {
+            continue;
+        };
+        for host in want.names.iter().filter(|name| name.is_exact()) {
+            let validation = match port {
+                ChallengePort::Tls(port) => Validation::Tls(port),
+                ChallengePort::Http(port) => {
+                    let asked = Asked {
+                        hostname: host.clone(),
+                        namespace: object.name.namespace.clone(),
+                    };
+                    // Any thumbprint tells the accounts of issuers apart.
+                    let answer = ChallengeAnswer {
+                        port,
+                        thumbprint: issuer.clone(),
+                    };
+                    answers.push(Change::Fact(Fact::Challenge(asked, Some(answer))));
+                    Validation::Http(issuer.clone())
+                }
+            };
+            challenged.push(Challenged {
+                object: object.clone(),
+                listener: listener.clone(),
+                host: host.clone(),
+                validation,
+            });
+        }
+    }
+    pipeline.apply(answers, now);
+    for host in challenged {
+        let served = pipeline
+            .engine()
+            .addresses_of(&host.host, Some(&host.validation));
+        if let Some(obstacle) = served.obstacle {
+            let text = obstacle.message(host.host.as_str());
+            found.add_of(
+                &host.object,
+                Some(&*host.listener),
+                "ChallengesNotAnswered",
+                &text,
+            );
         }
     }
 }
@@ -384,6 +451,11 @@ mod tests {
     use serde::Deserialize as _;
 
     fn check(text: &str) -> Vec<String> {
+        check_with(text, Some(ChallengePort::Http(80)))
+    }
+
+    /// Checks objects beside issuer `le` with this port of challenges.
+    fn check_with(text: &str, challenges: Option<ChallengePort>) -> Vec<String> {
         let objects = serde_yaml_ng::Deserializer::from_str(text).map(|document| {
             Object::parse(serde_json::Value::deserialize(document).expect("YAML"))
                 .expect("an object")
@@ -396,7 +468,7 @@ mod tests {
             objects.collect(),
             settings,
             tenancy::Settings::default(),
-            Some(&BTreeSet::from(["le".to_owned()])),
+            Some(&KnownIssuers::from([("le".to_owned(), challenges)])),
             SystemTime::UNIX_EPOCH,
         );
         let place = |f: &Finding| {
@@ -726,6 +798,120 @@ spec: {ports: [{port: 80}]}
         let why = "gateway infra/edge secure IssuerNotFound: gatewright.io/issuer: no issuer is called \"letsencrpyt\": there are \
                    le, internal-ca";
         assert!(told.iter().any(|found| found == why), "{told:#?}");
+    }
+
+    #[test]
+    fn hosts_whose_challenges_nobody_answers_are_found() {
+        fn gateway(namespace: &str, name: &str, created: u8, listeners: &str) -> String {
+            format!(
+                "---\napiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\n\
+                 metadata: {{name: {name}, namespace: {namespace}, creationTimestamp: '2026-01-0{created}T00:00:00Z'}}\n\
+                 spec: {{gatewayClassName: gatewright, listeners: [{listeners}]}}\n"
+            )
+        }
+        const CLASS: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\n\
+                             metadata: {name: gatewright}\n\
+                             spec: {controllerName: gatewright.io/gateway-controller}\n";
+        const HOST: &str = "{name: a, protocol: HTTPS, port: 443, hostname: a.example.org, \
+                            tls: {options: {gatewright.io/issuer: le}}}";
+        const ON_8443: &str = "{name: a, protocol: HTTPS, port: 8443, hostname: a.example.org, \
+                               tls: {options: {gatewright.io/issuer: le}}}";
+        const HTTP: &str = "{name: http, protocol: HTTP, port: 80}";
+        const PASSED: &str = "{name: passed, protocol: TLS, port: 443, hostname: '*.example.org', \
+                              tls: {mode: Passthrough}}";
+        const OTHER_HOST: &str = "{name: b, protocol: HTTPS, port: 443, hostname: b.example.org, \
+                                  tls: {options: {gatewright.io/issuer: internal-ca}}}";
+        const ANY_HOST: &str = "{name: any, protocol: HTTPS, port: 443, \
+                                tls: {options: {gatewright.io/issuer: internal-ca}}}";
+        const TCP: &str = "{name: tcp, protocol: TCP, port: 8080}";
+        let http = |port| Some(ChallengePort::Http(port));
+        let tls = |port| Some(ChallengePort::Tls(port));
+        let first = |listeners: &str| gateway("shop", "first", 1, listeners);
+        let own = |listeners: &str| gateway("shop", "edge", 2, listeners);
+        let held = "Gateway shop/first has port 80 of this address, and answers challenges for its own hosts only: add the host \
+                    a.example.org there";
+        for (challenges, objects, expected) in [
+            (http(80), own(HOST), ""),
+            (http(80), own(&format!("{HTTP}, {HOST}")), ""),
+            (http(80), first(HTTP) + &own(HOST), held),
+            (None, first(HTTP) + &own(HOST), ""),
+            (
+                http(80),
+                gateway("other", "first", 1, HTTP) + &own(HOST),
+                "a Gateway of another namespace has port 80 of this address",
+            ),
+            (http(8080), first(HTTP) + &own(HOST), ""),
+            (
+                http(8080),
+                first(&HTTP.replace("80", "8080")) + &own(HOST),
+                "Gateway shop/first has port 8080 of this address",
+            ),
+            (
+                http(8080),
+                own(&format!("{TCP}, {HOST}")),
+                "listeners of Gateway shop/edge have port 8080 for another protocol than HTTP",
+            ),
+            (
+                http(8080),
+                first(TCP) + &own(HOST),
+                "listeners of Gateway shop/first have port 8080 for another protocol than HTTP",
+            ),
+            (
+                http(443),
+                own(HOST),
+                "listeners of Gateway shop/edge have port 443 for another protocol than HTTP",
+            ),
+            (tls(443), own(HOST), ""),
+            (tls(443), first(HTTP) + &own(HOST), ""),
+            (
+                tls(443),
+                own(ON_8443),
+                "no listener terminates TLS of a.example.org on port 443 of this address",
+            ),
+            (tls(8443), own(ON_8443), ""),
+            (
+                tls(443),
+                own(&format!("{ON_8443}, {PASSED}")),
+                "no listener terminates TLS of a.example.org on port 443 of this address",
+            ),
+            (tls(443), own(&format!("{HOST}, {PASSED}")), ""),
+            (
+                tls(443),
+                first(PASSED) + &own(ON_8443),
+                "no listener terminates TLS of a.example.org on port 443 of this address",
+            ),
+            (
+                tls(443),
+                first(OTHER_HOST) + &own(ON_8443),
+                "no listener terminates TLS of a.example.org on port 443 of this address",
+            ),
+            // The responder knows the names by itself.
+            (tls(443), first(ANY_HOST) + &own(ON_8443), ""),
+        ] {
+            let told = check_with(&(CLASS.to_owned() + &objects), challenges);
+            let told: Vec<_> = told
+                .iter()
+                .filter_map(|found| {
+                    found.strip_prefix("gateway shop/edge a ChallengesNotAnswered: ")
+                })
+                .collect();
+            let expected: &[&str] = if expected.is_empty() {
+                &[]
+            } else {
+                &[expected]
+            };
+            assert_eq!(
+                told.len(),
+                expected.len(),
+                "{challenges:?} {objects}: {told:#?}"
+            );
+            for (told, expected) in told.iter().zip(expected) {
+                assert!(
+                    told.starts_with(expected),
+                    "{challenges:?} {objects}: {told}"
+                );
+            }
+        }
     }
 
     #[test]

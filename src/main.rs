@@ -1,6 +1,5 @@
 //! The command line: parses it, runs the command, and returns the result as the exit status.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
-use gatewright::lint::Finding;
+use gatewright::lint::{Finding, KnownIssuers};
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::request_log;
@@ -24,7 +23,7 @@ use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
-use gatewright_control::certificates::{self, Check, Report};
+use gatewright_control::certificates::{self, ChallengePort, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
 use gatewright_control::{AdminError, in_order, path_with};
@@ -246,13 +245,22 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
     let configuration = options.configured.load()?;
     let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+    // Without a configuration, that of the installation is not known.
+    let is_known = options.configured.config.is_some();
     let tenancy = tenancy::Settings {
         listener_sets: !options.no_listener_sets,
-        ..tenancy::Settings::default()
+        ..if is_known {
+            configuration.tenancy_offline()
+        } else {
+            tenancy::Settings::default()
+        }
     };
-    // Without a configuration, that of the installation is not known.
-    let issuers: BTreeSet<String> = configuration.issuers.keys().cloned().collect();
-    let issuers = Some(&issuers).filter(|_| options.configured.config.is_some());
+    let issuers: KnownIssuers = configuration
+        .issuers
+        .iter()
+        .map(|(name, issuer)| (name.clone(), ChallengePort::of(issuer)))
+        .collect();
+    let issuers = Some(&issuers).filter(|_| is_known);
     let mut found = gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
     // What is wrong with them is among the problems.
     let salvaged = folder.salvaged();
@@ -261,7 +269,8 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let of_findings = found
         .into_iter()
         .map(|finding| LintRow::of_finding(finding, &folder));
-    let of_configuration = configuration_command::unagreed(&configuration).map(|why| {
+    let faults = configuration_command::faults(&configuration)?;
+    let of_configuration = faults.into_iter().map(|why| {
         let file = options
             .configured
             .config

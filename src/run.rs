@@ -440,9 +440,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
                 site.live.count_unknown_names(shared, total, site.start.elapsed()).log(Severity::Info);
             }
             Some(ask) = arrivals.questions.recv() => site.answer(ask, watcher.as_ref().map(Watcher::stale).unwrap_or_default())?,
-            Some(AddressQuery { host, thumbprint, answer }) = arrivals.places.recv() => {
+            Some(AddressQuery { host, validation, answer }) = arrivals.places.recv() => {
                 // The receiver may be gone.
-                let _ = answer.send(site.live.engine().addresses_of(&host, thumbprint.as_deref()));
+                let _ = answer.send(site.live.engine().addresses_of(&host, validation.as_ref()));
             }
             Some(certificate_updates) = supplied.recv() => site.hand_in(certificate_updates)?,
             Some(changes) = arrivals.resolved.recv() => site.queue.push(changes),

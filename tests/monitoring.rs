@@ -41,13 +41,24 @@ const UNTIL_COUNTED: [(&str, &[&str]); 17] = [
     ("gatewright_acme_requests", &["action", "status"]),
 ];
 
-/// The statistics of Envoy that `statistics.rs` and `otlp_logs.rs` of `e2e/inside/tests/envoy` read,
-/// with the label that the monitor of the chart adds.
-const OF_ENVOY: [&str; 4] = [
-    "envoy_access_logs_open_telemetry_access_log_logs_dropped",
-    "envoy_overload_envoy_resource_monitors_fixed_heap_pressure",
-    "envoy_server_memory_heap_size",
-    "envoy_server_memory_allocated",
+/// The statistics of Envoy that `statistics.rs`, `otlp_logs.rs` and `tracing.rs` of
+/// `e2e/inside/tests/envoy` read, with their labels and the one that the monitor of the chart adds.
+const OF_ENVOY: [(&str, &[&str]); 6] = [
+    (
+        "envoy_access_logs_open_telemetry_access_log_logs_dropped",
+        &["view"],
+    ),
+    (
+        "envoy_cluster_upstream_rq_max_duration_reached",
+        &["view", "envoy_cluster_name"],
+    ),
+    ("envoy_tracing_opentelemetry_spans_sent", &["view"]),
+    (
+        "envoy_overload_envoy_resource_monitors_fixed_heap_pressure",
+        &["view"],
+    ),
+    ("envoy_server_memory_heap_size", &["view"]),
+    ("envoy_server_memory_allocated", &["view"]),
 ];
 
 /// Statistics of Envoy about traffic, with their labels: `e2e/inside/tests/envoy/traffic.rs` has
@@ -136,13 +147,11 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
             of.extend(known.into_iter().flatten().map(ToString::to_string));
         }
     }
-    let of_envoy = OF_ENVOY.map(|name| (name.to_owned(), BTreeSet::from(["view".to_owned()])));
-    labels.extend(of_envoy);
-    let of_traffic = OF_TRAFFIC.map(|(name, labels)| {
+    let of_envoys = OF_ENVOY.iter().chain(&OF_TRAFFIC);
+    labels.extend(of_envoys.map(|(name, labels)| {
         let labels = labels.iter().map(ToString::to_string);
-        (name.to_owned(), labels.collect())
-    });
-    labels.extend(of_traffic);
+        ((*name).to_owned(), labels.collect())
+    }));
     labels
 }
 

@@ -309,11 +309,36 @@ impl Attempts {
         self.refused.as_deref() == Some(serial)
     }
 
-    /// Marks the record as that of a shared order with so many names.
-    pub fn of_shared(self, names: usize) -> Self {
-        Self {
+    /// Returns the record after a failure of an order with so many names of several wanted
+    /// certificates, without a known culprit. Where the next order has half of the names, the
+    /// failure does not count for this one: it may be that of another name, and each name waits by
+    /// its own failures once the culprit is alone.
+    pub fn after_shared(
+        previous: Option<&Self>,
+        failure: Failure,
+        names: usize,
+        about: &str,
+        now: Timestamp,
+        jitter: f64,
+    ) -> Self {
+        let made = Self {
             shared: names,
-            ..self
+            ..Self::after(previous, failure, about, now, jitter)
+        };
+        if made.share_at_most().is_none() {
+            return made;
+        }
+        let cause = Cause::of(&made.last);
+        let mut counts = made.counts;
+        let own = previous
+            .filter(|previous| previous.about == about)
+            .map_or(0, |previous| previous.counted(cause));
+        counts.insert(cause, own);
+        let wait = back_off(made.last.class, 1, jitter);
+        Self {
+            counts,
+            not_before: made.last.retry_at.unwrap_or(now).max(now + wait),
+            ..made
         }
     }
 
@@ -407,9 +432,8 @@ mod tests {
     #[test]
     fn a_shared_order_stays_whole_in_an_outage_and_is_halved_where_the_ca_refuses_it() {
         fn shared(class: Class, names: usize) -> Option<usize> {
-            Attempts::after(None, Failure::new(class, "no"), "a", at(0), 0.0)
-                .of_shared(names)
-                .share_at_most()
+            let failure = Failure::new(class, "no");
+            Attempts::after_shared(None, failure, names, "a", at(0), 0.0).share_at_most()
         }
         assert_eq!(
             shared(Class::Transient, 25),
@@ -432,6 +456,35 @@ mod tests {
         let away = Failure::new(Class::Transient, "no").with_dependency(Dependency::Ca);
         let alone = Attempts::after(None, away, "a", at(0), 0.0);
         assert_eq!(alone.share_at_most(), None, "the CA was away");
+    }
+
+    #[test]
+    fn names_that_shared_an_order_with_the_culprit_wait_by_their_own_failures() {
+        let refused = || Failure::new(Class::Policy, "no");
+        let mut last: Option<Attempts> = None;
+        for names in [25, 12, 6, 3] {
+            let shared = Attempts::after_shared(last.as_ref(), refused(), names, "a", at(0), 0.0);
+            assert_eq!(shared.not_before, at(60), "an order with {names} names");
+            last = Some(shared);
+        }
+        for wait in [60, 600, 6000] {
+            let alone = Attempts::after(last.as_ref(), refused(), "a", at(0), 0.0);
+            assert_eq!(alone.not_before, at(wait), "its own failure");
+            last = Some(alone);
+        }
+        let again = Attempts::after_shared(last.as_ref(), refused(), 2, "a", at(0), 0.0);
+        assert_eq!(again.failures(), 3, "those of before count on");
+        let mut last: Option<Attempts> = None;
+        for wait in [1, 2, 5] {
+            let away = Failure::new(Class::Transient, "no");
+            let shared = Attempts::after_shared(last.as_ref(), away, 25, "a", at(0), 1.0);
+            assert_eq!(
+                shared.not_before,
+                at(wait),
+                "the order is repeated as it is"
+            );
+            last = Some(shared);
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTraceServiceRequest, ExportTraceServiceResponse,
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -78,11 +78,24 @@ pub struct Span {
     pub parent: String,
 }
 
+/// What a collector does with batches of spans.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Spans {
+    /// It takes all.
+    #[default]
+    Taken,
+    /// It refuses the call, as one without credentials.
+    Refused,
+    /// It takes the batch, and says that it rejects so many of the spans.
+    Rejected(i64),
+}
+
 /// A running collector; stopped on drop.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
     received: watch::Receiver<Received>,
+    spans: watch::Sender<Spans>,
     serving: JoinHandle<()>,
 }
 
@@ -107,7 +120,8 @@ impl Collector {
 
     async fn serve(mut server: Server) -> Result<Self> {
         let (sender, received) = watch::channel(Received::default());
-        let keeper = Keeper(sender);
+        let (spans, answers) = watch::channel(Spans::Taken);
+        let keeper = Keeper(sender, answers);
         let server = server
             .add_service(LogsServiceServer::new(keeper.clone()))
             .add_service(TraceServiceServer::new(keeper));
@@ -115,8 +129,14 @@ impl Collector {
         Ok(Self {
             address,
             received,
+            spans,
             serving,
         })
+    }
+
+    /// Changes what it does with the next batches of spans.
+    pub fn answer(&self, spans: Spans) {
+        self.spans.send_replace(spans);
     }
 
     /// The address on which it listens.
@@ -166,7 +186,7 @@ impl Drop for Collector {
 }
 
 #[derive(Clone)]
-struct Keeper(watch::Sender<Received>);
+struct Keeper(watch::Sender<Received>, watch::Receiver<Spans>);
 
 #[tonic::async_trait]
 impl LogsService for Keeper {
@@ -209,6 +229,7 @@ impl TraceService for Keeper {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let authorization = authorization(&request);
         let headers = headers(&request);
+        let spans_answer = *self.1.borrow();
         let mut spans = Vec::new();
         for traces in request.into_inner().resource_spans {
             let resource = resource(traces.resource);
@@ -229,7 +250,19 @@ impl TraceService for Keeper {
             received.authorization = authorization;
             received.headers = headers;
         });
-        Ok(Response::new(ExportTraceServiceResponse::default()))
+        let rejected_spans = match spans_answer {
+            Spans::Taken => 0,
+            Spans::Refused => return Err(Status::permission_denied("not you")),
+            Spans::Rejected(number) => number,
+        };
+        let partial_success = ExportTracePartialSuccess {
+            rejected_spans,
+            // Longer than a length of one byte.
+            error_message: "rejected ".repeat(20),
+        };
+        Ok(Response::new(ExportTraceServiceResponse {
+            partial_success: (rejected_spans > 0).then_some(partial_success),
+        }))
     }
 }
 

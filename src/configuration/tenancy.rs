@@ -129,6 +129,17 @@ impl Default for Tenancy {
     }
 }
 
+impl CertificateSource {
+    /// The source as tenancy names it.
+    pub fn source(self) -> tenancy::Source {
+        match self {
+            Self::CertManager => tenancy::Source::CertManager,
+            Self::Own => tenancy::Source::Acme,
+            Self::InternalCa => tenancy::Source::InternalCa,
+        }
+    }
+}
+
 impl Tenancy {
     /// The settings that hold everywhere. `recording` is the writer of the record, where first
     /// claims count.

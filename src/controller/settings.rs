@@ -8,18 +8,13 @@ use gatewright_core::tenancy;
 
 use super::CHALLENGES;
 use crate::cli;
-use crate::configuration::{CertificateSource, Configuration, TenantDirectories};
+use crate::configuration::Configuration;
 
 /// Returns the settings of tenancy in a cluster.
 pub(super) fn tenancy_settings(
     options: &cli::Controller,
     configuration: &Configuration,
 ) -> tenancy::Settings {
-    let certificates = match configuration.tenancy.certificates {
-        CertificateSource::CertManager => tenancy::Source::CertManager,
-        CertificateSource::Own => tenancy::Source::Acme,
-        CertificateSource::InternalCa => tenancy::Source::InternalCa,
-    };
     let solver = tenancy::SolverService {
         namespace: options.namespace.as_str().into(),
         name: CHALLENGES.to_owned(),
@@ -28,14 +23,8 @@ pub(super) fn tenancy_settings(
     };
     tenancy::Settings {
         solver: Some(solver),
-        certificates,
-        directories: match configuration.tenancy.acme_directories {
-            TenantDirectories::Any => None,
-            TenantDirectories::Known => {
-                let known = configuration.issuers.values();
-                Some(known.map(|known| known.directory.clone()).collect())
-            }
-        },
+        certificates: configuration.tenancy.certificates.source(),
+        directories: configuration.tenant_directories(),
         ..configuration.tenancy.settings(Recording::OtherProcess)
     }
 }

@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::backend_settings::with_settings;
 use super::proto::{ads, any, duration, seconds, socket, uint};
-use super::{Edge, fetched_keys, limits, udp, upstream_tls};
+use super::{Edge, fetched_keys, limits, otlp, udp, upstream_tls};
 use gatewright_core::model::{
     self, Addresses, AppProtocol, BackendSettings, BackendTransport, ClusterId, ObjectName,
     RetryBudget, Transport, Zone, ZoneEndpoints,
@@ -123,8 +123,13 @@ fn reached(
         AppProtocol::Otlp => edge.backend_connections.min(limits::EXPORT_BATCHES),
         _ => edge.backend_connections,
     };
+    let alt_stat_name = match protocol {
+        AppProtocol::Otlp => otlp::STATISTICS.to_owned(),
+        _ => String::new(),
+    };
     Cluster {
         name,
+        alt_stat_name,
         cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
         // Without a name of its own the assignment is requested under the cluster's.
         eds_cluster_config: Some(EdsClusterConfig {
@@ -210,6 +215,7 @@ fn protocol_options(
     };
     let http_filters = match protocol {
         AppProtocol::KeySets | AppProtocol::KeySetsH2c => fetched_keys::filters(),
+        AppProtocol::Otlp => otlp::filters(),
         _ => Vec::new(),
     };
     let options = HttpProtocolOptions {

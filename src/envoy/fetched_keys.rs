@@ -4,13 +4,9 @@
 //! Envoy has no bound for them, and no filter but Lua reads the body of a response. It runs once
 //! when keys are fetched, and never for a request of a client.
 
-use envoy_types::pb::envoy::config::core::v3::{DataSource, data_source::Specifier};
-use envoy_types::pb::envoy::extensions::filters::http::lua::v3::Lua;
-use envoy_types::pb::envoy::extensions::filters::http::upstream_codec::v3::UpstreamCodec;
 use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
-use super::limits;
-use super::proto::http_filter;
+use super::{limits, upstream_script};
 use gatewright_core::cost;
 
 /// The script, with places for numbers.
@@ -18,20 +14,7 @@ const SCRIPT: &str = include_str!("fetched_keys.lua");
 
 /// The filters of a cluster of key sets.
 pub(super) fn filters() -> Vec<HttpFilter> {
-    let judge = Lua {
-        default_source_code: Some(DataSource {
-            specifier: Some(Specifier::InlineString(script())),
-            ..Default::default()
-        }),
-        ..Default::default()
-    };
-    vec![
-        http_filter("envoy.filters.http.lua", &judge),
-        http_filter(
-            "envoy.filters.http.upstream_codec",
-            &UpstreamCodec::default(),
-        ),
-    ]
+    upstream_script::filters(&script())
 }
 
 fn script() -> String {
@@ -48,11 +31,7 @@ fn script() -> String {
         .fold(SCRIPT.to_owned(), |script, (name, number)| {
             script.replace(name, &number.to_string())
         });
-    // Comments are for readers of the source: each cluster has the script.
-    let lines = script
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("--"));
-    lines.map(|line| format!("{}\n", line.trim())).collect()
+    upstream_script::without_comments(&script)
 }
 
 #[cfg(test)]

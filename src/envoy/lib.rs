@@ -79,6 +79,7 @@ mod table;
 mod traffic;
 mod udp;
 mod udp_sessions;
+mod upstream_script;
 mod upstream_tls;
 mod utf8;
 mod virtual_host;

@@ -1,17 +1,23 @@
 //! OTLP over gRPC: what goes to collectors. Envoy sends batches beside the requests, and drops what
 //! a collector does not take.
+//!
+//! Envoy has no count of the spans that are lost so. The statistics of the clusters tell it: they
+//! are one for all collectors, since their readers may not know what tenants have, and a script
+//! makes an error of each refusal. It runs once for a batch.
 
 use envoy_types::pb::envoy::config::core::v3::{
     GrpcService,
     grpc_service::{EnvoyGrpc, TargetSpecifier},
 };
 use envoy_types::pb::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use envoy_types::pb::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 use envoy_types::pb::google::protobuf::Any;
 use envoy_types::pb::opentelemetry::proto::common::v1::{KeyValueList, any_value};
 
 use super::limits::{EXPORT_BYTES, EXPORT_SECONDS};
 use super::log_format::{Fields, attribute, attributes, formatters};
 use super::proto::{any, seconds, uint};
+use super::upstream_script;
 use gatewright_core::model::{BackendId, FrontendId};
 
 /// The name of the access logger.
@@ -19,6 +25,17 @@ pub(super) const LOGGER: &str = "envoy.access_loggers.open_telemetry";
 
 /// The value of `service.name` in what a collector gets, unless users name another.
 pub(super) const SERVICE_NAME: &str = "gatewright";
+
+/// The name of the clusters of collectors in statistics.
+pub(super) const STATISTICS: &str = "otlp";
+
+/// The script that judges the answer to a batch.
+const SCRIPT: &str = include_str!("otlp.lua");
+
+/// The filters of the cluster of a collector.
+pub(super) fn filters() -> Vec<HttpFilter> {
+    upstream_script::filters(&upstream_script::without_comments(SCRIPT))
+}
 
 /// The configuration of an access log that goes to a collector. Its resource is the same for all
 /// ports of a Gateway, so that these share a buffer and its limit.

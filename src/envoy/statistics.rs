@@ -17,7 +17,8 @@ pub struct Statistics {
 /// only a reader with a password gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShownStatistics {
-    /// Envoy as a whole, to everybody: memory, overload, its configuration, and lost log lines.
+    /// Envoy as a whole, to everybody: memory, overload, its configuration, and what collectors did
+    /// not take.
     Process,
     /// Requests by port and by namespace as well, to one reader.
     Traffic(StatisticsReader),
@@ -39,6 +40,9 @@ pub struct StatisticsReader {
 const PROCESS: &str = r"(server|overload|listener_manager|cluster_manager|main_thread|workers)\.";
 /// Lines of access logs that collectors took and that were lost, of all loggers together.
 const LOG_LINES: &str = r"access_logs\.open_telemetry_access_log\.logs_(dropped|written)$";
+/// Batches of lines and of spans that collectors did not take, of all clusters that
+/// [`super::otlp`] names so, and spans that were sent or found no room.
+const BATCHES: &str = r"cluster\.otlp\.upstream_rq_(5xx|max_duration_reached)$|tracing\.opentelemetry\.spans_(dropped|sent)$";
 /// Statistics by namespace, of the loggers of [`super::traffic`].
 const NAMESPACES: &str = r"gatewright\.";
 /// Statistics by port. Envoy writes the colon of a name as an underscore.
@@ -67,10 +71,13 @@ const UNREAD_OF_CLUSTERS: [&str; 14] = [
     r"outlier_detection\.ejections_(consecutive|detected|enforced_[cfls]|overflow|success)\w*",
     // Of requests.
     r"(canary|external|internal)\.\w+|upstream_internal_redirect_\w+",
-    r"upstream_rq_([0-9]+|0rtt|cancelled|completed|maintenance_mode|max_duration_reached|per_cx)",
+    r"upstream_rq_([0-9]+|0rtt|cancelled|completed|maintenance_mode|per_cx)",
     r"upstream_rq_(pending_(active|failure_eject|total)|per_try_idle_timeout|rx_reset_no_error)",
     r"upstream_rq_(retry_(backoff_\w+|limit_exceeded|success)|tx_reset)",
 ];
+
+/// Further ones of clusters other than those of collectors, whose name has no slash.
+const UNREAD_OF_SERVICES: &str = r"cluster\..*/.*\.upstream_rq_max_duration_reached";
 
 /// The matchers of statistics that Envoy does not keep, since they exist once per hostname,
 /// certificate or cluster: with thousands of hosts they take most of Envoy's memory and of its idle
@@ -91,16 +98,16 @@ fn unread_of_clusters(shown: Option<&ShownStatistics>) -> String {
         Some(ShownStatistics::Process | ShownStatistics::Traffic(_)) | None => Some(CLUSTER_TIMES),
     };
     let names: Vec<&str> = UNREAD_OF_CLUSTERS.into_iter().chain(times).collect();
-    format!(r"cluster\..*\.({})", names.join("|"))
+    format!(r"cluster\..*\.({})|{UNREAD_OF_SERVICES}", names.join("|"))
 }
 
 impl ShownStatistics {
     /// The expression (RE2) that finds the names of the statistics.
     pub(super) fn filter(&self) -> String {
         let parts: &[&str] = match self {
-            Self::Process => &[PROCESS, LOG_LINES],
-            Self::Traffic(_) => &[PROCESS, LOG_LINES, NAMESPACES, PORTS],
-            Self::Services(_) => &[PROCESS, LOG_LINES, NAMESPACES, PORTS, CLUSTERS],
+            Self::Process => &[PROCESS, LOG_LINES, BATCHES],
+            Self::Traffic(_) => &[PROCESS, LOG_LINES, BATCHES, NAMESPACES, PORTS],
+            Self::Services(_) => &[PROCESS, LOG_LINES, BATCHES, NAMESPACES, PORTS, CLUSTERS],
         };
         format!("^({})", parts.join("|"))
     }
@@ -174,6 +181,22 @@ mod tests {
             "only Envoy as a whole is read"
         );
         assert!(!matches(Some(&services()), times), "somebody reads them");
+    }
+
+    #[test]
+    fn what_collectors_did_not_take_is_kept_and_read_by_everybody() {
+        for name in [
+            "cluster.otlp.upstream_rq_5xx",
+            "cluster.otlp.upstream_rq_max_duration_reached",
+            "tracing.opentelemetry.spans_dropped",
+            "tracing.opentelemetry.spans_sent",
+        ] {
+            let filter = Regex::new(&ShownStatistics::Process.filter()).expect("an expression");
+            assert!(filter.is_match(name), "{name} is read");
+            assert!(!matches(None, name), "{name} is kept");
+        }
+        let other = "cluster.blue/web_80.upstream_rq_max_duration_reached";
+        assert!(matches(None, other), "nobody reads it");
     }
 
     #[test]

@@ -1,31 +1,30 @@
 //! Reads what stands before the place where the text of a document cannot be read any more, as in a
 //! file that is cut off.
 
-use granit_parser::{Event, Parser};
 use serde_json::{Map, Value};
+
+use super::parts::{Part, parts};
 
 /// Returns the lists and mappings before the first mistake, whose scalars are all texts; a key that
 /// a mapping has again gets a name of its own.
 pub(super) fn before_mistake(text: &str) -> Value {
     let mut open: Vec<Open> = Vec::new();
-    for event in Parser::new_from_str(text) {
-        let Ok((event, _)) = event else { break };
-        let closed = match event {
-            Event::Scalar(text, ..) => Value::String(text.into_owned()),
-            Event::Alias(_) => Value::Null,
-            Event::SequenceStart(..) => {
+    for (part, _) in parts(text) {
+        let closed = match part {
+            Part::Scalar(text) => Value::String(text.into_owned()),
+            Part::Alias => Value::Null,
+            Part::List => {
                 open.push(Open::List(Vec::new()));
                 continue;
             }
-            Event::MappingStart(..) => {
+            Part::Mapping => {
                 open.push(Open::Mapping(Map::new(), None));
                 continue;
             }
-            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+            Part::End => match open.pop() {
                 Some(ended) => ended.value(),
                 None => continue,
             },
-            _ => continue,
         };
         match open.last_mut() {
             Some(around) => around.add(closed),

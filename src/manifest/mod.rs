@@ -8,6 +8,7 @@ mod cut;
 mod document;
 mod folder;
 mod last_good;
+mod parts;
 mod place;
 #[cfg(test)]
 mod plain_errors;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use granit_parser::{Event, Parser};
+use super::parts::{Part, parts};
 
 /// Returns the line, from 0, of a field such as `spec.rules[1].port`; of the innermost field around
 /// it that is there, where it is not. JSON is YAML.
@@ -24,10 +24,9 @@ pub(super) fn lines_of(text: &str, fields: &[&str]) -> Vec<usize> {
             .map(|(number, path)| Sought { number, path })
             .collect(),
     };
-    for event in Parser::new_from_str(text) {
-        // What follows a mistake cannot be found.
-        let Ok((event, span)) = event else { break };
-        search.take(&event, span.start.line().saturating_sub(1));
+    // What follows a mistake cannot be found.
+    for (part, line) in parts(text) {
+        search.take(&part, line);
     }
     search.lines
 }
@@ -77,13 +76,13 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn take(&mut self, event: &Event<'_>, line: usize) {
-        match event {
-            Event::Scalar(text, ..) if self.take_key(text, line) => {}
-            Event::Scalar(..) | Event::Alias(_) => {
+    fn take(&mut self, part: &Part<'_>, line: usize) {
+        match part {
+            Part::Scalar(text) if self.take_key(text, line) => {}
+            Part::Scalar(_) | Part::Alias => {
                 self.entered(line);
             }
-            Event::SequenceStart(..) => {
+            Part::List => {
                 let mut items: BTreeMap<usize, Vec<Sought<'a>>> = BTreeMap::new();
                 for sought in self.entered(line) {
                     if let Some((number, below)) = sought.item() {
@@ -92,14 +91,13 @@ impl<'a> Search<'a> {
                 }
                 self.around.push(Around::List(0, items));
             }
-            Event::MappingStart(..) => {
+            Part::Mapping => {
                 let sought = self.entered(line);
                 self.around.push(Around::Mapping(sought, None));
             }
-            Event::SequenceEnd | Event::MappingEnd => {
+            Part::End => {
                 self.around.pop();
             }
-            _ => {}
         }
     }
 

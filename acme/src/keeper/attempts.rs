@@ -66,16 +66,14 @@ impl Keeper {
                 ),
                 2,
             );
-            let mut attempts = Attempts::after(
-                previous.as_ref(),
-                failure.clone(),
-                &about(want),
-                now,
-                spread,
-            );
-            if is_the_orders && is_shared {
-                attempts = attempts.of_shared(order.names.count());
-            }
+            let failure = failure.clone();
+            let about = about(want);
+            let attempts = if is_the_orders && is_shared {
+                let names = order.names.count();
+                Attempts::after_shared(previous.as_ref(), failure, names, &about, now, spread)
+            } else {
+                Attempts::after(previous.as_ref(), failure, &about, now, spread)
+            };
             self.write_attempts(&want.id, &attempts).await;
             self.write(|table| {
                 table.change(&want.id, |row| {

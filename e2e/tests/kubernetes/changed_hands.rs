@@ -4,12 +4,15 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use e2e::cluster::{Cluster, condition};
+use e2e::cluster::{Cluster, condition, service};
 use e2e::tenants::{GATEWAY, TENANT, namespace, program, ready, route, tenant, until};
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 const FORMER: &str = "former";
+const OURS: &str = "gatewright.io/v1alpha1";
+const CONTROLLER: &str = "gatewright.io/gateway-controller";
+const THEIRS: &str = "example.org/former";
 const SPACE: &str = "default";
 
 /// How another manager comes to own entries of a status.
@@ -47,12 +50,15 @@ fn listener_set(name: &str, parent: &str, names: &[&str]) -> Value {
         "spec": {"parentRef": {"name": parent}, "listeners": listeners(name, names)}})
 }
 
+/// A condition as another implementation writes it.
+fn former_condition(kind: &str) -> Value {
+    json!({"type": kind, "status": "True", "reason": "Accepted", "message": "of the former",
+        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
 /// A status as another implementation writes it, and a condition of its own.
 fn of_former(names: &[&str]) -> Value {
-    fn condition(kind: &str) -> Value {
-        json!({"type": kind, "status": "True", "reason": "Accepted", "message": "of the former",
-            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"})
-    }
+    let condition = former_condition;
     let listener = |name: &&str| {
         json!({"name": name, "attachedRoutes": 0,
             "supportedKinds": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute"}],
@@ -60,6 +66,88 @@ fn of_former(names: &[&str]) -> Value {
     };
     json!({"conditions": [condition("Accepted"), condition("Programmed"), condition("example.org/Theirs")],
         "listeners": names.iter().map(listener).collect::<Vec<_>>()})
+}
+
+/// The kinds of policies, each with two specifications.
+fn policies() -> [(&'static str, &'static str, [Value; 2]); 3] {
+    let tls = |host| json!({"validation": {"hostname": host, "wellKnownCACertificates": "System"}});
+    [
+        (
+            GATEWAY,
+            "BackendTLSPolicy",
+            [tls("one.example.org"), tls("two.example.org")],
+        ),
+        (
+            OURS,
+            "TrafficPolicy",
+            ["RoundRobin", "Random"].map(|kind| json!({"loadBalancer": {"type": kind}})),
+        ),
+        (
+            OURS,
+            "AccessPolicy",
+            ["192.0.2.0/24", "198.51.100.0/24"]
+                .map(|network| json!({"clientAddress": {"allow": [network]}})),
+        ),
+    ]
+}
+
+/// A route of a Gateway, its Service, and a policy of each kind.
+fn policed(name: &str) -> Vec<Value> {
+    let route = json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"parentRefs": [{"name": name}], "hostnames": [format!("one.{name}.example.org")],
+            "rules": [{"backendRefs": [{"name": name, "port": 80}]}]}});
+    let policies = policies().map(|(version, kind, [mut spec, _])| {
+        let target = match kind {
+            "AccessPolicy" => json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": name}),
+            _ => json!({"group": "", "kind": "Service", "name": name}),
+        };
+        spec["targetRefs"] = json!([target]);
+        json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": SPACE}, "spec": spec})
+    });
+    let [service, ..] = service(SPACE, name, 8080);
+    [service, route].into_iter().chain(policies).collect()
+}
+
+/// The ancestors of a policy as another implementation writes them: in our name at the Gateway and
+/// at one that is gone, and in its own name.
+fn former_ancestors(gateway: &str) -> Value {
+    let entry = |controller: &str, gateway: &str| {
+        let kinds = ["Accepted", "ResolvedRefs", "example.org/Theirs"];
+        json!({"controllerName": controller, "conditions": kinds.map(former_condition),
+            "ancestorRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway",
+                "namespace": SPACE, "name": gateway}})
+    };
+    json!({"ancestors": [entry(CONTROLLER, "gone"), entry(CONTROLLER, gateway), entry(THEIRS, gateway)]})
+}
+
+/// Returns true if the ancestors of a policy are those of the other controller, as it wrote them,
+/// if `theirs`, and our own at these Gateways, about the present generation.
+fn has_ancestors(policy: &Value, gateways: &[&str], theirs: bool) -> bool {
+    let entries = policy["status"]["ancestors"].as_array();
+    let (own, others): (Vec<&Value>, Vec<&Value>) = entries
+        .into_iter()
+        .flatten()
+        .partition(|entry| entry["controllerName"] == CONTROLLER);
+    let conditions = |entry: &Value| entry["conditions"].as_array().cloned().unwrap_or_default();
+    let is_present = |entry: &&Value| {
+        let is_of_others = |condition: &Value| condition["type"] == "example.org/Theirs";
+        let all = conditions(entry);
+        all.iter().any(|condition| condition["type"] == "Accepted")
+            && all.iter().any(is_of_others) == theirs
+            && all.iter().all(|condition| {
+                is_of_others(condition)
+                    || condition["observedGeneration"] == policy["metadata"]["generation"]
+                        && condition["message"] != "of the former"
+            })
+    };
+    let names: Vec<&str> = own
+        .iter()
+        .filter_map(|entry| entry["ancestorRef"]["name"].as_str())
+        .collect();
+    names == gateways
+        && own.iter().all(is_present)
+        && others.len() == usize::from(theirs)
+        && others.iter().all(|entry| conditions(entry).len() == 3)
 }
 
 /// Has another manager own entries of the status of an object.
@@ -136,7 +224,7 @@ async fn start() -> Result<Cluster> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install kubernetes gateway-api cert-manager-crds"]
-async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
+async fn entries_of_lists_go_whoever_else_owns_them() -> Result<()> {
     let cluster = start().await?;
     let server = &cluster.server;
     let gateways = server.api(GATEWAY, "Gateway", SPACE).await?;
@@ -155,6 +243,9 @@ async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
         server
             .put(listener_set(&name, &name, &["four", "five"]))
             .await?;
+        for object in policed(&name) {
+            server.put(object).await?;
+        }
         if class == "gatewright" {
             for (kind, names) in [
                 ("Gateway", &all[..]),
@@ -176,6 +267,15 @@ async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
                 .until(GATEWAY, kind, SPACE, &name, |o| has(o, names))
                 .await?;
         }
+        for (version, kind, _) in policies() {
+            cluster
+                .until(version, kind, SPACE, &name, |o| {
+                    has_ancestors(o, &[&name], false)
+                })
+                .await?;
+            let api = server.api(version, kind, SPACE).await?;
+            share(&api, &name, way, former_ancestors(&name)).await?;
+        }
     }
     for way in WAYS {
         let name = format!("{way:?}").to_lowercase();
@@ -185,6 +285,12 @@ async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
             (&sets, listener_set(&name, &name, &["five"])),
         ] {
             let spec = json!({"spec": object["spec"]});
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(spec))
+                .await?;
+        }
+        for (version, kind, [_, spec]) in policies() {
+            let api = server.api(version, kind, SPACE).await?;
+            let spec = json!({"spec": spec});
             api.patch(&name, &PatchParams::default(), &Patch::Merge(spec))
                 .await?;
         }
@@ -224,6 +330,27 @@ async fn entries_of_listeners_go_whoever_else_owns_them() -> Result<()> {
         cluster
             .until(GATEWAY, "ListenerSet", SPACE, &name, |o| has(o, &["five"]))
             .await?;
+        for (version, kind, _) in policies() {
+            cluster
+                .until(version, kind, SPACE, &name, |o| {
+                    has_ancestors(o, &[&name], theirs)
+                })
+                .await?;
+        }
+    }
+    // Without routes the policies have no ancestors.
+    let routes = server.api(GATEWAY, "HTTPRoute", SPACE).await?;
+    for way in WAYS {
+        let name = format!("{way:?}").to_lowercase();
+        routes.delete(&name, &DeleteParams::default()).await?;
+        for (version, kind, _) in policies() {
+            let theirs = matches!(way, Way::Put | Way::Apply);
+            cluster
+                .until(version, kind, SPACE, &name, |o| {
+                    has_ancestors(o, &[], theirs)
+                })
+                .await?;
+        }
     }
     cluster.quiet().await?;
     assert_eq!(cluster.denied()?, [], "every right that is needed is given");

@@ -169,6 +169,7 @@ async fn one(
         issuer: Arc::from(name),
         endpoints: endpoints.clone(),
         port: settings.http_port.unwrap_or(80),
+        tls_alpn_port: settings.tls_alpn_port,
         strictness: settings.preflight,
         lookup,
         addresses: settings.addresses.clone(),

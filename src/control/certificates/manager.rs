@@ -20,6 +20,7 @@ use tracing::warn;
 use super::authority::Authority;
 use super::challenge_accounts::ChallengeAccounts;
 use super::gc;
+use super::issuer_names::unknown_issuer;
 use super::issuers::{IssuerError, Opened, open};
 use super::named::{Named, POLL_INTERVAL};
 use super::proxy_self_check::{AddressQuery, ProxyEndpoints};
@@ -580,11 +581,9 @@ impl CertificateManager {
             IssuerRef::Named(name) => match self.named.get(name) {
                 Some(opened) => opened.as_ref().map(of).map_err(Clone::clone),
                 None => {
-                    let known = names(&self.named);
-                    let text = "an entry of issuers makes one";
-                    Err(format!(
-                        "no issuer is called {name:?}: there are {known}; {text}"
-                    ))
+                    let known = self.named.names();
+                    let why = unknown_issuer(name, known.iter().map(String::as_str));
+                    Err(format!("{why}; an entry of issuers makes one"))
                 }
             },
             IssuerRef::Own { owner, .. } => {

@@ -12,8 +12,10 @@
 mod admin;
 mod authority;
 mod challenge_accounts;
+mod challenge_port;
 mod gc;
 mod held;
+mod issuer_names;
 mod issuers;
 mod manager;
 mod metrics;
@@ -33,6 +35,8 @@ mod wanted_tracker;
 pub use admin::routes;
 pub use authority::{Authority, AuthorityLimits};
 pub use challenge_accounts::{ChallengeAccounts, ChallengeIndex};
+pub use challenge_port::ChallengePort;
+pub use issuer_names::unknown_issuer;
 pub use issuers::{IssuerError, Opened, faults, open};
 pub use manager::{
     CertificateManager, CertificateManagerConfig, CertificateManagerError, RejectedCertificate,

@@ -24,7 +24,7 @@ use super::request::IssuerRef;
 use super::settings::Preflight;
 use super::tls_alpn::TlsAlpnResponder;
 use gatewright_core::model::Hostname;
-use gatewright_core::translate::{Asked, PortHolder, ServedAt};
+use gatewright_core::translate::{Asked, ServedAt, Validation};
 
 /// The time in which an Envoy must answer for a host that was just published.
 pub(super) const SELF_CHECK_TIMEOUT: Duration = Duration::from_secs(20);
@@ -64,8 +64,8 @@ const CONSECUTIVE_SUCCESSES: usize = 6;
 pub struct AddressQuery {
     /// The host.
     pub host: Hostname,
-    /// Restricts the answer to addresses where the account with this thumbprint answers HTTP-01.
-    pub thumbprint: Option<Arc<str>>,
+    /// Restricts the answer to addresses where challenges are answered so.
+    pub validation: Option<Validation>,
     /// The channel for the answer.
     pub answer: oneshot::Sender<ServedAt>,
 }
@@ -197,16 +197,16 @@ impl ProxyEndpoints {
         self.account_changes.send_modify(|n| *n += 1);
     }
 
-    /// Returns where Envoys answer for a host with this account, waiting until that is known: a
+    /// Returns where Envoys answer challenges for a host so, waiting until that is known: a
     /// certificate may be wanted before its listener exists. There are no addresses where only load
-    /// balancers may ask, or where another Gateway has the port.
-    async fn places_of(&self, host: &str, thumbprint: &str, until: Instant) -> ServedAt {
+    /// balancers may ask, or where something is in the way.
+    async fn places_of(&self, host: &str, validation: Validation, until: Instant) -> ServedAt {
         let mut pauses = Pauses::new();
         loop {
-            let places = self.ask(host, Some(thumbprint.into())).await;
+            let places = self.ask(host, Some(validation.clone())).await;
             let is_known = !places.addresses.is_empty()
                 || places.behind_load_balancer
-                || places.held_by.is_some();
+                || places.obstacle.is_some();
             if is_known || self.places.is_none() || Instant::now() >= until {
                 return places;
             }
@@ -219,7 +219,7 @@ impl ProxyEndpoints {
         self.ask(host, None).await.addresses
     }
 
-    async fn ask(&self, host: &str, thumbprint: Option<Arc<str>>) -> ServedAt {
+    async fn ask(&self, host: &str, validation: Option<Validation>) -> ServedAt {
         let (Some(places), Ok(host)) = (&self.places, Hostname::parse(host)) else {
             return ServedAt::default();
         };
@@ -228,7 +228,7 @@ impl ProxyEndpoints {
         if places
             .send(AddressQuery {
                 host,
-                thumbprint,
+                validation,
                 answer,
             })
             .await
@@ -262,8 +262,10 @@ pub struct ProxySelfCheck {
     pub issuer: Arc<str>,
     /// The addresses of Envoys.
     pub endpoints: Arc<ProxyEndpoints>,
-    /// The port at which challenges reach the Envoys.
+    /// The port at which HTTP-01 challenges reach the Envoys.
     pub port: u16,
+    /// That of TLS-ALPN-01 challenges, if the issuer uses them.
+    pub tls_alpn_port: Option<u16>,
     /// The effect of a finding.
     pub strictness: Preflight,
     /// The DNS lookups; `None` checks only our own Envoys.
@@ -293,7 +295,7 @@ impl ProxySelfCheck {
             .set_active_account(&self.issuer, name.as_str(), thumbprint);
         let until = Instant::now() + SELF_CHECK_TIMEOUT;
         self.endpoints
-            .places_of(name.as_str(), thumbprint, until)
+            .places_of(name.as_str(), Validation::Http(thumbprint.into()), until)
             .await
     }
 
@@ -328,21 +330,6 @@ impl ProxySelfCheck {
     }
 }
 
-/// Returns what keeps challenges of a host from being answered, and what to do.
-fn held(host: &DnsName, PortHolder { gateway, port }: &PortHolder) -> String {
-    match gateway {
-        Some(gateway) => format!(
-            "Gateway {gateway} has port {port} of this address, and answers challenges for its own hosts only: add the \
-             host {host} there, as a listener with the same issuer of that Gateway or of a ListenerSet of it, or prove \
-             it by DNS-01; no order is placed"
-        ),
-        None => format!(
-            "a Gateway of another namespace has port {port} of this address, and answers no challenges for {host}: give \
-             this Gateway an address of its own, or prove the host by DNS-01; no order is placed"
-        ),
-    }
-}
-
 /// Returns the loopback address for an Envoy that listens on all addresses.
 pub(super) fn reachable(ip: IpAddr) -> IpAddr {
     match ip {
@@ -355,12 +342,18 @@ pub(super) fn reachable(ip: IpAddr) -> IpAddr {
 #[async_trait]
 impl AcmePreflight for ProxySelfCheck {
     async fn obstacle(&self, request: &PreflightRequest<'_>) -> Option<String> {
-        if request.kind != ChallengeKind::Http01 {
-            return None;
-        }
         let name = request.name;
-        let places = self.places(name, request.thumbprint).await;
-        Some(held(name, places.held_by.as_ref()?))
+        let places = match (request.kind, self.tls_alpn_port) {
+            (ChallengeKind::Http01, _) => self.places(name, request.thumbprint).await,
+            (ChallengeKind::TlsAlpn01, Some(port)) => {
+                let until = Instant::now() + SELF_CHECK_TIMEOUT;
+                self.endpoints
+                    .places_of(name.as_str(), Validation::Tls(port), until)
+                    .await
+            }
+            _ => return None,
+        };
+        Some(places.obstacle?.message(name.as_str()))
     }
 
     async fn findings(&self, request: &PreflightRequest<'_>) -> Vec<String> {
@@ -370,7 +363,7 @@ impl AcmePreflight for ProxySelfCheck {
             let (name, thumbprint) = (request.name, request.thumbprint);
             let places = self
                 .endpoints
-                .ask(name.as_str(), Some(thumbprint.into()))
+                .ask(name.as_str(), Some(Validation::Http(thumbprint.into())))
                 .await;
             findings.extend(
                 self.answered(name, thumbprint, places.addresses, 1)
@@ -514,6 +507,7 @@ mod tests {
             issuer,
             endpoints,
             port,
+            tls_alpn_port: None,
             strictness: Preflight::Strict,
             lookup: None,
             addresses: Vec::new(),

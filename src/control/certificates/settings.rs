@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 use zeroize::Zeroizing;
 
+use super::issuer_names::unknown_issuer;
 use gatewright_core::address_forms::canonical_network;
 use gatewright_core::translate::{IssuerAllow, SELF_SIGNED};
 use gatewright_core::wanted::INTERNAL_CA;
@@ -593,11 +594,7 @@ fn check_fallback(
         }
         if other != INTERNAL_CA && !issuers.contains_key(other) {
             let known = issuers.keys().filter(|known| *known != name);
-            let known: Vec<&str> = known.map(String::as_str).chain([INTERNAL_CA]).collect();
-            let text = format!(
-                "no issuer is called {other:?}: there are {}",
-                known.join(", ")
-            );
+            let text = unknown_issuer(other, known.map(String::as_str));
             return Err(SettingsError::value(field, text));
         }
     }

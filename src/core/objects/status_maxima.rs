@@ -6,6 +6,8 @@
 pub const ADDRESSES: usize = 16;
 /// Ancestors of a policy, of all controllers together.
 pub const ANCESTORS: usize = 16;
+/// Ancestors of an XBackend, of all controllers together.
+pub const BACKEND_ANCESTORS: usize = 32;
 /// Conditions of an object, listener, parent or ancestor, of all controllers together.
 pub const CONDITIONS: usize = 8;
 /// Features of a GatewayClass.

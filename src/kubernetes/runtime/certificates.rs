@@ -10,7 +10,7 @@ use crate::lease::Term;
 use gatewright_control::certificates::ChallengeAccounts;
 use gatewright_core::inputs::{Kind, ObjectKey};
 use gatewright_core::model::{Hostname, ObjectName};
-use gatewright_core::translate::{Change, ServedAt};
+use gatewright_core::translate::{Change, ServedAt, Validation};
 
 /// Issuance of certificates, and the Secrets that it needs.
 pub(super) struct Certificates {
@@ -150,9 +150,9 @@ impl KubernetesRuntime {
 
     /// Returns the addresses that serve a host: of our Envoys, or of its Gateway's status where
     /// another controller serves it.
-    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> ServedAt {
+    pub fn addresses_of(&self, host: &Hostname, validation: Option<&Validation>) -> ServedAt {
         let pipeline = self.live.pipeline();
-        let mut all = pipeline.engine().addresses_of(host, thumbprint);
+        let mut all = pipeline.engine().addresses_of(host, validation);
         for tenant in pipeline.tenancy().solved(host) {
             let gateway = self
                 .objects

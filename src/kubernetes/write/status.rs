@@ -13,9 +13,9 @@ use super::status_lists::{
 };
 use crate::watch::observed::ObservedObject;
 use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::status_maxima::{ANCESTORS, CONDITIONS, PARENTS};
+use gatewright_core::status_maxima::{ANCESTORS, BACKEND_ANCESTORS, CONDITIONS, PARENTS};
 use gatewright_core::tenancy::CONTROLLER;
-use gatewright_core::translate::{ObjectStatus, StatusBody, status_document};
+use gatewright_core::translate::{ObjectStatus, StatusBody, add_to_message, status_document};
 
 /// Our identity as a writer of statuses.
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ pub fn patch(
             | Kind::XTelemetryPolicy,
             status,
         ) => {
-            json!({"ancestors": ancestors(status, current, controller, now)?})
+            json!({"ancestors": ancestors(key.kind, status, current, controller, now)?})
         }
         (_, Some(status)) => {
             let mut wanted = status_document(status, controller, &|_, _| now.to_owned());
@@ -197,7 +197,7 @@ pub(crate) fn without_room(
         | Kind::XBackendTrafficPolicy
         | Kind::TrafficPolicy
         | Kind::AccessPolicy
-        | Kind::XTelemetryPolicy => merged_ancestors(status, current, us.controller, "").1,
+        | Kind::XTelemetryPolicy => merged_ancestors(kind, status, current, us.controller, "").1,
         Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
             merged_parents(status, current, us, "").left_out
         }
@@ -278,22 +278,26 @@ fn merged_parents(
             own.push(entry.clone());
         }
     }
-    for entry in own
+    let ours = |entry: &Value| is_ours(entry, us);
+    let others = there.iter().filter(|entry| !ours(entry)).count();
+    let count = others + own.len();
+    let mut served: Vec<&mut Value> = own
         .iter_mut()
         .filter(|entry| entry["controllerName"] == us.controller)
-    {
+        .collect();
+    if count > PARENTS {
+        tell_maximum(
+            served.iter_mut().map(|entry| &mut **entry),
+            "parents",
+            PARENTS,
+            count,
+        );
+    }
+    for entry in served {
         if let Some(there) = there.iter().find(|there| same(there, entry)) {
             with_others(entry, there);
         }
     }
-    let ours = |entry: &Value| is_ours(entry, us);
-    let is_as_before = !moved
-        && there.iter().filter(|entry| ours(entry)).count() == own.len()
-        && own.iter().all(|entry| {
-            there
-                .iter()
-                .any(|t| ours(t) && same(t, entry) && agrees("", entry, t))
-        });
     // The order is kept, since moved entries would be a change to their readers.
     let mut all = Vec::new();
     for entry in there {
@@ -308,6 +312,7 @@ fn merged_parents(
     }
     all.append(&mut own);
     left_out.extend(all.split_off(PARENTS.min(all.len())));
+    let is_as_before = !moved && agree(&all, there);
     MergedParents {
         all,
         is_as_before,
@@ -320,31 +325,52 @@ fn same(a: &Value, b: &Value) -> bool {
         && reference(&a["parentRef"]) == reference(&b["parentRef"])
 }
 
+/// Returns whether the entries of a list are the present ones.
+fn agree(wanted: &[Value], there: &[Value]) -> bool {
+    wanted.len() == there.len()
+        && wanted
+            .iter()
+            .zip(there)
+            .all(|(wanted, there)| agrees("", wanted, there))
+}
+
+/// Says in our entries of a list that it has no room for all of them.
+fn tell_maximum<'a>(
+    own: impl Iterator<Item = &'a mut Value>,
+    list: &str,
+    maximum: usize,
+    count: usize,
+) {
+    let text = format!("status.{list} has room for {maximum} of {count} items");
+    for entry in own {
+        if let Some(conditions) = entry["conditions"].as_array_mut() {
+            add_to_message(conditions, &text);
+        }
+    }
+}
+
 /// Returns the ancestors of a policy with our own entries as desired; `None` when they are equal
 /// already. Entries of other controllers keep their places. If there is no room for all of ours,
 /// the first ones are written: the policy is applied at all ancestors, since without it the
 /// connections to backends would be unprotected.
 fn ancestors(
+    kind: Kind,
     status: Option<&ObjectStatus>,
     current: &Value,
     controller: &str,
     now: &str,
 ) -> Option<Vec<Value>> {
-    let (all, _) = merged_ancestors(status, current, controller, now);
+    let (all, _) = merged_ancestors(kind, status, current, controller, now);
     let there = current["ancestors"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    let is_so = all.len() == there.len()
-        && all
-            .iter()
-            .zip(there)
-            .all(|(wanted, there)| agrees("", wanted, there));
-    (!is_so).then_some(all)
+    (!agree(&all, there)).then_some(all)
 }
 
 /// Returns the ancestors, and our entries without room.
 fn merged_ancestors(
+    kind: Kind,
     status: Option<&ObjectStatus>,
     current: &Value,
     controller: &str,
@@ -363,7 +389,15 @@ fn merged_ancestors(
         .iter()
         .filter(|entry| entry["controllerName"] != controller)
         .count();
-    let left_out = own.split_off(ANCESTORS.saturating_sub(others).min(own.len()));
+    let maximum = match kind {
+        Kind::XBackend => BACKEND_ANCESTORS,
+        _ => ANCESTORS,
+    };
+    let count = others + own.len();
+    if count > maximum {
+        tell_maximum(own.iter_mut(), "ancestors", maximum, count);
+    }
+    let left_out = own.split_off(maximum.saturating_sub(others).min(own.len()));
     let mut all = Vec::new();
     for entry in there {
         let of = |one: &Value| reference(&one["ancestorRef"]) == reference(&entry["ancestorRef"]);
@@ -375,7 +409,7 @@ fn merged_ancestors(
         }
     }
     all.append(&mut own);
-    all.truncate(ANCESTORS);
+    all.truncate(maximum);
     (all, left_out)
 }
 
@@ -693,6 +727,33 @@ mod tests {
     }
 
     #[test]
+    fn parents_without_room_beside_those_of_others_are_told() {
+        let theirs = |number| {
+            json!({"controllerName": "example.org/x", "conditions": [],
+                "parentRef": {"name": format!("t{number}")}})
+        };
+        let theirs: Vec<Value> = (0..31).map(theirs).collect();
+        let held = seen(2, json!({"parents": theirs}));
+        let status = route(&["g", "h"]);
+        let written = check(Kind::HTTPRoute, Some(&status), &held).expect("a difference");
+        let parents = written["status"]["parents"].as_array().expect("a list");
+        assert_eq!(parents.len(), PARENTS, "there are as many as fit");
+        assert_eq!(
+            parents[31]["conditions"][0]["message"],
+            "m; status.parents has room for 32 of 33 items"
+        );
+        assert_eq!(
+            check(
+                Kind::HTTPRoute,
+                Some(&status),
+                &seen(2, written["status"].clone())
+            ),
+            None,
+            "it is not written again"
+        );
+    }
+
+    #[test]
     fn ancestors_of_others_are_kept_and_ours_are_as_many_as_fit() {
         fn policy(gateways: usize) -> ObjectStatus {
             let gateways = (0..gateways)
@@ -713,6 +774,17 @@ mod tests {
             check(Kind::BackendTLSPolicy, Some(&policy(20)), &held).expect("a difference");
         let ancestors = written["status"]["ancestors"].as_array().expect("a list");
         assert_eq!(ancestors.len(), ANCESTORS, "there are as many as fit");
+        assert_eq!(
+            ancestors[1]["conditions"][0]["message"],
+            "m; status.ancestors has room for 16 of 21 items"
+        );
+        let backends = check(Kind::XBackend, Some(&policy(40)), &held).expect("a difference");
+        let ancestors_of_backend = backends["status"]["ancestors"].as_array();
+        assert_eq!(
+            ancestors_of_backend.map(Vec::len),
+            Some(BACKEND_ANCESTORS),
+            "its definition has more room"
+        );
         assert_eq!(ancestors[0], theirs, "those of others come first");
         assert_eq!(ancestors[1]["ancestorRef"]["name"], "g00");
         let settled = seen(2, written["status"].clone());

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::collector::{Collector, Span};
+use e2e::collector::{Collector, Span, Spans};
 use e2e::echo::Echo;
 use e2e::held::Held;
 use e2e::probe::{Connection, Probe};
@@ -192,8 +192,8 @@ async fn a_collector_gets_the_headers_of_the_policy_and_nobody_else_sees_them() 
     Ok(())
 }
 
-/// Waits until every worker has sent what it had, and returns the number of spans.
-async fn all_spans(world: &World, collector: &Collector) -> Result<usize> {
+/// Waits until every worker has sent what it had.
+async fn all_flushed(world: &World) -> Result<()> {
     let flushed = "tracing.opentelemetry.timer_flushed";
     let threads = world.envoy.stat("server.concurrency").await? + 1;
     let before = world.envoy.stat(flushed).await?;
@@ -202,6 +202,12 @@ async fn all_spans(world: &World, collector: &Collector) -> Result<usize> {
         ensure!(Instant::now() < deadline, "Envoy does not send its spans");
         sleep(Duration::from_millis(200)).await;
     }
+    Ok(())
+}
+
+/// Waits until every worker has sent what it had, and returns the number of spans.
+async fn all_spans(world: &World, collector: &Collector) -> Result<usize> {
+    all_flushed(world).await?;
     let sent = world.envoy.stat("tracing.opentelemetry.spans_sent").await?;
     let sent = usize::try_from(sent)?;
     let received = collector
@@ -285,5 +291,71 @@ async fn a_collector_that_does_not_answer_delays_no_request() -> Result<()> {
     assert!(slowest < Duration::from_secs(4), "{slowest:?}");
     assert!(silent.requests() > 0, "it was asked");
     drop(world);
+    Ok(())
+}
+
+/// Batches that collectors did not take, as Prometheus reads them.
+async fn lost_batches(statistics: SocketAddr) -> Result<u64> {
+    let asked = Probe::http(statistics, "envoy").path("/stats/prometheus");
+    let answer = asked.send().await?;
+    let text = String::from_utf8_lossy(&answer.body);
+    for name in ["collector", "default", "edge", "example.org"] {
+        ensure!(!text.contains(name), "{name} of a tenant is told:\n{text}");
+    }
+    let mut lost = 0;
+    for series in LOST {
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        lost += line.map_or(Ok(0), |value| value.trim().parse::<u64>())?;
+    }
+    Ok(lost)
+}
+
+/// What says that a collector did not take a batch, and that it did not answer.
+const LOST: [&str; 2] = [
+    r#"envoy_cluster_upstream_rq_xx{envoy_response_code_class="5",envoy_cluster_name="otlp"}"#,
+    r#"envoy_cluster_upstream_rq_max_duration_reached{envoy_cluster_name="otlp"}"#,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn spans_that_a_collector_does_not_take_are_counted() -> Result<()> {
+    let port = free_port()?;
+    let (web, collector) = (Echo::start("web").await?, Collector::start().await?);
+    let silent = Held::start().await?;
+    let absent = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+    let all = objects(port, &web, collector.address(), &json!({}));
+    let (world, statistics) = World::start_with_statistics(all).await?;
+    let asked = probe(port, "/");
+    let mut connection = asked.connect().await?;
+    for (name, at, spans, is_lost) in [
+        ("taken", collector.address(), Spans::Taken, false),
+        ("refused", collector.address(), Spans::Refused, true),
+        ("rejected", collector.address(), Spans::Rejected(3), true),
+        ("taken again", collector.address(), Spans::Taken, false),
+        ("not reached", absent, Spans::Taken, true),
+        ("not answered", silent.address(), Spans::Taken, true),
+    ] {
+        collector.answer(spans);
+        world.settle(service("collector", at)).await?;
+        let before = lost_batches(statistics).await?;
+        let taken = collector.received().spans.len();
+        for _ in 0..20 {
+            backends(&mut connection, &asked).await?;
+        }
+        if is_lost {
+            let deadline = Instant::now() + PATIENCE;
+            while lost_batches(statistics).await? == before {
+                ensure!(Instant::now() < deadline, "{name}: nothing is counted");
+                sleep(Duration::from_millis(200)).await;
+            }
+            // What is left of the 20 does not belong to the next one.
+            all_flushed(&world).await?;
+        } else {
+            collector
+                .until(|received| received.spans.len() >= taken + 20)
+                .await?;
+            assert_eq!(lost_batches(statistics).await?, before, "{name}");
+        }
+    }
     Ok(())
 }

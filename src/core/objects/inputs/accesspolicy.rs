@@ -331,4 +331,6 @@ fn networks(field: &str, written: &[String]) -> Result<Vec<IpNet>, String> {
 }
 
 #[cfg(test)]
+mod patterns;
+#[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use super::super::stage::brought_certificates::BroughtCertificate;
 use super::super::stage::plain_http;
 use super::super::stage::report::Report;
 use super::super::stage::routes::Routing;
-use super::super::state::challenge_answers::ServedAt;
+use super::super::state::challenge_answers::{ServedAt, Validation};
 use super::super::state::endpoints::AllowedEndpoints;
 use super::super::state::ends::CertificateEnds;
 use super::super::state::isolated_envoys::DesiredEnvoys;
@@ -311,12 +311,12 @@ impl Engine {
         assembly.tls_frontends(listed)
     }
 
-    /// The addresses at which an exact hostname is served; with a thumbprint only those at which
-    /// HTTP-01 challenges for it are answered by the account with that thumbprint.
-    pub fn addresses_of(&self, host: &Hostname, thumbprint: Option<&str>) -> ServedAt {
+    /// The addresses at which an exact hostname is served; with a way to validate it only those at
+    /// which challenges for it are answered so.
+    pub fn addresses_of(&self, host: &Hostname, validation: Option<&Validation>) -> ServedAt {
         self.certificates.challenges.addresses_of(
             host,
-            thumbprint,
+            validation,
             &self.certificates.names,
             (&self.frontends, &self.register),
         )
@@ -429,6 +429,20 @@ impl Engine {
             served => served.secret()?,
         };
         Some((secret.clone(), served.certificate()?.clone()))
+    }
+
+    /// The certificates that listeners want, each with the object of the listener and its name.
+    pub fn wants_of_listeners(&self) -> Vec<(ObjectKey, Arc<str>, WantedCertificate)> {
+        let outcomes = self.listener_outcomes();
+        let parents = self.parents.keys().filter_map(|key| self.parents.get(key));
+        parents
+            .flat_map(|parent| {
+                let wants = outcomes.wants_of_listeners(parent);
+                wants.map(move |(listener, want, _)| {
+                    (parent.key.object(), listener.name.clone(), want.clone())
+                })
+            })
+            .collect()
     }
 
     /// The wanted certificates, each with the present certificate.

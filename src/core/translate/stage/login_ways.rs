@@ -5,6 +5,7 @@
 //! browser's requests, as a proxy in front may set them, and so may regular expressions.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use super::resolve::label;
 use crate::key::{RouteKey, Verdict};
@@ -118,10 +119,11 @@ fn way_back(
 ) -> Result<(), String> {
     let written = login.redirect_host.as_deref();
     let written = written.map(|host| host.split(':').next().unwrap_or(host));
-    // Of an address nothing is known.
-    let callback = written.map(Hostname::parse).transpose();
-    let Ok(callback) = callback else {
-        return Ok(());
+    let callback = match written.map(Hostname::parse).transpose() {
+        Ok(callback) => callback,
+        // Of an address nothing is known.
+        Err(_) if written.is_some_and(|host| host.parse::<Ipv4Addr>().is_ok()) => return Ok(()),
+        Err(error) => return Err(format!("oidc.redirectURL: {error}")),
     };
     let callback = callback.as_ref().unwrap_or(host);
     match login.cookie_domain.as_deref() {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use super::challenge_answer::{Asked, ChallengeAnswer};
 use super::dirty::Dirty;
@@ -32,18 +33,74 @@ pub struct ServedAt {
     pub addresses: BTreeSet<IpAddr>,
     /// True if it is also served where only load balancers may ask, by the PROXY protocol.
     pub behind_load_balancer: bool,
-    /// The Gateway that has the port of challenges in place of that of the host, where nobody
-    /// answers for the host therefore.
-    pub held_by: Option<PortHolder>,
+    /// Why nobody answers challenges for the host.
+    pub obstacle: Option<Obstacle>,
 }
 
-/// A Gateway that has a port of an address in place of another one.
+/// How a CA connects to Envoys to validate a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortHolder {
-    /// Its name; `None` if it is of another namespace, whose names are its own matter.
-    pub gateway: Option<ObjectName>,
-    /// The port.
-    pub port: u16,
+pub enum Validation {
+    /// By HTTP-01, answered by the account with this thumbprint.
+    Http(Arc<str>),
+    /// By TLS-ALPN-01, at this port.
+    Tls(u16),
+}
+
+/// Why no Envoy answers the challenges of a host at the port where the CA asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Another Gateway has the port of the address in place of that of the host.
+    Held {
+        /// Its name; `None` if it is of another namespace, whose names are its own matter.
+        gateway: Option<ObjectName>,
+        /// The port.
+        port: u16,
+    },
+    /// Listeners of a Gateway of the namespace have the port of HTTP-01 for TLS or TCP.
+    NotPlain {
+        /// The Gateway, which may be the host's own.
+        gateway: ObjectName,
+        /// The port.
+        port: u16,
+    },
+    /// No Gateway terminates TLS of the host at the port of TLS-ALPN-01.
+    NotTerminated {
+        /// The port.
+        port: u16,
+    },
+}
+
+impl Obstacle {
+    /// What keeps the challenges of a host from being answered, and what to do.
+    pub fn message(&self, host: &str) -> String {
+        match self {
+            Self::Held {
+                gateway: Some(gateway),
+                port,
+            } => format!(
+                "Gateway {gateway} has port {port} of this address, and answers challenges for its own hosts only: add \
+                 the host {host} there, as a listener with the same issuer of that Gateway or of a ListenerSet of it, \
+                 or prove it by DNS-01; no order is placed"
+            ),
+            Self::Held {
+                gateway: None,
+                port,
+            } => format!(
+                "a Gateway of another namespace has port {port} of this address, and answers no challenges for {host}: \
+                 give this Gateway an address of its own, or prove the host by DNS-01; no order is placed"
+            ),
+            Self::NotPlain { gateway, port } => format!(
+                "listeners of Gateway {gateway} have port {port} for another protocol than HTTP, and challenges for \
+                 {host} arrive there (httpPort of the issuer): move them to another port, or prove the host by DNS-01; \
+                 no order is placed"
+            ),
+            Self::NotTerminated { port } => format!(
+                "no listener terminates TLS of {host} on port {port} of this address, where the CA connects \
+                 (tlsAlpnPort of the issuer): give the host a listener there with mode Terminate, or prove it by \
+                 HTTP-01 or DNS-01; no order is placed"
+            ),
+        }
+    }
 }
 
 /// An answer at a Gateway.
@@ -86,45 +143,37 @@ impl ChallengeAnswers {
         }
     }
 
-    /// Where an exact hostname is served; with a thumbprint only where HTTP-01 challenges for it
-    /// are answered by the account with that thumbprint.
+    /// Where an exact hostname is served; with a way to validate it only where challenges for it are
+    /// answered so.
     pub(crate) fn addresses_of(
         &self,
         host: &Hostname,
-        thumbprint: Option<&str>,
+        validation: Option<&Validation>,
         names: &SecretNames,
-        (frontends, register): (&Frontends, &Register),
+        state: (&Frontends, &Register),
     ) -> ServedAt {
         let mut served = ServedAt::default();
-        let mut held_by = None;
+        let mut obstacle = None;
         for id in names.frontends(host) {
-            // The frontend that is asked: with a thumbprint that of challenges.
-            let asked = match thumbprint {
-                None => id.clone(),
-                Some(thumbprint) => {
-                    let placed = self.placed.get(&(host.clone(), id.gateway.clone()));
-                    let Some(Placed { answer, isolated }) =
-                        placed.filter(|placed| *placed.answer.thumbprint == *thumbprint)
-                    else {
-                        continue;
-                    };
-                    FrontendId {
-                        isolated: *isolated,
-                        ..FrontendId::tcp(id.gateway.clone(), answer.port)
+            // The frontend that is asked.
+            let asked = match validation {
+                None => Ok(id.clone()),
+                Some(Validation::Http(thumbprint)) => {
+                    match self.asked_by_http(host, id, thumbprint, state) {
+                        Some(asked) => asked,
+                        None => continue,
                     }
                 }
+                Some(Validation::Tls(port)) => asked_by_tls(host, id, *port, state),
             };
-            if thumbprint.is_some()
-                && let Some(rival) = frontends.rival(&asked, register)
-                && !self.answers_for(host, rival, thumbprint)
-            {
-                let is_own = rival.gateway.namespace == id.gateway.namespace;
-                held_by = Some(PortHolder {
-                    gateway: is_own.then(|| rival.gateway.clone()),
-                    port: asked.port,
-                });
-                continue;
-            }
+            let asked = match asked {
+                Ok(asked) => asked,
+                Err(why) => {
+                    obstacle = Some(why);
+                    continue;
+                }
+            };
+            let (frontends, _) = state;
             let of_proxies = frontends
                 .get(&asked)
                 .is_some_and(|frontend| frontend.clients().proxy_protocol.is_some());
@@ -136,16 +185,53 @@ impl ChallengeAnswers {
             }
         }
         if served.addresses.is_empty() && !served.behind_load_balancer {
-            served.held_by = held_by;
+            served.obstacle = obstacle;
         }
         served
     }
 
+    /// The frontend where HTTP-01 challenges arrive for a host of another frontend; `None` if the
+    /// account with this thumbprint does not answer there.
+    fn asked_by_http(
+        &self,
+        host: &Hostname,
+        id: &FrontendId,
+        thumbprint: &str,
+        (frontends, register): (&Frontends, &Register),
+    ) -> Option<Result<FrontendId, Obstacle>> {
+        let placed = self.placed.get(&(host.clone(), id.gateway.clone()))?;
+        if *placed.answer.thumbprint != *thumbprint {
+            return None;
+        }
+        let asked = FrontendId {
+            isolated: placed.isolated,
+            ..FrontendId::tcp(id.gateway.clone(), placed.answer.port)
+        };
+        let port = asked.port;
+        let is_plain = |id: &FrontendId| frontends.get(id).is_none_or(FrontendState::is_plain);
+        if !is_plain(&asked) {
+            let gateway = id.gateway.clone();
+            return Some(Err(Obstacle::NotPlain { gateway, port }));
+        }
+        let rival = frontends
+            .rival(&asked, register)
+            .filter(|rival| !self.answers_for(host, rival, thumbprint));
+        let Some(rival) = rival else {
+            return Some(Ok(asked));
+        };
+        let is_own = rival.gateway.namespace == id.gateway.namespace;
+        let gateway = is_own.then(|| rival.gateway.clone());
+        Some(Err(match gateway {
+            Some(gateway) if !is_plain(rival) => Obstacle::NotPlain { gateway, port },
+            gateway => Obstacle::Held { gateway, port },
+        }))
+    }
+
     /// True if challenges of a host are answered at a frontend by the account with this thumbprint.
-    fn answers_for(&self, host: &Hostname, at: &FrontendId, thumbprint: Option<&str>) -> bool {
+    fn answers_for(&self, host: &Hostname, at: &FrontendId, thumbprint: &str) -> bool {
         self.placed
             .get(&(host.clone(), at.gateway.clone()))
-            .is_some_and(|placed| Some(&*placed.answer.thumbprint) == thumbprint)
+            .is_some_and(|placed| *placed.answer.thumbprint == *thumbprint)
     }
 
     /// Sets the TLS-ALPN-01 responder.
@@ -182,4 +268,31 @@ impl ChallengeAnswers {
         }]);
         Some((TLS_CHALLENGES.into(), Chain { tls: None, handler }))
     }
+}
+
+/// The frontend where TLS-ALPN-01 challenges arrive for a host of another frontend.
+fn asked_by_tls(
+    host: &Hostname,
+    id: &FrontendId,
+    port: u16,
+    (frontends, register): (&Frontends, &Register),
+) -> Result<FrontendId, Obstacle> {
+    let own = FrontendId {
+        isolated: id.isolated,
+        ..FrontendId::tcp(id.gateway.clone(), port)
+    };
+    let reached = match frontends.get(&own) {
+        Some(_) => Some(frontends.rival(&own, register).unwrap_or(&own)),
+        None => frontends.get(id).and_then(|frontend| {
+            let mut addresses = frontend.addresses().iter();
+            addresses.find_map(|ip| frontends.reached(*ip, port, register))
+        }),
+    };
+    reached
+        .filter(|reached| {
+            let owner = frontends.get(reached).and_then(|at| at.owner(host));
+            owner.is_some_and(|(.., protocol)| protocol.terminates())
+        })
+        .cloned()
+        .ok_or(Obstacle::NotTerminated { port })
 }

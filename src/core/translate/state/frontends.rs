@@ -285,6 +285,21 @@ impl Frontends {
         })
     }
 
+    /// The frontend that gets connections to a port of TCP of an address.
+    pub(crate) fn reached(
+        &self,
+        ip: IpAddr,
+        port: u16,
+        register: &Register,
+    ) -> Option<&FrontendId> {
+        let port = TransportPort {
+            number: port,
+            transport: Transport::Tcp,
+        };
+        let bound = |ip| self.holder(ip, port, register).map(|(_, id)| id);
+        bound(ip).or_else(|| bound(all_of(ip)))
+    }
+
     /// The contender that has a socket.
     fn holder(&self, ip: IpAddr, port: TransportPort, register: &Register) -> Option<&Bound> {
         let owner = register.owner(&Ownable::Socket(ip, port));
@@ -306,11 +321,7 @@ impl Frontends {
         holder: &Bound,
         register: &Register,
     ) -> Option<&FrontendId> {
-        let all: IpAddr = if ip.is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
+        let all = all_of(ip);
         let first = self
             .holder(all, port, register)
             .filter(|first| claims(first) && ip != all)?;
@@ -322,6 +333,14 @@ impl Frontends {
             since(all, &port, register) < since(ip, &port, register)
         };
         is_earlier.then_some(&first.1)
+    }
+}
+
+/// The address that stands for all of the family of one.
+fn all_of(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     }
 }
 

@@ -263,18 +263,33 @@ impl<'a> ListenerOutcomes<'a> {
         let Some(parent) = self.parents.get(key) else {
             return Vec::new();
         };
+        self.wants_of_listeners(parent)
+            .map(|(_, want, held)| (want.clone(), held.cloned()))
+            .collect()
+    }
+
+    /// The certificates that listeners of a parent want, each with the present one.
+    pub(crate) fn wants_of_listeners(
+        self,
+        parent: &'a Parent,
+    ) -> impl Iterator<
+        Item = (
+            &'a ParentListener,
+            &'a WantedCertificate,
+            Option<&'a Arc<Certificate>>,
+        ),
+    > {
         let own = parent
             .listeners
             .iter()
-            .filter(|listener| self.is_granted(parent, listener));
+            .filter(move |listener| self.is_granted(parent, listener));
         own.filter_map(|listener| match &listener.served {
-            Served::Issued(want, held) => Some((want.clone(), held.clone())),
+            Served::Issued(want, held) => Some((listener, want, held.as_ref())),
             Served::None
             | Served::Missing(_)
             | Served::Certificate(..)
             | Served::NotAllowed(..) => None,
         })
-        .collect()
     }
 }
 
@@ -287,8 +302,8 @@ mod tests {
     use super::*;
     use crate::rule::certificate::issued_secret_name;
     use crate::{
-        Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Resource, Settings,
-        Unlisted,
+        Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Obstacle, Resource,
+        Settings, Unlisted, Validation,
     };
     use gatewright_objects::inputs::{Kind, Object, ObjectKey};
     use gatewright_objects::model::{Hostname, Requests, Scope};
@@ -620,9 +635,18 @@ mod tests {
         );
         assert_eq!(told(&mut engine, "zoe", "zoes", &now), Vec::<String>::new());
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        assert_eq!(engine.addresses_of(&host, Some("zoes")).addresses.len(), 0);
         assert_eq!(
-            engine.addresses_of(&host, Some("alices")).addresses.len(),
+            engine
+                .addresses_of(&host, Some(&http("zoes")))
+                .addresses
+                .len(),
+            0
+        );
+        assert_eq!(
+            engine
+                .addresses_of(&host, Some(&http("alices")))
+                .addresses
+                .len(),
             1
         );
         // Envoys close connections of others than load balancers on the port of challenges.
@@ -639,12 +663,16 @@ mod tests {
                 .into(),
             now,
         );
-        let challenged = engine.addresses_of(&host, Some("alices"));
+        let challenged = engine.addresses_of(&host, Some(&http("alices")));
         assert!(challenged.addresses.is_empty(), "{challenged:?}");
         assert!(challenged.behind_load_balancer, "{challenged:?}");
         let served = engine.addresses_of(&host, None);
         assert_eq!(served.addresses.len(), 1, "port 443 is open: {served:?}");
         assert!(!served.behind_load_balancer, "{served:?}");
+    }
+
+    fn http(thumbprint: &str) -> Validation {
+        Validation::Http(thumbprint.into())
     }
 
     /// A Gateway with a listener of plain HTTP on port 80.
@@ -680,14 +708,16 @@ mod tests {
                 ],
                 now,
             );
-            let free = engine.addresses_of(&host, Some("alices"));
-            assert_eq!(free.held_by, None, "nobody else has the port");
+            let free = engine.addresses_of(&host, Some(&http("alices")));
+            assert_eq!(free.obstacle, None, "nobody else has the port");
             engine.apply(vec![with_port_80(namespace, name)], now);
-            let held = engine.addresses_of(&host, Some("alices"));
-            let holder = held.held_by.expect("the other Gateway has it");
-            assert_eq!(holder.port, 80, "the port of challenges");
+            let held = engine.addresses_of(&host, Some(&http("alices")));
+            let Some(Obstacle::Held { gateway, port }) = held.obstacle else {
+                panic!("the other Gateway has it: {:?}", held.obstacle)
+            };
+            assert_eq!(port, 80, "the port of challenges");
             assert_eq!(
-                holder.gateway.map(|gateway| gateway.to_string()).as_deref(),
+                gateway.map(|gateway| gateway.to_string()).as_deref(),
                 told,
                 "its name is told within a namespace"
             );

@@ -171,7 +171,7 @@ async fn a_new_host_is_refused_until_its_own_certificate_is_there() -> Result<()
     ensure!(
         row["lastError"]
             .as_str()
-            .is_some_and(|text| text.contains("there are internal-ca, acme")),
+            .is_some_and(|text| text.contains("there are acme, internal-ca")),
         "{row}"
     );
     for host in ["new.example.com", "odd.example.com"] {

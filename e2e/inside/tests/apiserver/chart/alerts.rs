@@ -281,6 +281,42 @@ fn lines_of_access_logs_that_are_lost_for_long_are_an_alert() -> Result<()> {
     run(&rules, &tests)
 }
 
+#[test]
+#[ignore = "needs Helm and promtool: e2e/tools install helm promtool"]
+fn spans_that_are_lost_for_long_are_an_alert() -> Result<()> {
+    let rules = rules()?;
+    let alert = rule(&rules, "GatewrightSpansLost")?;
+    let refused =
+        r#"envoy_cluster_upstream_rq_xx{envoy_cluster_name="otlp",envoy_response_code_class="5","#;
+    let silent = r#"envoy_cluster_upstream_rq_max_duration_reached{envoy_cluster_name="otlp","#;
+    let others = r#"envoy_cluster_upstream_rq_xx{envoy_cluster_name="shop/web_80",envoy_response_code_class="5","#;
+    let sent = "envoy_tracing_opentelemetry_spans_sent{";
+    let lost = |series: &[(&str, &str)], told: &[(u32, Option<u32>)]| {
+        let mut test = labelled_case(alert, "up", "", &[], Some(("view", "shared")), told);
+        let series = series.iter().map(|(labels, values)| {
+            let series = format!("{labels}namespace=\"{NAMESPACE}\",pod=\"a\",view=\"shared\"}}");
+            json!({"series": series, "values": values})
+        });
+        test["input_series"] = series.collect();
+        test
+    };
+    let tests = [
+        lost(
+            &[(refused, "0x20 1+5x60 301x60"), (sent, "0+10x140")],
+            &[(30, None), (50, Some(0)), (120, None)],
+        ),
+        lost(
+            &[(silent, "0x20 1+5x60 301x60"), (sent, "0+10x140")],
+            &[(30, None), (50, Some(0)), (120, None)],
+        ),
+        lost(&[(others, "0+5x140"), (sent, "0+10x140")], &[(60, None)]),
+        // Lines of access logs, without any span.
+        lost(&[(refused, "0+5x140"), (sent, "0x140")], &[(60, None)]),
+        lost(&[(refused, "0x140"), (sent, "0+10x140")], &[(60, None)]),
+    ];
+    run(&rules, &tests)
+}
+
 /// A test of a namespace with a quota of 100 clusters, of which it uses these; two replicas tell
 /// it. The alert is there at these minutes, and not after half an hour.
 fn near_quota(alert: &Value, used: &str, told: &[u32]) -> Value {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::provider::{WrittenBackend, backend, hostname, url};
+use super::provider::{WrittenBackend, backend, hostname, is_authority, url};
 use super::{WrittenSecret, at_most};
 use crate::inputs::{LocalRef, text};
 
@@ -149,22 +149,28 @@ fn all_scopes(written: &[String]) -> Result<Arc<[Arc<str>]>, String> {
 /// Host and path of the URL to which the provider sends browsers back.
 fn redirect(written: &str) -> Result<(Option<Arc<str>>, Arc<str>), String> {
     let field = "oidc.redirectURL";
-    let checked = url(field, written)?;
-    let rest = checked.strip_prefix("https://").unwrap_or_default();
+    let rest = written
+        .strip_prefix("https://")
+        .ok_or_else(|| format!("{field}: expected https://HOST/PATH"))?;
     let at = rest
         .find('/')
         .ok_or_else(|| format!("{field}: expected a path behind the host"))?;
     let (host, found) = rest.split_at(at);
+    if !is_authority(host) || written.len() > TEXT {
+        return Err(format!(
+            "{field}: expected https://HOST/PATH of at most {TEXT} bytes, with a host in lower case"
+        ));
+    }
     Ok((Some(host.into()), path(field, found)?))
 }
 
 /// A path without a query, which Envoy compares as a whole, and which may be that of a cookie.
 fn path(field: &str, written: &str) -> Result<Arc<str>, String> {
     text::path(field, written).map_err(|text::Refused(why)| why)?;
-    let has_signs = written.contains(['%', ',', ';', '"', '<', '>', '\\']);
+    let has_signs = written.contains(['%', ',', ';', '@']);
     if written.len() > TEXT || written == "/" || has_signs {
         return Err(format!(
-            "{field}: expected a path other than /, of at most {TEXT} bytes and without any of % , ; \" < > \\"
+            "{field}: expected a path other than /, of at most {TEXT} bytes and without any of % , ; @"
         ));
     }
     Ok(written.into())

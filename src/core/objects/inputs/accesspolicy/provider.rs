@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::target;
 use crate::inputs::{Kind, LocalRef, text};
+use crate::model::Hostname;
 
 /// The most bytes of a URL.
 const URL: usize = 512;
@@ -42,22 +43,39 @@ pub(super) fn backend(
 pub(super) fn url(field: &str, written: &str) -> Result<Arc<str>, String> {
     let refused = || {
         format!(
-            "{field}: expected https://HOST/PATH of at most {URL} visible characters of ASCII, without a fragment"
+            "{field}: expected https://HOST/PATH of at most {URL} visible characters of ASCII, with a host in lower \
+             case, and without a fragment"
         )
     };
     let rest = written.strip_prefix("https://").ok_or_else(refused)?;
     let authority = rest.split(['/', '?']).next().unwrap_or_default();
-    let (host, port) = authority.split_once(':').unwrap_or((authority, "443"));
-    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
     let is_url = written.len() <= URL
+        && is_authority(authority)
         && rest.bytes().all(|b| {
             b.is_ascii_graphic() && !matches!(b, b'#' | b'"' | b'\\' | b'<' | b'>' | b'@')
         });
-    if !is_url || !is_port {
-        return Err(refused());
+    if is_url {
+        Ok(written.into())
+    } else {
+        Err(refused())
     }
-    hostname(field, host)?;
-    Ok(written.into())
+}
+
+/// Returns whether a text is a host without a wildcard, and a port if there is a colon. The length
+/// of the name is not checked, which the pattern of the definition cannot do.
+pub(super) fn is_authority(text: &str) -> bool {
+    let (host, port) = match text.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (text, None),
+    };
+    let is_port = port.is_none_or(|port| {
+        let is_number = port.bytes().all(|b| b.is_ascii_digit()) && !port.starts_with('0');
+        is_number && port.parse::<u16>().is_ok()
+    });
+    is_port
+        && host
+            .split('.')
+            .all(|label| Hostname::parse(label).is_ok_and(|label| label.is_exact()))
 }
 
 /// A hostname without a wildcard.

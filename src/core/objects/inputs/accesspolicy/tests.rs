@@ -21,7 +21,7 @@ fn policy(spec: Value) -> AttachedPolicy {
     }
 }
 
-fn rules_of(spec: Value) -> Result<AccessRules, String> {
+pub(super) fn rules_of(spec: Value) -> Result<AccessRules, String> {
     access(policy(spec).rules)
 }
 
