@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Store;
-use crate::inputs::{DirectResponse, RouteKey};
+use super::tables::Stored;
+use super::{Replaced, Store};
+use crate::inputs::{DirectResponse, ObjectKey, RouteKey};
 use crate::model::ObjectName;
 
 impl Store {
@@ -23,11 +24,7 @@ impl Store {
         responses.flat_map(|name| self.indexes.routes_by_response.of(name))
     }
 
-    pub(super) fn index_response(
-        &mut self,
-        old: Option<&DirectResponse>,
-        new: Option<&DirectResponse>,
-    ) {
+    fn index_response(&mut self, old: Option<&DirectResponse>, new: Option<&DirectResponse>) {
         for (response, there) in [(old, false), (new, true)] {
             let Some(response) = response else { continue };
             if let Some(map) = response.config_map() {
@@ -35,5 +32,28 @@ impl Store {
                 self.indexes.responses_by_body.set(&map.name, name, there);
             }
         }
+    }
+}
+
+impl Stored for DirectResponse {
+    fn put(self, key: &ObjectKey, store: &mut Store) -> Option<Replaced> {
+        let new = Arc::new(self);
+        let old = store.responses.insert(key.name.clone(), new.clone());
+        if old.as_ref() == Some(&new) {
+            return None;
+        }
+        store.index_response(old.as_deref(), Some(&new));
+        Some(Replaced::default())
+    }
+
+    fn delete(key: &ObjectKey, store: &mut Store) -> Option<Replaced> {
+        let old = store.responses.remove(&key.name)?;
+        store.index_response(Some(&old), None);
+        Some(Replaced::default())
+    }
+
+    fn is_held(&self, key: &ObjectKey, store: &Store) -> bool {
+        let stored = store.responses.get(&key.name);
+        stored.is_some_and(|stored| **stored == *self)
     }
 }
