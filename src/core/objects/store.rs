@@ -23,8 +23,8 @@ use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::external_name::{ExternalNames, NameResolution};
 use crate::inputs::{
-    DirectResponse, EndpointSlice, Gateway, GatewayClass, Kind, Located, MadeService, MadeSlice,
-    Object, ObjectKey, ParentKey, Pod, Policy, Route, RouteKey, RouteKind, SetKey, SetKind,
+    EndpointSlice, Gateway, GatewayClass, Kind, Located, MadeService, MadeSlice, Object, ObjectKey,
+    ParentKey, Pod, Policy, Route, RouteKey, RouteKind, SetKey, SetKind,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort, xbackend_of};
@@ -41,7 +41,6 @@ pub use self::reserved::{Holder, Reserved};
 pub struct Store {
     interner: Interner,
     tables: Tables,
-    responses: BTreeMap<ObjectName, Arc<DirectResponse>>,
     pods: BTreeMap<ObjectName, Pod>,
     /// The listeners that tenancy withholds, by ListenerSets, which may not exist yet.
     withheld: BTreeMap<SetKey, BTreeSet<Arc<str>>>,

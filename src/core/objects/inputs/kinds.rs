@@ -74,7 +74,8 @@ macro_rules! kinds {
             XTelemetryPolicy: spec(TelemetryPolicy::read) else TelemetryPolicy::salvage,
                 KindRow { has_credentials: true, ..EXPERIMENTAL }.policy();
         }
-        DirectResponse(DirectResponse) |o| [Kind::DirectResponse, o.meta.name] {
+        DirectResponse(DirectResponse) |o| [Kind::DirectResponse, o.meta.name]
+            in responses by ObjectName as direct_response {
             DirectResponse: spec(DirectResponse::read) else DirectResponse::salvage,
                 KindRow { change: ChangeKind::Route, ..OWN };
         }

@@ -15,7 +15,7 @@ use crate::kinds;
 use crate::model::ObjectName;
 
 /// A type of objects, as the store keeps them.
-pub(super) trait Stored: Sized {
+trait Stored: Sized {
     /// Stores an object. Returns `None` if it is equal to the stored one.
     fn put(self, key: &ObjectKey, store: &mut Store) -> Option<Replaced>;
 
