@@ -39,8 +39,8 @@ fn with(manifest: Manifest<'_>, list: &str, items: Vec<Value>) -> Result<Object,
     Object::parse_with(&copy, manifest.fields)
 }
 
-/// An EndpointSlice without the ports and addresses that cannot be used: an API server
-/// admits any number as a port, and names as addresses. Service proxies leave them out as well.
+/// An EndpointSlice without the ports and addresses that cannot be used: an API server admits any
+/// number as a port, and names as addresses. Service proxies leave them out as well.
 pub(super) fn endpoint_slice(manifest: Manifest<'_>, _: &ParseError) -> Option<Object> {
     let mut slice = manifest.value.clone();
     if let Some(ports) = list_mut(&mut slice, "ports") {
