@@ -36,6 +36,7 @@ use gatewright_control::{
     AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness,
 };
 use gatewright_core::channel::Channel;
+use gatewright_core::inputs::Kind;
 use gatewright_core::model::{ObjectName, Zone};
 use gatewright_core::ownership::Recording;
 use gatewright_core::translate::{EndpointPolicy, Fleet, Settings, Unlisted};
@@ -50,8 +51,7 @@ use gatewright_kubernetes::keys::{EnvoyAccounts, Keys, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
 use gatewright_kubernetes::{
-    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, kinds, watch_all,
-    watch_definitions,
+    Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, watch_all, watch_definitions,
 };
 
 /// The maximum number of concurrent orders.
@@ -274,10 +274,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         identity: identity.clone(),
         pod: options.pod_uid.clone(),
     };
-    let kinds = kinds(
+    let kinds: Vec<Kind> = Kind::watched(
         configuration.tenancy.enabled,
         configuration.gateway_api.channel,
-    );
+    )
+    .collect();
     let denied = configuration.tenancy.denied();
     let authorities = denied.clone();
     let issuers = TenantIssuers {

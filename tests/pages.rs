@@ -403,7 +403,8 @@ fn the_page_of_standalone_names_every_kind_that_is_read() {
         .split([',', ' ', '\n'])
         .filter(|word| !matches!(*word, "" | "and"))
         .collect();
-    assert_eq!(named, Kind::ALL.map(Kind::as_str).into());
+    let read = Kind::READ.iter().map(|kind| kind.as_str());
+    assert_eq!(named, read.collect());
 }
 
 #[test]

@@ -14,7 +14,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use self::change_kind::ChangeKind;
+pub use gatewright_core::inputs::ChangeKind;
+
+pub(crate) use self::change_kind::kind_of_change;
 pub use self::entry::{Author, ChangedObject, EnvoyTime, HistoryEntry, Outcome};
 pub(crate) use self::entry::{NAMED, milliseconds};
 pub use self::query::{HistoryAnswer, HistoryQuery};

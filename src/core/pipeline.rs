@@ -209,11 +209,7 @@ impl Pipeline {
             self.ask(&change, &mut asked);
             match &change {
                 Change::Object(ObjectChange::Put(Object::TenantGateway(_))) => {}
-                Change::Object(ObjectChange::Delete(key))
-                    if matches!(
-                        key.kind,
-                        Kind::TenantGateway | Kind::Issuer | Kind::Certificate
-                    ) => {}
+                Change::Object(ObjectChange::Delete(key)) if key.kind.is_of_tenancy() => {}
                 Change::Object(ObjectChange::Put(Object::Namespace(namespace))) => {
                     self.namespaces
                         .insert(namespace.name.clone(), namespace.clone());

@@ -95,7 +95,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use gatewright_core::inputs::{Located, Object};
+    use gatewright_core::inputs::{Located, Object, Pod};
     use gatewright_core::translate::{Change, Engine, Settings};
 
     fn slice(endpoints: &[(&str, &str)]) -> EndpointSlice {
@@ -130,10 +130,10 @@ mod tests {
 
         fn pod(&mut self, name: &str, address: &str) {
             let addresses = [address.parse().expect("an address")].into();
-            self.put(Object::Pod(Located {
+            self.put(Object::Pod(Pod(Located {
                 name: ObjectName::new("a", name),
                 addresses,
-            }));
+            })));
         }
     }
 

@@ -41,7 +41,7 @@ mod write;
 pub use access::MetricsReaders;
 pub use client::{ClientError, connect};
 pub use live_object::{LiveObject, derived};
-pub use runtime::{KubernetesRuntime, kinds};
+pub use runtime::KubernetesRuntime;
 pub use secrets::refs::{BodyAction, BodyRefs};
 pub use storage::ObjectStorage;
 pub use watch::definitions::{ServedDefinitions, run as watch_definitions};

@@ -46,7 +46,6 @@ use gatewright_control::event::{Event, Severity, WATCH};
 use gatewright_control::history::Author;
 use gatewright_control::names::{FIRST_LOOKUPS, WantedNames};
 use gatewright_control::{ControlPlane, Effects};
-use gatewright_core::channel::Channel;
 use gatewright_core::definitions::{BundleVersion, DefinedFields, Definitions};
 use gatewright_core::inputs::{Kind, ObjectChange, ObjectKey};
 use gatewright_core::model::{EnvoyFleet, TicketKeys};
@@ -56,57 +55,6 @@ use gatewright_core::translate::{Change, Explanation, Fact, Question};
 use objects::Objects;
 use queue::{Afterwards, QueuedChanges};
 use statuses::Statuses;
-
-/// The watched kinds.
-pub(crate) const KINDS: [Kind; 29] = [
-    Kind::Namespace,
-    Kind::TenantGateway,
-    Kind::GatewayClass,
-    Kind::GatewayParameters,
-    Kind::Gateway,
-    Kind::ListenerSet,
-    Kind::XListenerSet,
-    Kind::HTTPRoute,
-    Kind::GRPCRoute,
-    Kind::TLSRoute,
-    Kind::TCPRoute,
-    Kind::UDPRoute,
-    Kind::ReferenceGrant,
-    Kind::BackendTLSPolicy,
-    Kind::XBackend,
-    Kind::XBackendTrafficPolicy,
-    Kind::TrafficPolicy,
-    Kind::AccessPolicy,
-    Kind::XTelemetryPolicy,
-    Kind::DirectResponse,
-    Kind::Service,
-    Kind::Node,
-    // Endpoints are checked against pods.
-    Kind::Pod,
-    Kind::EndpointSlice,
-    Kind::Secret,
-    Kind::ConfigMap,
-    Kind::ClusterTrustBundle,
-    Kind::Issuer,
-    Kind::Certificate,
-];
-
-/// Returns the kinds to watch, by whether TenantGateways are implemented here and by the release
-/// channel of the Gateway API.
-pub fn kinds(tenants: bool, channel: Channel) -> Vec<Kind> {
-    KINDS
-        .into_iter()
-        .filter(|kind| match kind {
-            Kind::TenantGateway | Kind::Issuer | Kind::Certificate => tenants,
-            Kind::ClusterTrustBundle
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::XTelemetryPolicy
-            | Kind::XListenerSet => channel == Channel::Experimental,
-            _ => true,
-        })
-        .collect()
-}
 
 /// The state and the writers of one replica.
 pub struct KubernetesRuntime {
@@ -159,7 +107,7 @@ impl KubernetesRuntime {
     ) -> Self {
         Self {
             live,
-            view: WatchSync::new(&KINDS),
+            view: WatchSync::new(Kind::ALL),
             fields: Some(DefinedFields::default()),
             bundle: BundleVersion::Unread,
             awaits_ticket_keys: false,
@@ -495,8 +443,9 @@ impl KubernetesRuntime {
 
     /// Tells the translation which kinds and fields the API server has, if that changed.
     fn tell_definitions(&mut self, term: Term) {
-        let missing = KINDS
-            .into_iter()
+        let missing = Kind::ALL
+            .iter()
+            .copied()
             .filter(|kind| self.view.is_missing(*kind))
             .collect();
         let definitions = Definitions {

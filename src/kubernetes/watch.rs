@@ -40,7 +40,7 @@ use crate::watch::observed::ObservedObject;
 use backoff::{ChunkSummary, WatchBackoff};
 use definitions::ServedDefinitions;
 use gatewright_control::history::Author;
-use gatewright_core::inputs::{ISSUED_BY, Kind, Object, ObjectKey};
+use gatewright_core::inputs::{Content, ISSUED_BY, Kind, Object, ObjectKey};
 use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
@@ -205,27 +205,33 @@ async fn watch_by(
     let api_version = Arc::from(resource.api_version.as_str());
     let interner = names.interner.clone();
     let whole = |event| Slim::of(event, kind, &api_version, &interner);
-    if matches!(kind, Kind::Pod | Kind::Node) {
-        let api: Api<LocatedObject> = scope.api(client, kind, resource);
-        let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
-        pass_on(events, running, scoped).await
-    } else if matches!(kind, Kind::Namespace | Kind::Secret | Kind::ConfigMap) {
-        let events =
-            watcher(scope.api(client, kind, resource), config).map_ok(move |event| match event {
-                Event::Apply(object) => Event::Apply(bare(object)),
-                Event::InitApply(object) => Event::InitApply(bare(object)),
-                Event::Delete(object) => Event::Delete(bare(object)),
-                Event::Init => Event::Init,
-                Event::InitDone => Event::InitDone,
-            });
-        pass_on(events.map_ok(whole), running, scoped).await
-    } else {
-        let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
-        pass_on(events.map_ok(whole), running, scoped).await
+    match kind.content() {
+        Content::Addresses => {
+            let api: Api<LocatedObject> = scope.api(client, kind, resource);
+            let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
+            pass_on(events, running, scoped).await
+        }
+        Content::Metadata => {
+            let events =
+                watcher(scope.api(client, kind, resource), config).map_ok(
+                    move |event| match event {
+                        Event::Apply(object) => Event::Apply(bare(object)),
+                        Event::InitApply(object) => Event::InitApply(bare(object)),
+                        Event::Delete(object) => Event::Delete(bare(object)),
+                        Event::Init => Event::Init,
+                        Event::InitDone => Event::InitDone,
+                    },
+                );
+            pass_on(events.map_ok(whole), running, scoped).await
+        }
+        Content::Whole | Content::Applied => {
+            let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
+            pass_on(events.map_ok(whole), running, scoped).await
+        }
     }
 }
 
-/// Only the metadata of these kinds is read.
+/// An object of which only the metadata is read.
 fn bare(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
     DynamicObject {
         types: None,
@@ -568,8 +574,7 @@ fn update(
             return Some(ObjectUpdate::ConfigMap(key.name, version));
         }
         // These kinds are only compared as live objects: their specs are for cert-manager.
-        Kind::Issuer | Kind::Certificate => return None,
-        Kind::Pod | Kind::Node => unreachable!("they are parsed as located objects"),
+        kind if kind.content() == Content::Applied => return None,
         // A TenantGateway that finalizers still hold counts as deleted: nothing is derived from it
         // any more.
         Kind::TenantGateway if object.metadata.deletion_timestamp.is_some() => {
@@ -581,7 +586,9 @@ fn update(
         generation: object.metadata.generation,
         manager: last_manager(object.metadata.managed_fields.take().unwrap_or_default()),
     };
-    let seen = writes(key.kind).then(|| Box::new(ObservedObject::new(api_version, &object)));
+    // We write statuses, and labels of Namespaces.
+    let is_written = key.kind.status().is_some() || key.kind == Kind::Namespace;
+    let seen = is_written.then(|| Box::new(ObservedObject::new(api_version, &object)));
     if let Some(fields) = object.data.as_object_mut()
         // The addresses of a load balancer are only in the status of its Service.
         && key.kind != Kind::Service
@@ -608,30 +615,6 @@ fn last_manager(managed: Vec<ManagedFieldsEntry>) -> Option<String> {
         .filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty())
         .max_by_key(|entry| entry.time.as_ref().map(|time| time.0))
         .and_then(|entry| entry.manager)
-}
-
-/// Returns whether we write to objects of this kind: statuses, and labels of Namespaces.
-fn writes(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::Namespace
-            | Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::ListenerSet
-            | Kind::XListenerSet
-            | Kind::HTTPRoute
-            | Kind::GRPCRoute
-            | Kind::TLSRoute
-            | Kind::TCPRoute
-            | Kind::UDPRoute
-            | Kind::BackendTLSPolicy
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy
-            | Kind::AccessPolicy
-            | Kind::XTelemetryPolicy
-            | Kind::TenantGateway
-    )
 }
 
 /// Returns the message of a failed watch: the cause, and the remedy.

@@ -60,8 +60,8 @@ impl Entry for Objects {
             name,
             seen,
         } = serde_json::from_str(line).map_err(|error| error.to_string())?;
-        let known = Kind::ALL.into_iter().find(|known| known.as_str() == kind);
-        let kind = known.ok_or_else(|| format!("{kind:?} is no kind"))?;
+        let known = Kind::READ.iter().find(|known| known.as_str() == kind);
+        let kind = *known.ok_or_else(|| format!("{kind:?} is no kind"))?;
         Ok((ObjectKey::new(kind, ObjectName::new(namespace, name)), seen))
     }
 }

@@ -12,7 +12,7 @@ use super::change_subject::text;
 use crate::fleet_views::{PerView, ViewId};
 use crate::history::{
     Author, ChangeKind, ChangedObject, EntryId, EnvoyTime, History, HistoryEntry, NAMED, Outcome,
-    milliseconds,
+    kind_of_change, milliseconds,
 };
 use crate::propagation::Propagation;
 use gatewright_core::inputs::{Kind, Listener, Object, ObjectChange, ObjectKey, RouteKey, SetKey};
@@ -120,7 +120,7 @@ impl Recorder {
                 (ChangeKind::Start, "".into())
             } else {
                 let namespace = key.as_ref().map(|key| key.name.namespace.clone());
-                (ChangeKind::of(change), namespace.unwrap_or_default())
+                (kind_of_change(change), namespace.unwrap_or_default())
             };
             let group = groups
                 .entry((kind, namespace.clone()))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Subject;
-use crate::inputs::{Kind, ObjectChange};
+use crate::inputs::{Kind, ObjectChange, RouteKind, SetKind};
 use crate::translate::Change;
 
 /// The number of changes that may overtake the oldest one. A namespace that changes without end
@@ -32,14 +32,9 @@ impl Rank {
             return Rank::Referent;
         };
         let rank = match change.key().kind {
-            Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet | Kind::TenantGateway => {
-                Rank::Parent
-            }
-            Kind::HTTPRoute
-            | Kind::GRPCRoute
-            | Kind::TLSRoute
-            | Kind::TCPRoute
-            | Kind::UDPRoute => Rank::Route,
+            Kind::Gateway | Kind::TenantGateway => Rank::Parent,
+            kind if SetKind::of(kind).is_some() => Rank::Parent,
+            kind if RouteKind::of(kind).is_some() => Rank::Route,
             _ => Rank::Referent,
         };
         match change {

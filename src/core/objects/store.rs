@@ -10,6 +10,7 @@ mod indexes;
 mod indexing;
 mod policies;
 mod reserved;
+mod tables;
 mod telemetry;
 mod trust_bundles;
 mod withheld;
@@ -22,17 +23,15 @@ use crate::channel::Channel;
 use crate::definitions::Definitions;
 use crate::external_name::{ExternalNames, NameResolution};
 use crate::inputs::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
-    GatewayClass, GatewayParameters, Kind, ListenerSet, Located, MadeService, MadeSlice, Namespace,
-    Object, ObjectKey, ParentKey, Policy, ReferenceGrant, Route, RouteKey, RouteKind, Secret,
-    Service, SetKey, SetKind, TelemetryPolicy,
+    EndpointSlice, Gateway, GatewayClass, Kind, Located, MadeService, MadeSlice, Object, ObjectKey,
+    ParentKey, Pod, Policy, Route, RouteKey, RouteKind, SetKey, SetKind,
 };
 use crate::interner::Interner;
 use crate::model::{HostnameGrant, ObjectName, ServicePort, xbackend_of};
 use crate::namespaces::Namespaces;
 
 use self::indexes::Indexes;
-use self::telemetry::traced;
+use self::tables::Tables;
 
 pub use self::granted::RouteGrants;
 pub use self::reserved::{Holder, Reserved};
@@ -41,31 +40,16 @@ pub use self::reserved::{Holder, Reserved};
 #[derive(Default)]
 pub struct Store {
     interner: Interner,
-    namespaces: BTreeMap<Arc<str>, Arc<Namespace>>,
-    classes: BTreeMap<ObjectName, Arc<GatewayClass>>,
-    gateways: BTreeMap<ObjectName, Arc<Gateway>>,
-    listener_sets: BTreeMap<SetKey, Arc<ListenerSet>>,
+    tables: Tables,
+    pods: BTreeMap<ObjectName, Pod>,
     /// The listeners that tenancy withholds, by ListenerSets, which may not exist yet.
     withheld: BTreeMap<SetKey, BTreeSet<Arc<str>>>,
-    routes: BTreeMap<RouteKey, Arc<Route>>,
     /// The grants of tenancy, by routes, which may not exist yet.
     granted: BTreeMap<RouteKey, RouteGrants>,
-    grants: BTreeMap<ObjectName, Arc<ReferenceGrant>>,
-    services: BTreeMap<ObjectName, Arc<Service>>,
     /// The addresses of the names of Services of type ExternalName.
     resolved: BTreeMap<ObjectName, NameResolution>,
-    slices: BTreeMap<ObjectName, Arc<EndpointSlice>>,
-    secrets: BTreeMap<ObjectName, Arc<Secret>>,
-    config_maps: BTreeMap<ObjectName, Arc<ConfigMap>>,
-    trust_bundles: BTreeMap<ObjectName, Arc<ClusterTrustBundle>>,
     /// True if the API server serves ClusterTrustBundles.
     has_trust_bundles: bool,
-    policies: BTreeMap<ObjectKey, Arc<Policy>>,
-    telemetry: BTreeMap<ObjectName, Arc<TelemetryPolicy>>,
-    attached: BTreeMap<ObjectKey, Arc<AttachedPolicy>>,
-    responses: BTreeMap<ObjectName, Arc<DirectResponse>>,
-    parameters: BTreeMap<ObjectName, Arc<GatewayParameters>>,
-    pods: BTreeMap<ObjectName, Located>,
 
     indexes: Indexes,
     /// Routes that want default Gateways.
@@ -82,17 +66,6 @@ pub struct Store {
     channel: Channel,
     /// The definitions of the Gateway API.
     definitions: Definitions,
-}
-
-macro_rules! replace {
-    ($map:expr, $key:expr, $object:expr) => {{
-        let key = $key;
-        let object = Arc::new($object);
-        match $map.insert(key, object.clone()) {
-            Some(old) if old == object => return None,
-            old => (old, object),
-        }
-    }};
 }
 
 impl Store {
@@ -143,285 +116,6 @@ impl Store {
         self.interner.object(object);
     }
 
-    /// Stores an object. Returns `None` if it is equal to the stored one, else the replaced data.
-    pub fn put(&mut self, object: Object) -> Option<Replaced> {
-        let replaced = match object {
-            Object::Namespace(o) => {
-                replace!(self.namespaces, o.name.clone(), o);
-                Replaced::default()
-            }
-            Object::GatewayClass(o) => {
-                let (old, new) = replace!(self.classes, o.meta.name.clone(), o);
-                self.index_class(old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::Gateway(o) => {
-                let (old, new) = replace!(self.gateways, o.meta.name.clone(), o);
-                self.index_gateway(old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::ListenerSet(o) => {
-                let (old, new) = replace!(self.listener_sets, o.key(), o);
-                self.index_listener_set(old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::Route(o) => {
-                let key = RouteKey {
-                    kind: o.kind,
-                    name: o.meta.name.clone(),
-                };
-                let (old, new) = replace!(self.routes, key.clone(), o);
-                self.index_route(&key, old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::ReferenceGrant(o) => {
-                replace!(self.grants, o.meta.name.clone(), o);
-                Replaced::default()
-            }
-            Object::Service(o) => {
-                let (old, new) = replace!(self.services, o.meta.name.clone(), o);
-                let addresses = self.reserved.service(old.as_deref(), Some(&new));
-                Replaced {
-                    made_service: old.and_then(|old| old.made.clone()),
-                    addresses,
-                    ..Replaced::default()
-                }
-            }
-            Object::EndpointSlice(o) => {
-                let (old, new) = replace!(self.slices, o.meta.name.clone(), o);
-                self.index_slice(old.as_deref(), Some(&new));
-                let addresses = self.reserved.slice(old.as_deref(), Some(&new));
-                let (service, made) = old
-                    .map(|old| (old.service.clone(), old.made.clone()))
-                    .unwrap_or_default();
-                Replaced {
-                    service,
-                    made,
-                    addresses,
-                    ..Replaced::default()
-                }
-            }
-            Object::Secret(o) => {
-                replace!(self.secrets, o.name.clone(), o);
-                Replaced::default()
-            }
-            Object::ConfigMap(o) => {
-                replace!(self.config_maps, o.name.clone(), o);
-                Replaced::default()
-            }
-            Object::ClusterTrustBundle(o) => {
-                replace!(self.trust_bundles, o.name.clone(), o);
-                Replaced::default()
-            }
-            Object::Policy(o) => {
-                let (old, new) = replace!(self.policies, o.key(), o);
-                self.index_policy(old.as_deref(), Some(&new));
-                self.remove_attached(&new.key());
-                Replaced {
-                    policy: old,
-                    ..Replaced::default()
-                }
-            }
-            Object::TelemetryPolicy(o) => {
-                let (old, new) = replace!(self.telemetry, o.meta.name.clone(), o);
-                self.index_telemetry(old.as_deref(), Some(&new));
-                Replaced {
-                    traced: traced(old.as_deref()),
-                    ..Replaced::default()
-                }
-            }
-            Object::AttachedPolicy(o) => {
-                let (old, new) = replace!(self.attached, o.key(), o);
-                self.index_attached(old.as_deref(), Some(&new));
-                Replaced {
-                    policy: self.remove_policy(&new.key()),
-                    ..Replaced::default()
-                }
-            }
-            Object::DirectResponse(o) => {
-                let (old, new) = replace!(self.responses, o.meta.name.clone(), o);
-                self.index_response(old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::GatewayParameters(o) => {
-                let (old, new) = replace!(self.parameters, o.meta.name.clone(), o);
-                self.index_parameters(old.as_deref(), Some(&new));
-                Replaced::default()
-            }
-            Object::Pod(o) => {
-                let old = self.pods.insert(o.name.clone(), o.clone());
-                let addresses = moved(old.as_ref(), Some(&o));
-                Replaced {
-                    addresses: Some(addresses).filter(|moved| !moved.is_empty())?,
-                    ..Replaced::default()
-                }
-            }
-            Object::Node(o) => {
-                let addresses = self.reserved.node(&o.name, &o.addresses);
-                Replaced {
-                    addresses: Some(addresses).filter(|moved| !moved.is_empty())?,
-                    ..Replaced::default()
-                }
-            }
-            // It is an input of tenancy alone.
-            Object::TenantGateway(_) => return None,
-        };
-        Some(replaced)
-    }
-
-    /// True if an equal object is stored, so that to put it changes nothing. Nodes and
-    /// TenantGateways are not stored.
-    pub fn holds(&self, object: &Object) -> bool {
-        fn is<T: PartialEq>(stored: Option<&Arc<T>>, object: &T) -> bool {
-            stored.is_some_and(|stored| **stored == *object)
-        }
-        match object {
-            Object::Namespace(o) => is(self.namespaces.get(&o.name), o),
-            Object::GatewayClass(o) => is(self.classes.get(&o.meta.name), o),
-            Object::Gateway(o) => is(self.gateways.get(&o.meta.name), o),
-            Object::ListenerSet(o) => is(self.listener_sets.get(&o.key()), o),
-            Object::Route(o) => {
-                let key = RouteKey {
-                    kind: o.kind,
-                    name: o.meta.name.clone(),
-                };
-                is(self.routes.get(&key), o)
-            }
-            Object::ReferenceGrant(o) => is(self.grants.get(&o.meta.name), o),
-            Object::Policy(o) => is(self.policies.get(&o.key()), o),
-            Object::TelemetryPolicy(o) => is(self.telemetry.get(&o.meta.name), o),
-            Object::AttachedPolicy(o) => is(self.attached.get(&o.key()), o),
-            Object::DirectResponse(o) => is(self.responses.get(&o.meta.name), o),
-            Object::GatewayParameters(o) => is(self.parameters.get(&o.meta.name), o),
-            Object::Service(o) => is(self.services.get(&o.meta.name), o),
-            Object::EndpointSlice(o) => is(self.slices.get(&o.meta.name), o),
-            Object::Secret(o) => is(self.secrets.get(&o.name), o),
-            Object::ConfigMap(o) => is(self.config_maps.get(&o.name), o),
-            Object::ClusterTrustBundle(o) => is(self.trust_bundles.get(&o.name), o),
-            Object::Pod(o) => self.pods.get(&o.name) == Some(o),
-            Object::Node(_) | Object::TenantGateway(_) => false,
-        }
-    }
-
-    /// Removes an object. Returns `None` if there was none.
-    pub fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
-        let name = &key.name;
-        Some(match key.kind {
-            Kind::Namespace => {
-                self.namespaces.remove(&name.name)?;
-                Replaced::default()
-            }
-            Kind::GatewayClass => {
-                let old = self.classes.remove(name)?;
-                self.index_class(Some(&old), None);
-                Replaced::default()
-            }
-            Kind::Gateway => {
-                let old = self.gateways.remove(name)?;
-                self.index_gateway(Some(&old), None);
-                Replaced::default()
-            }
-            Kind::ListenerSet | Kind::XListenerSet => {
-                let old = self.listener_sets.remove(&SetKey::of(key)?)?;
-                self.index_listener_set(Some(&old), None);
-                Replaced::default()
-            }
-            Kind::HTTPRoute
-            | Kind::GRPCRoute
-            | Kind::TLSRoute
-            | Kind::TCPRoute
-            | Kind::UDPRoute => {
-                let key = RouteKey::of(key)?;
-                let old = self.routes.remove(&key)?;
-                self.index_route(&key, Some(&old), None);
-                Replaced::default()
-            }
-            Kind::ReferenceGrant => {
-                self.grants.remove(name)?;
-                Replaced::default()
-            }
-            Kind::Service => {
-                let old = self.services.remove(name)?;
-                let addresses = self.reserved.service(Some(&old), None);
-                Replaced {
-                    made_service: old.made.clone(),
-                    addresses,
-                    ..Replaced::default()
-                }
-            }
-            Kind::EndpointSlice => {
-                let old = self.slices.remove(name)?;
-                self.index_slice(Some(&old), None);
-                let addresses = self.reserved.slice(Some(&old), None);
-                Replaced {
-                    service: old.service.clone(),
-                    made: old.made.clone(),
-                    addresses,
-                    ..Replaced::default()
-                }
-            }
-            Kind::Secret => {
-                self.secrets.remove(name)?;
-                Replaced::default()
-            }
-            Kind::ConfigMap => {
-                self.config_maps.remove(name)?;
-                Replaced::default()
-            }
-            Kind::ClusterTrustBundle => {
-                self.trust_bundles.remove(name)?;
-                Replaced::default()
-            }
-            Kind::BackendTLSPolicy
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy => {
-                let policy = self.remove_policy(key);
-                if self.remove_attached(key).is_none() && policy.is_none() {
-                    return None;
-                }
-                Replaced {
-                    policy,
-                    ..Replaced::default()
-                }
-            }
-            Kind::XTelemetryPolicy => {
-                let old = self.telemetry.remove(name)?;
-                self.index_telemetry(Some(&old), None);
-                Replaced {
-                    traced: traced(Some(&old)),
-                    ..Replaced::default()
-                }
-            }
-            Kind::AccessPolicy => {
-                self.remove_attached(key)?;
-                Replaced::default()
-            }
-            Kind::DirectResponse => {
-                let old = self.responses.remove(name)?;
-                self.index_response(Some(&old), None);
-                Replaced::default()
-            }
-            Kind::GatewayParameters => {
-                let old = self.parameters.remove(name)?;
-                self.index_parameters(Some(&old), None);
-                Replaced::default()
-            }
-            Kind::Pod => {
-                let old = self.pods.remove(name)?;
-                Replaced {
-                    addresses: moved(Some(&old), None),
-                    ..Replaced::default()
-                }
-            }
-            Kind::Node => Replaced {
-                addresses: self.reserved.node(name, &[]),
-                ..Replaced::default()
-            },
-            Kind::TenantGateway | Kind::Issuer | Kind::Certificate => return None,
-        })
-    }
-
     /// The definitions of the Gateway API.
     pub fn definitions(&self) -> &Definitions {
         &self.definitions
@@ -437,19 +131,21 @@ impl Store {
     /// The labels of a namespace; empty for an unknown one.
     pub fn labels(&self, namespace: &str) -> &BTreeMap<String, String> {
         static NONE: BTreeMap<String, String> = BTreeMap::new();
-        self.namespaces
+        self.tables
+            .namespaces
             .get(namespace)
             .map_or(&NONE, |namespace| &namespace.labels)
     }
 
     /// The namespace whose Gateway serves a namespace, if the platform says so.
     pub fn gateway_of_platform(&self, namespace: &str) -> Option<&str> {
-        self.namespaces.get(namespace)?.gateway_of_platform()
+        self.tables.namespaces.get(namespace)?.gateway_of_platform()
     }
 
     /// The UID of a namespace, if it has one.
     pub fn uid(&self, namespace: &str) -> Option<&str> {
-        self.namespaces
+        self.tables
+            .namespaces
             .get(namespace)
             .map(|namespace| &*namespace.uid)
             .filter(|uid| !uid.is_empty())
@@ -457,7 +153,7 @@ impl Store {
 
     /// All GatewayClasses.
     pub fn classes(&self) -> impl Iterator<Item = &GatewayClass> {
-        self.classes.values().map(Arc::as_ref)
+        self.tables.classes.values().map(Arc::as_ref)
     }
 
     /// True if a Gateway has this class.
@@ -467,57 +163,17 @@ impl Store {
 
     /// A GatewayClass by name.
     pub fn class(&self, name: &str) -> Option<&Arc<GatewayClass>> {
-        self.classes.get(&ObjectName::new("", name))
-    }
-
-    /// A Gateway by name.
-    pub fn gateway(&self, name: &ObjectName) -> Option<&Arc<Gateway>> {
-        self.gateways.get(name)
+        self.tables.classes.get(&ObjectName::new("", name))
     }
 
     /// All Gateways, of any class.
     pub fn gateways(&self) -> impl Iterator<Item = &Arc<Gateway>> {
-        self.gateways.values()
-    }
-
-    /// GatewayParameters by name.
-    pub fn parameters(&self, name: &ObjectName) -> Option<&Arc<GatewayParameters>> {
-        self.parameters.get(name)
-    }
-
-    /// A ListenerSet by kind and name.
-    pub fn listener_set(&self, key: &SetKey) -> Option<&Arc<ListenerSet>> {
-        self.listener_sets.get(key)
-    }
-
-    /// A route by kind and name.
-    pub fn route(&self, key: &RouteKey) -> Option<&Arc<Route>> {
-        self.routes.get(key)
-    }
-
-    /// A Service by name.
-    pub fn service(&self, name: &ObjectName) -> Option<&Arc<Service>> {
-        self.services.get(name)
-    }
-
-    /// A ConfigMap by name.
-    pub fn config_map(&self, name: &ObjectName) -> Option<&Arc<ConfigMap>> {
-        self.config_maps.get(name)
-    }
-
-    /// A Secret by name.
-    pub fn secret(&self, name: &ObjectName) -> Option<&Arc<Secret>> {
-        self.secrets.get(name)
-    }
-
-    /// An EndpointSlice by name.
-    pub fn slice(&self, name: &ObjectName) -> Option<&Arc<EndpointSlice>> {
-        self.slices.get(name)
+        self.tables.gateways.values()
     }
 
     /// A running pod, by name.
     pub fn pod(&self, name: &ObjectName) -> Option<&Located> {
-        self.pods.get(name)
+        self.pods.get(name).map(|Pod(located)| located)
     }
 
     /// True if an endpoint of a slice has an address of the pod that its `targetRef` names.
@@ -534,19 +190,19 @@ impl Store {
         self.indexes
             .slices_by_service
             .of(service)
-            .filter_map(|name| self.slices.get(name))
+            .filter_map(|name| self.tables.slices.get(name))
     }
 
     /// The Service that an EndpointSlice belongs to.
     pub fn service_of_slice(&self, slice: &ObjectName) -> Option<ObjectName> {
-        self.slices.get(slice)?.service.clone()
+        self.tables.slices.get(slice)?.service.clone()
     }
 
     /// True if an object of `kind` in namespace `from` may refer to the object `to` of kind
     /// `to_kind`: always within one namespace, else by a ReferenceGrant in the target's.
     pub fn permits(&self, kind: Kind, from: &str, to_kind: Kind, to: &ObjectName) -> bool {
         *from == *to.namespace
-            || of_namespace(&self.grants, &to.namespace)
+            || of_namespace(&self.tables.grants, &to.namespace)
                 .any(|(_, grant)| grant.permits(kind, from, to_kind, &to.name))
     }
 
@@ -567,7 +223,8 @@ impl Store {
                     kind,
                     name: ObjectName::new(namespace.clone(), ""),
                 };
-                self.routes
+                self.tables
+                    .routes
                     .range(start..)
                     .map(|(key, _)| key)
                     .take_while(move |key| key.kind == kind && key.name.namespace == *namespace)
@@ -583,7 +240,7 @@ impl Store {
 
     /// The Gateways of a namespace.
     pub fn gateways_in(&self, namespace: &Arc<str>) -> Vec<ObjectName> {
-        of_namespace(&self.gateways, namespace)
+        of_namespace(&self.tables.gateways, namespace)
             .map(|(name, _)| name.clone())
             .collect()
     }
@@ -594,7 +251,7 @@ impl Store {
             name: ObjectName::new(namespace.clone(), ""),
             kind: SetKind::Stable,
         };
-        let sets = self.listener_sets.range(first..).map(|(key, _)| key);
+        let sets = self.tables.listener_sets.range(first..).map(|(key, _)| key);
         sets.take_while(|key| key.name.namespace == *namespace)
             .cloned()
             .collect()
@@ -616,17 +273,6 @@ pub struct Replaced {
     pub policy: Option<Arc<Policy>>,
     /// The Gateways that an XTelemetryPolicy was about.
     pub traced: BTreeSet<ObjectName>,
-}
-
-/// The addresses that a pod gained or lost.
-fn moved(old: Option<&Located>, new: Option<&Located>) -> Vec<IpAddr> {
-    all(old).symmetric_difference(&all(new)).copied().collect()
-}
-
-fn all(pod: Option<&Located>) -> BTreeSet<IpAddr> {
-    pod.into_iter()
-        .flat_map(|pod| pod.addresses.to_vec())
-        .collect::<BTreeSet<_>>()
 }
 
 fn of_namespace<'a, V>(

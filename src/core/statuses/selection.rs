@@ -110,7 +110,7 @@ impl Resolved<'_> {
 /// The kind that a text names.
 fn kind_of(text: &str) -> Result<Kind, String> {
     let wanted = text.to_lowercase();
-    let found = WITH_STATUS.into_iter().find(|kind| {
+    let found = with_status().find(|kind| {
         let singular = kind.as_str().to_lowercase();
         let plural = match singular.strip_suffix("cy") {
             Some(head) => format!("{head}cies"),
@@ -120,7 +120,9 @@ fn kind_of(text: &str) -> Result<Kind, String> {
         wanted == singular || wanted == plural
     });
     found.ok_or_else(|| {
-        let known = WITH_STATUS.map(|kind| kind.as_str().to_lowercase());
+        let known: Vec<String> = with_status()
+            .map(|kind| kind.as_str().to_lowercase())
+            .collect();
         format!(
             "{text:?} is no kind with a status: expected {}",
             known.join(", ")
@@ -129,24 +131,10 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// The kinds whose statuses we report.
-const WITH_STATUS: [Kind; 16] = [
-    Kind::GatewayClass,
-    Kind::Gateway,
-    Kind::ListenerSet,
-    Kind::XListenerSet,
-    Kind::HTTPRoute,
-    Kind::GRPCRoute,
-    Kind::TLSRoute,
-    Kind::TCPRoute,
-    Kind::UDPRoute,
-    Kind::BackendTLSPolicy,
-    Kind::XBackend,
-    Kind::XBackendTrafficPolicy,
-    Kind::TrafficPolicy,
-    Kind::AccessPolicy,
-    Kind::XTelemetryPolicy,
-    Kind::TenantGateway,
-];
+fn with_status() -> impl Iterator<Item = Kind> {
+    let all = Kind::ALL.iter().copied();
+    all.filter(|kind| kind.status().is_some())
+}
 
 /// The objects among `keys` that have to do with a hostname: Gateways and ListenerSets with a
 /// listener of that name, routes that name it or have it from such a listener, and the parents of

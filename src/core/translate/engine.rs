@@ -44,6 +44,7 @@ use super::state::wanted_index::WantedIndex;
 use gatewright_objects::store::Store;
 
 mod intake;
+mod marks;
 mod queries;
 mod stages;
 

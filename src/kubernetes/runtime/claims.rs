@@ -12,7 +12,7 @@ use crate::lease::Term;
 use crate::tenants;
 use crate::watch::sync::WatchSync;
 use gatewright_control::event::RECORD;
-use gatewright_core::inputs::Kind;
+use gatewright_core::inputs::{Kind, RouteKind};
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Change;
 
@@ -171,15 +171,9 @@ impl KubernetesRuntime {
             .into_iter()
             .all(|kind| view.is_current(kind) || view.is_missing(kind));
         let addresses = gateways && others;
-        let routes = [
-            Kind::HTTPRoute,
-            Kind::GRPCRoute,
-            Kind::TLSRoute,
-            Kind::TCPRoute,
-            Kind::UDPRoute,
-        ];
         let routes = addresses
-            && routes
+            && RouteKind::ALL
+                .map(RouteKind::kind)
                 .into_iter()
                 .all(|kind| view.is_current(kind) || view.is_missing(kind));
         claims::CompleteInputs {

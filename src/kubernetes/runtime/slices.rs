@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep_until};
 use super::KubernetesRuntime;
 use crate::ahead::Ahead;
 use crate::lease::Term;
-use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::inputs::{Kind, Object, ObjectKey, Pod};
 use gatewright_core::model::ObjectName;
 use gatewright_core::translate::Change;
 
@@ -16,7 +16,7 @@ impl KubernetesRuntime {
         let store = self.live.engine().store();
         match object {
             // The status of a pod changes often, its addresses do not.
-            Object::Pod(pod)
+            Object::Pod(Pod(pod))
                 if self.serving && store.pod(&pod.name) == Some(&pod) && !self.waits(&pod.name) =>
             {
                 None

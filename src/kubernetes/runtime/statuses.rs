@@ -17,7 +17,7 @@ use crate::write::status::{self, StatusOwner};
 use crate::write::status_writer::{Done, StatusWriter};
 use gatewright_control::fleet_views::{PerView, ViewId};
 use gatewright_control::programmed::Acks;
-use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::inputs::{Kind, ObjectKey, RouteKind};
 use gatewright_core::statuses::{claims, refused};
 
 /// The maximum time that a status is delayed until connected Envoys acknowledge, so that it is
@@ -126,10 +126,7 @@ enum Decision {
 fn watched(kind: Kind) -> Option<&'static Watched> {
     match kind {
         Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet => Some(&Watched::GATEWAY),
-        Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
-            Some(&Watched::ROUTE)
-        }
-        _ => None,
+        kind => RouteKind::of(kind).map(|_| &Watched::ROUTE),
     }
 }
 

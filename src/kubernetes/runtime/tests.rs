@@ -112,7 +112,7 @@ impl Site {
 
     fn all_is_seen(&mut self) {
         self.runtime.take_claims(ClaimEvent::Synced, self.term);
-        for kind in KINDS {
+        for kind in Kind::ALL.iter().copied() {
             self.complete(kind);
         }
         assert!(self.runtime.serving());
@@ -275,7 +275,8 @@ async fn no_claim_is_forgotten_while_routes_are_not_known() {
     site.runtime
         .take_in(WatchEvent::Missing(Kind::HTTPRoute), site.term);
     site.runtime.take_claims(ClaimEvent::Synced, site.term);
-    for kind in KINDS.into_iter().filter(|kind| *kind != Kind::HTTPRoute) {
+    let others = Kind::ALL.iter().copied();
+    for kind in others.filter(|kind| *kind != Kind::HTTPRoute) {
         site.complete(kind);
     }
     assert!(site.runtime.serving());

@@ -2,7 +2,6 @@ use kube::core::DynamicObject;
 use serde_json::json;
 
 use super::*;
-use crate::runtime::KINDS;
 use gatewright_core::tenancy::{Change, Namespace, Settings, TenantGateway};
 
 /// The state of a TenantGateway that is implemented here.
@@ -41,8 +40,8 @@ fn writer() -> Tenants {
 async fn a_trouble_that_went_with_its_object_is_told_no_more() {
     let (tenancy, tenant) = tenancy();
     let mut tenants = writer();
-    let mut view = WatchSync::new(&KINDS);
-    for kind in KINDS {
+    let mut view = WatchSync::new(Kind::ALL);
+    for kind in Kind::ALL.iter().copied() {
         view.complete(kind);
     }
     let name = ObjectName::new("tenant-a", "cozystack-gone-00000000-tls");

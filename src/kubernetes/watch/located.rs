@@ -10,7 +10,7 @@ use kube::api::ApiResource;
 use kube::core::DynamicResourceScope;
 use serde::Deserialize;
 
-use gatewright_core::inputs::{Kind, Located, Object};
+use gatewright_core::inputs::{Kind, Located, Node, Object, Pod};
 use gatewright_core::model::ObjectName;
 
 /// The field selector of pods that still have their address: the address of a terminated pod may
@@ -33,9 +33,9 @@ impl LocatedObject {
             addresses: self.addresses,
         };
         if kind == Kind::Node {
-            Object::Node(located)
+            Node(located).into()
         } else {
-            Object::Pod(located)
+            Pod(located).into()
         }
     }
 }

@@ -9,17 +9,6 @@ use gatewright_core::inputs::Kind;
 /// The number of objects with a pending body that a message names.
 const NAMED: usize = 3;
 
-/// The kinds that only add to what is served: where the right to read them is missing, all else is
-/// served. The absence of any other kind would take something from what is served, or a protection
-/// from it.
-const LEFT_OUT: [Kind; 5] = [
-    Kind::XListenerSet,
-    Kind::XBackend,
-    Kind::XBackendTrafficPolicy,
-    Kind::XTelemetryPolicy,
-    Kind::ClusterTrustBundle,
-];
-
 /// Why a kind cannot be watched now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -133,11 +122,13 @@ impl WatchSync {
     }
 
     /// Returns whether a kind counts as without objects: the server does not serve it, or it is
-    /// left out since the right to read it is missing.
+    /// left out since the right to read it is missing. Experimental kinds only add to what is
+    /// served. The absence of any other kind would take something from what is served, or a
+    /// protection from it.
     pub fn is_missing(&self, kind: Kind) -> bool {
         match self.kinds.get(&kind) {
             None | Some(State::Missing) => true,
-            Some(State::Unreadable(Trouble::Forbidden(_))) => LEFT_OUT.contains(&kind),
+            Some(State::Unreadable(Trouble::Forbidden(_))) => kind.is_experimental(),
             Some(_) => false,
         }
     }

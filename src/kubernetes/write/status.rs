@@ -12,7 +12,7 @@ use super::status_lists::{
     agrees, by_field, foreign_conditions, keep_times, leave_out_conditions, reference,
 };
 use crate::watch::observed::ObservedObject;
-use gatewright_core::inputs::{Kind, ObjectKey};
+use gatewright_core::inputs::{Kind, ObjectKey, StatusList};
 use gatewright_core::status_maxima::{ANCESTORS, BACKEND_ANCESTORS, CONDITIONS, PARENTS};
 use gatewright_core::tenancy::CONTROLLER;
 use gatewright_core::translate::{ObjectStatus, StatusBody, add_to_message, status_document};
@@ -123,22 +123,11 @@ pub fn patch(
     if key.kind.namespaced() {
         metadata["namespace"] = json!(&*key.name.namespace);
     }
-    let wanted = match (key.kind, status) {
-        (
-            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute,
-            status,
-        ) => {
+    let wanted = match (key.kind.status(), status) {
+        (Some(StatusList::Parents), status) => {
             json!({"parents": parents(status, current, us, now)?})
         }
-        (
-            Kind::BackendTLSPolicy
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy
-            | Kind::AccessPolicy
-            | Kind::XTelemetryPolicy,
-            status,
-        ) => {
+        (Some(StatusList::Ancestors), status) => {
             json!({"ancestors": ancestors(key.kind, status, current, controller, now)?})
         }
         (_, Some(status)) => {
@@ -191,16 +180,9 @@ pub(crate) fn without_room(
     current: &Value,
     us: &StatusOwner<'_>,
 ) -> Vec<String> {
-    let left_out = match kind {
-        Kind::BackendTLSPolicy
-        | Kind::XBackend
-        | Kind::XBackendTrafficPolicy
-        | Kind::TrafficPolicy
-        | Kind::AccessPolicy
-        | Kind::XTelemetryPolicy => merged_ancestors(kind, status, current, us.controller, "").1,
-        Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
-            merged_parents(status, current, us, "").left_out
-        }
+    let left_out = match kind.status() {
+        Some(StatusList::Ancestors) => merged_ancestors(kind, status, current, us.controller, "").1,
+        Some(StatusList::Parents) => merged_parents(status, current, us, "").left_out,
         _ if foreign_conditions(&current["conditions"]).count() >= CONDITIONS => {
             let document =
                 status.map(|status| status_document(status, us.controller, &|_, _| String::new()));

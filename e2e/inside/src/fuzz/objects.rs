@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use gatewright::offline;
 use gatewright_control::publish;
 use gatewright_core::channel::Channel;
-use gatewright_core::inputs::{Kind, Located, Object, ObjectChange, ObjectKey};
+use gatewright_core::inputs::{Kind, Located, Node, Object, ObjectChange, ObjectKey, Pod};
 use gatewright_core::model::ObjectName;
 use gatewright_core::ownership::{Ownable, OwnerRecord};
 use gatewright_core::pipeline::{Outcome, Pipeline, Written};
@@ -339,9 +339,9 @@ fn located(kind: &str, step: &Value) -> Option<Object> {
         addresses: addresses.collect(),
     };
     Some(if kind == "Pod" {
-        Object::Pod(located)
+        Object::Pod(Pod(located))
     } else {
-        Object::Node(located)
+        Object::Node(Node(located))
     })
 }
 
@@ -507,9 +507,9 @@ fn shown(objects: Vec<Object>, settings: Settings, tenancy: tenancy::Settings) {
 
 /// Every kind that is read.
 pub fn all_kinds() -> BTreeSet<String> {
-    Kind::ALL
-        .into_iter()
-        .chain([Kind::Pod, Kind::Node])
+    Kind::READ
+        .iter()
+        .chain(&[Kind::Pod, Kind::Node])
         .map(|kind| kind.as_str().to_owned())
         .collect()
 }

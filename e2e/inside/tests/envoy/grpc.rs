@@ -221,8 +221,8 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
 
 fn key(kind: &str, name: &str) -> gatewright_core::inputs::ObjectKey {
     use gatewright_core::inputs::{Kind, ObjectKey};
-    let kind = Kind::ALL
-        .into_iter()
+    let kind = *Kind::READ
+        .iter()
         .find(|known| known.as_str() == kind)
         .expect("a kind that is parsed");
     ObjectKey::new(

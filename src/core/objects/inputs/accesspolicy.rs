@@ -147,7 +147,7 @@ impl Credentials {
 
 impl AccessPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(self, meta: Meta) -> Result<AttachedPolicy, ParseError> {
+    pub(super) fn policy(meta: Meta, written: Self) -> Result<AttachedPolicy, ParseError> {
         let Self {
             target_refs,
             enforcement,
@@ -155,7 +155,7 @@ impl AccessPolicySpec {
             basic_auth,
             jwt,
             oidc,
-        } = self;
+        } = written;
         let written = Written {
             client_address,
             basic_auth,

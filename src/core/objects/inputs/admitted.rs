@@ -11,88 +11,38 @@ use serde_json::{Value, json};
 
 use super::document::{self, Fields};
 use super::gateway::DERIVED_GATEWAY;
-use super::object::SOLVER;
-use super::trafficpolicy;
+use super::httproute::SOLVER;
+use super::manifest::Manifest;
 use super::{
-    AllowedRoutes, AttachedPolicy, DirectResponse, Gateway, Kind, Listener, ListenerFilter,
-    ListenerSet, Meta, NamespaceRule, Object, ParseError, Policy, Route, RouteKind,
-    TelemetryPolicy, Unsupported,
+    AllowedRoutes, Gateway, Listener, ListenerFilter, ListenerSet, NamespaceRule, Object,
+    ParseError, Route, RouteKind, Unsupported,
 };
 use crate::gateway_api::httproutes::HttpRouteParentRefs;
 use crate::model::Hostname;
 
-/// Reads the readable parts of an object; `why` is the error of reading it as a whole.
-///
-/// # Errors
-/// `why`, if no part can be read.
-pub(super) fn salvage(
-    value: &Value,
-    why: ParseError,
-    fields: Fields,
-) -> Result<Object, ParseError> {
-    let written = &Written { value, fields };
-    let object = match value["kind"].as_str() {
-        Some("Gateway") => gateway(written, &why).map(Object::Gateway),
-        Some("ListenerSet" | "XListenerSet") => listener_set(written).map(Object::ListenerSet),
-        Some("BackendTLSPolicy") => {
-            Policy::salvage(Kind::BackendTLSPolicy, value, &why).map(Object::Policy)
-        }
-        Some("XBackendTrafficPolicy") => {
-            Policy::salvage(Kind::XBackendTrafficPolicy, value, &why).map(Object::Policy)
-        }
-        Some("XBackend") => Policy::salvage(Kind::XBackend, value, &why).map(Object::Policy),
-        Some("TrafficPolicy") => trafficpolicy::salvage(value, &why).map(Object::from),
-        Some("AccessPolicy") => {
-            AttachedPolicy::salvage(Kind::AccessPolicy, value, &why).map(Object::AttachedPolicy)
-        }
-        Some("XTelemetryPolicy") => {
-            TelemetryPolicy::salvage(value, &why).map(Object::TelemetryPolicy)
-        }
-        Some("EndpointSlice") => Object::parse_with(&endpoint_slice(value), fields).ok(),
-        Some("DirectResponse") => DirectResponse::salvage(value, &why).map(Object::DirectResponse),
-        Some(kind) => {
-            let kind = RouteKind::ALL
-                .into_iter()
-                .find(|known| known.kind().as_str() == kind);
-            kind.and_then(|kind| route(written, kind, &why))
-                .map(Object::Route)
-        }
-        None => None,
-    };
-    object.ok_or(why)
-}
-
 /// The most rules or listeners that are read one by one; the schema allows no more.
 const MAX_PARTS: usize = 64;
 
-/// An object as written, and what unknown fields of its parts mean.
-struct Written<'a> {
-    value: &'a Value,
-    fields: Fields,
+/// Reads an object with one list of its specification replaced.
+fn with(manifest: Manifest<'_>, list: &str, items: Vec<Value>) -> Result<Object, ParseError> {
+    let value = manifest.value;
+    let spec = value["spec"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(field, _)| *field != list);
+    let mut spec: serde_json::Map<String, Value> = spec
+        .map(|(field, value)| (field.clone(), value.clone()))
+        .collect();
+    spec.insert(list.to_owned(), Value::Array(items));
+    let copy = json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec});
+    Object::parse_with(&copy, manifest.fields)
 }
 
-impl Written<'_> {
-    /// Reads the object with one list of its specification replaced.
-    fn with(&self, list: &str, items: Vec<Value>) -> Result<Object, ParseError> {
-        let Self { value, fields } = self;
-        let spec = value["spec"]
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(field, _)| *field != list);
-        let mut spec: serde_json::Map<String, Value> = spec
-            .map(|(field, value)| (field.clone(), value.clone()))
-            .collect();
-        spec.insert(list.to_owned(), Value::Array(items));
-        let copy = json!({"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": value["metadata"], "spec": spec});
-        Object::parse_with(&copy, *fields)
-    }
-}
-
-/// Copies an EndpointSlice without the ports and addresses that cannot be used: an API server
-/// admits any number as a port, and names as addresses. Service proxies leave them out as well.
-fn endpoint_slice(value: &Value) -> Value {
-    let mut slice = value.clone();
+/// An EndpointSlice without the ports and addresses that cannot be used: an API server admits any
+/// number as a port, and names as addresses. Service proxies leave them out as well.
+pub(super) fn endpoint_slice(manifest: Manifest<'_>, _: &ParseError) -> Option<Object> {
+    let mut slice = manifest.value.clone();
     if let Some(ports) = list_mut(&mut slice, "ports") {
         ports.retain(|port| {
             port["port"].is_null()
@@ -109,7 +59,7 @@ fn endpoint_slice(value: &Value) -> Value {
             });
         }
     }
-    slice
+    Object::parse_with(&slice, manifest.fields).ok()
 }
 
 /// The list in a field of what may be no object.
@@ -121,15 +71,11 @@ fn items<'a>(value: &'a Value, list: &str) -> impl Iterator<Item = &'a Value> {
     value["spec"][list].as_array().into_iter().flatten()
 }
 
-fn meta(value: &Value, kind: Kind) -> Option<Meta> {
-    Meta::read(kind, &document::read(&value["metadata"], Fields::Any).ok()?).ok()
-}
-
 /// A Gateway with its readable listeners; unreadable ones are kept with their error. If the Gateway
 /// cannot be read even without them, it has no listeners and is reported as invalid.
-fn gateway(written: &Written<'_>, why: &ParseError) -> Option<Gateway> {
-    let (readable, unreadable) = listeners(written);
-    if let Ok(Object::Gateway(mut gateway)) = written.with("listeners", readable)
+pub(super) fn gateway(manifest: Manifest<'_>, why: &ParseError) -> Option<Gateway> {
+    let (readable, unreadable) = listeners(manifest);
+    if let Ok(Object::Gateway(mut gateway)) = with(manifest, "listeners", readable)
         && !unreadable.is_empty()
     {
         gateway
@@ -137,9 +83,9 @@ fn gateway(written: &Written<'_>, why: &ParseError) -> Option<Gateway> {
             .extend(unreadable.into_iter().map(Into::into));
         return Some(gateway);
     }
-    let value = written.value;
+    let value = manifest.value;
     Some(Gateway {
-        meta: meta(value, Kind::Gateway)?,
+        meta: manifest.meta()?,
         uid: value["metadata"]["uid"].as_str().unwrap_or_default().into(),
         class: value["spec"]["gatewayClassName"].as_str()?.to_owned(),
         requests: Vec::new(),
@@ -155,9 +101,9 @@ fn gateway(written: &Written<'_>, why: &ParseError) -> Option<Gateway> {
     })
 }
 
-fn listener_set(written: &Written<'_>) -> Option<ListenerSet> {
-    let (readable, unreadable) = listeners(written);
-    let Ok(Object::ListenerSet(mut set)) = written.with("listeners", readable) else {
+pub(super) fn listener_set(manifest: Manifest<'_>, _: &ParseError) -> Option<ListenerSet> {
+    let (readable, unreadable) = listeners(manifest);
+    let Ok(Object::ListenerSet(mut set)) = with(manifest, "listeners", readable) else {
         return None;
     };
     set.listeners.extend(unreadable.into_iter().map(Into::into));
@@ -165,17 +111,17 @@ fn listener_set(written: &Written<'_>) -> Option<ListenerSet> {
 }
 
 /// The readable listeners, and of the others the fields that a status needs.
-fn listeners(written: &Written<'_>) -> (Vec<Value>, Vec<Listener>) {
+fn listeners(manifest: Manifest<'_>) -> (Vec<Value>, Vec<Listener>) {
     let mut readable = Vec::new();
     let mut unreadable = Vec::new();
-    if items(written.value, "listeners").count() > MAX_PARTS {
+    if items(manifest.value, "listeners").count() > MAX_PARTS {
         return (readable, unreadable);
     }
-    for listener in items(written.value, "listeners") {
-        match written.with("listeners", vec![listener.clone()]) {
+    for listener in items(manifest.value, "listeners") {
+        match with(manifest, "listeners", vec![listener.clone()]) {
             Ok(_) => readable.push(listener.clone()),
             Err(why) => unreadable.extend(
-                without_filters(written, listener, &why).or_else(|| broken(listener, &why)),
+                without_filters(manifest, listener, &why).or_else(|| broken(listener, &why)),
             ),
         }
     }
@@ -184,10 +130,10 @@ fn listeners(written: &Written<'_>) -> (Vec<Value>, Vec<Listener>) {
 
 /// A listener of which the filters alone cannot be read: it keeps its hostname, which a wider one
 /// would serve without them.
-fn without_filters(written: &Written<'_>, listener: &Value, why: &ParseError) -> Option<Listener> {
+fn without_filters(manifest: Manifest<'_>, listener: &Value, why: &ParseError) -> Option<Listener> {
     let mut bare = listener.clone();
     bare.as_object_mut()?.remove("filters")?;
-    let listeners = match written.with("listeners", vec![bare]).ok()? {
+    let listeners = match with(manifest, "listeners", vec![bare]).ok()? {
         Object::Gateway(gateway) => gateway.listeners,
         Object::ListenerSet(set) => set.listeners,
         _ => return None,
@@ -224,22 +170,23 @@ fn broken(listener: &Value, why: &ParseError) -> Option<Listener> {
 /// A route with its readable rules. A rule of which only the matches can be read refuses the
 /// requests that it matches. A route that loses rules is reported as invalid, and keeps its
 /// hostnames.
-fn route(written: &Written<'_>, kind: RouteKind, why: &ParseError) -> Option<Route> {
+pub(super) fn route(manifest: Manifest<'_>, why: &ParseError) -> Option<Route> {
+    let kind = RouteKind::of(manifest.kind)?;
     let by_rules = match kind {
-        RouteKind::Http | RouteKind::Grpc => route_by_rules(written),
+        RouteKind::Http | RouteKind::Grpc => route_by_rules(manifest),
         RouteKind::Tls | RouteKind::Tcp | RouteKind::Udp => None,
     };
     if by_rules.is_some() {
         return by_rules;
     }
-    let value = written.value;
+    let value = manifest.value;
     let parents = items(value, "parentRefs")
         .map(|parent| document::read::<HttpRouteParentRefs>(parent, Fields::Any).ok());
     let hostnames =
         items(value, "hostnames").map(|hostname| Some(Hostname::parse(hostname.as_str()?)));
     let labels = value["metadata"]["labels"].as_object();
     Some(Route {
-        meta: meta(value, kind.kind())?,
+        meta: manifest.meta()?,
         kind,
         hostnames: hostnames.collect::<Option<_>>()?,
         parents: super::httproute::parents(parents.collect::<Option<_>>()?).ok()?,
@@ -252,22 +199,22 @@ fn route(written: &Written<'_>, kind: RouteKind, why: &ParseError) -> Option<Rou
     })
 }
 
-fn route_by_rules(written: &Written<'_>) -> Option<Route> {
-    fn read(rules: Vec<Value>, written: &Written<'_>) -> Result<Route, ParseError> {
-        match written.with("rules", rules) {
+fn route_by_rules(manifest: Manifest<'_>) -> Option<Route> {
+    fn read(rules: Vec<Value>, manifest: Manifest<'_>) -> Result<Route, ParseError> {
+        match with(manifest, "rules", rules) {
             Ok(Object::Route(route)) => Ok(route),
             Ok(_) => Err(ParseError::NoName),
             Err(why) => Err(why),
         }
     }
-    if items(written.value, "rules").count() > MAX_PARTS {
+    if items(manifest.value, "rules").count() > MAX_PARTS {
         return None;
     }
     let mut rules = Vec::new();
     let mut refused = Vec::new();
     let mut dropped = Vec::new();
-    for (index, rule) in items(written.value, "rules").enumerate() {
-        let Err(why) = read(vec![rule.clone()], written) else {
+    for (index, rule) in items(manifest.value, "rules").enumerate() {
+        let Err(why) = read(vec![rule.clone()], manifest) else {
             rules.push(rule.clone());
             continue;
         };
@@ -278,7 +225,7 @@ fn route_by_rules(written: &Written<'_>) -> Option<Route> {
             Some((field.to_owned(), value.clone()))
         });
         let bare = Value::Object(kept.collect());
-        if read(vec![bare.clone()], written).is_ok() {
+        if read(vec![bare.clone()], manifest).is_ok() {
             refused.push((rules.len(), text));
             rules.push(bare);
         } else {
@@ -290,7 +237,7 @@ fn route_by_rules(written: &Written<'_>) -> Option<Route> {
             ));
         }
     }
-    let mut route = read(rules, written)
+    let mut route = read(rules, manifest)
         .ok()
         .filter(|_| !refused.is_empty() || !dropped.is_empty())?;
     for (index, text) in refused {

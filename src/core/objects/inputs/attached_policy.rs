@@ -9,7 +9,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::document::{Fields, read, text};
+use super::document::text;
+use super::manifest::Manifest;
 use super::{AccessRules, Kind, LocalRef, Meta, ObjectKey, ParseError, RouteTraffic};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{Enforcement, ObjectName};
@@ -101,18 +102,19 @@ impl AttachedPolicy {
 
     /// A policy whose specification cannot be read as a whole, `why` not. What it is attached to is
     /// known all the same: that is not to be served unguarded.
-    pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
+    pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
-        let rules = match kind {
+        let rules = match manifest.kind {
             Kind::AccessPolicy => {
-                let written = Enforcement::deserialize(&value["spec"]["enforcement"]);
+                let written = Enforcement::deserialize(&manifest.value["spec"]["enforcement"]);
                 AttachedRules::Access(written.unwrap_or_default(), Err(why))
             }
             Kind::TrafficPolicy => AttachedRules::Traffic(Err(why)),
             _ => return None,
         };
-        let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
-        let found = written_targets(value).flat_map(|one| meant(&meta, one).unwrap_or_default());
+        let meta = manifest.meta()?;
+        let found =
+            written_targets(manifest.value).flat_map(|one| meant(&meta, one).unwrap_or_default());
         let targets = found.take(SALVAGED_TARGETS).collect();
         Some(Self::on(meta, targets, rules))
     }
@@ -193,7 +195,7 @@ fn meant(meta: &Meta, written: &Value) -> Option<Vec<AttachmentTarget>> {
     let is_kind = |known: &Kind| known.as_str().eq_ignore_ascii_case(kind);
     let kinds: Vec<Kind> = match ATTACHABLE.into_iter().find(is_kind) {
         Some(known) => vec![known],
-        None if Kind::ALL.iter().any(is_kind) => Vec::new(),
+        None if Kind::READ.iter().any(is_kind) => Vec::new(),
         None => ATTACHABLE.to_vec(),
     };
     let section = text(written, "sectionName").map(Arc::from);

@@ -6,8 +6,8 @@ use std::time::SystemTime;
 
 use k8s_openapi::api::core::v1::ConfigMap as K8sConfigMap;
 
-use super::Meta;
 use super::configmap_data::ConfigMapData;
+use super::{Meta, ParseError};
 use crate::limits::{ObjectLimits, OverCaLimit};
 use crate::model::ObjectName;
 
@@ -58,7 +58,7 @@ pub enum CaBundleError {
 }
 
 impl ConfigMap {
-    pub(super) fn read(meta: Meta, mut object: K8sConfigMap) -> Self {
+    pub(super) fn read(meta: Meta, mut object: K8sConfigMap) -> Result<Self, ParseError> {
         let text = object
             .data
             .as_mut()
@@ -75,11 +75,11 @@ impl ConfigMap {
             .ok_or(CaBundleError::Missing)
             .and_then(|bytes| CaBundle::parse(&bytes, KEY))
             .map(Arc::new);
-        Self {
+        Ok(Self {
             name: meta.name,
             bundle,
             data: Ok(ConfigMapData::of(object.data, object.binary_data)),
-        }
+        })
     }
 
     /// A ConfigMap that could not be read, and why.

@@ -7,9 +7,8 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::document::{Fields, read};
+use super::manifest::Manifest;
 use super::text::{self, Refused, is_media_name, quoted};
 use super::{Kind, LocalRef, Meta, ParseError};
 use crate::model::ObjectName;
@@ -101,17 +100,16 @@ struct WrittenKey {
 }
 
 impl DirectResponse {
-    pub(super) fn read(meta: Meta, spec: DirectResponseSpec) -> Self {
+    pub(super) fn read(meta: Meta, spec: DirectResponseSpec) -> Result<Self, ParseError> {
         let answer = answer(&meta.name.namespace, spec);
-        Self { meta, answer }
+        Ok(Self { meta, answer })
     }
 
     /// A DirectResponse whose specification cannot be read, `why` not: routes refer to it all the
     /// same, and their status says why.
-    pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
-        let metadata = read(&value["metadata"], Fields::Any).ok()?;
+    pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
         Some(Self {
-            meta: Meta::read(Kind::DirectResponse, &metadata).ok()?,
+            meta: manifest.meta()?,
             answer: Err(format!("the specification cannot be read ({why})")),
         })
     }
@@ -238,7 +236,7 @@ fn source(namespace: &Arc<str>, written: WrittenSource) -> Result<WrittenBody, S
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::inputs::Object;

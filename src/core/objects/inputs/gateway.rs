@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 
 use super::kind::GATEWAY_GROUP;
+use super::manifest::Specified;
 use super::schema::{self, same_shape};
 use super::{
     Address, AddressRequest, FrontendTls, ListenerFilter, LocalRef, Meta, NamespaceRule,
@@ -29,18 +29,18 @@ pub struct GatewayClass {
 }
 
 impl GatewayClass {
-    pub(super) fn read(meta: Meta, spec: GatewayClassSpec) -> Self {
+    pub(super) fn read(meta: Meta, spec: GatewayClassSpec) -> Result<Self, ParseError> {
         let parameters = spec.parameters_ref.map(|r| ParametersRef {
             group: r.group,
             kind: r.kind,
             namespace: r.namespace.map(Arc::from),
             name: Arc::from(r.name),
         });
-        Self {
+        Ok(Self {
             meta,
             controller: spec.controller_name,
             parameters,
-        }
+        })
     }
 }
 
@@ -156,8 +156,7 @@ pub struct AllowedRoutes {
 impl Gateway {
     pub(super) fn read(
         meta: Meta,
-        metadata: ObjectMeta,
-        spec: GatewaySpec,
+        Specified { metadata, spec }: Specified<GatewaySpec>,
     ) -> Result<Self, ParseError> {
         let requests = spec
             .addresses
@@ -237,11 +236,8 @@ impl Gateway {
 }
 
 impl ListenerSet {
-    pub(super) fn read(
-        kind: SetKind,
-        meta: Meta,
-        spec: ListenerSetSpec,
-    ) -> Result<Self, ParseError> {
+    /// Reads a `ListenerSet` of `gateway.networking.k8s.io`.
+    pub(super) fn read(meta: Meta, spec: ListenerSetSpec) -> Result<Self, ParseError> {
         let parent = spec.parent_ref;
         let group = parent.group.as_deref().unwrap_or(GATEWAY_GROUP);
         let parent_kind = parent.kind.as_deref().unwrap_or("Gateway");
@@ -253,7 +249,7 @@ impl ListenerSet {
         // The generated types of a Gateway's and a ListenerSet's listeners differ by name only.
         let listeners = read_listeners(&meta, same_shape(spec.listeners)?)?;
         Ok(Self {
-            kind,
+            kind: SetKind::Stable,
             meta,
             parent: name,
             listeners,

@@ -1,6 +1,6 @@
 //! A ReferenceGrant: permits references from other namespaces into its own.
 
-use super::{Kind, Meta};
+use super::{Kind, Meta, ParseError};
 use crate::gateway_api::referencegrants::ReferenceGrantSpec;
 
 /// A ReferenceGrant. Any `from` together with any `to` is permitted.
@@ -15,8 +15,8 @@ pub struct ReferenceGrant {
 }
 
 impl ReferenceGrant {
-    pub(super) fn read(meta: Meta, spec: ReferenceGrantSpec) -> Self {
-        Self {
+    pub(super) fn read(meta: Meta, spec: ReferenceGrantSpec) -> Result<Self, ParseError> {
+        Ok(Self {
             meta,
             from: spec
                 .from
@@ -28,7 +28,7 @@ impl ReferenceGrant {
                 .into_iter()
                 .map(|t| (t.group, t.kind, t.name.filter(|name| !name.is_empty())))
                 .collect(),
-        }
+        })
     }
 
     /// True if an object of `from_kind` in `from_namespace` may refer to the object of kind

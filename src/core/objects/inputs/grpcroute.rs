@@ -1,7 +1,8 @@
 //! Reading a GRPCRoute.
 
 use super::automaton::Automata;
-use super::httproute::{empty_rule, header_matches, parents, rule_names, rule_of};
+use super::httproute::{empty_rule, header_matches, is_counted, parents, rule_names, rule_of};
+use super::manifest::Specified;
 use super::route::match_count;
 use super::schema::{self, exact, same_shape};
 use super::{Meta, ParseError, Route, RouteKind};
@@ -9,7 +10,10 @@ use crate::gateway_api::{grpcroutes as gw, httproutes as http};
 use crate::model::{Call, Match, PathMatch};
 
 impl Route {
-    pub(super) fn read_grpc(meta: Meta, spec: gw::GrpcRouteSpec) -> Result<Self, ParseError> {
+    pub(super) fn read_grpc(
+        meta: Meta,
+        Specified { metadata, spec }: Specified<gw::GrpcRouteSpec>,
+    ) -> Result<Self, ParseError> {
         let namespace = meta.name.namespace.clone();
         let none = gw::GrpcRouteRules {
             backend_refs: None,
@@ -58,7 +62,7 @@ impl Route {
             uses_defaults: spec.use_default_gateways == Some(gw::GrpcRouteUseDefaultGateways::All),
             kind: RouteKind::Grpc,
             challenge: false,
-            counted: false,
+            counted: is_counted(&metadata),
             unreadable: Vec::new(),
             meta,
         })

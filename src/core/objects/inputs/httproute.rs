@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::automaton::Automata;
+use super::manifest::Specified;
 use super::route::{any_request, match_count};
 use super::schema::{self, exact, port, same_shape};
 use super::text::{self, Refused};
@@ -18,7 +21,10 @@ use crate::model::{
 };
 
 impl Route {
-    pub(super) fn read_http(meta: Meta, spec: gw::HttpRouteSpec) -> Result<Self, ParseError> {
+    pub(super) fn read_http(
+        meta: Meta,
+        Specified { metadata, spec }: Specified<gw::HttpRouteSpec>,
+    ) -> Result<Self, ParseError> {
         let namespace = meta.name.namespace.clone();
         let rules = schema::at_most(
             "spec.rules",
@@ -38,12 +44,30 @@ impl Route {
             rules: exact(rules)?,
             uses_defaults: spec.use_default_gateways == Some(gw::HttpRouteUseDefaultGateways::All),
             kind: RouteKind::Http,
-            challenge: false,
-            counted: false,
+            challenge: metadata
+                .labels
+                .as_ref()
+                .is_some_and(|labels| labels.contains_key(SOLVER)),
+            counted: is_counted(&metadata),
             unreadable: Vec::new(),
             meta,
         })
     }
+}
+
+/// The label of routes by which cert-manager answers ACME challenges
+/// (`acme.cert-manager.io/http01-solver`).
+pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
+
+/// The annotation of routes whose requests are counted by themselves, with the value `Route`.
+const TRAFFIC_METRICS: &str = "gatewright.io/traffic-metrics";
+
+/// True if the requests of a route with this metadata are counted by themselves.
+pub(super) fn is_counted(metadata: &ObjectMeta) -> bool {
+    let annotations = metadata.annotations.as_ref();
+    annotations
+        .and_then(|all| all.get(TRAFFIC_METRICS))
+        .is_some_and(|value| value == "Route")
 }
 
 /// Checks that names of rules are unique within a route.

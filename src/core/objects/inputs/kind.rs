@@ -2,136 +2,183 @@
 
 use std::fmt;
 
+use super::ChangeKind;
+use crate::channel::Channel;
+use crate::kinds;
 use crate::model::ObjectName;
 
-/// The kinds we read.
-#[allow(missing_docs, reason = "the names are the kinds'")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    Namespace,
-    GatewayClass,
-    Gateway,
-    ListenerSet,
-    /// ListenerSet of Gateway API bundles up to v1.4.
-    XListenerSet,
-    HTTPRoute,
-    GRPCRoute,
-    TLSRoute,
-    TCPRoute,
-    UDPRoute,
-    ReferenceGrant,
-    BackendTLSPolicy,
-    XBackend,
-    XBackendTrafficPolicy,
-    TrafficPolicy,
-    AccessPolicy,
-    XTelemetryPolicy,
-    DirectResponse,
-    TenantGateway,
-    GatewayParameters,
-    Service,
-    EndpointSlice,
-    Secret,
-    ConfigMap,
-    ClusterTrustBundle,
-    /// cert-manager's Issuer, which we write and do not read from files.
-    Issuer,
-    /// cert-manager's Certificate, which we write and do not read from files.
-    Certificate,
-    /// Watched in a cluster, and not read from files.
-    Pod,
-    /// Watched in a cluster, and not read from files.
-    Node,
+/// What there is to know of a kind: a row of the list.
+#[derive(Clone, Copy, Debug)]
+struct KindRow {
+    /// The API group; empty for the core group.
+    group: &'static str,
+    /// The versions we understand, the newest first.
+    versions: &'static [&'static str],
+    /// True if objects live in a namespace.
+    namespaced: bool,
+    /// The channel of the Gateway API with which the kind is watched.
+    channel: Channel,
+    /// True if it is watched only where TenantGateways are implemented, and read by tenancy alone.
+    is_of_tenancy: bool,
+    /// What is read of an object that is watched.
+    content: Content,
+    /// True if a text of it may be a credential, which no message shows.
+    has_credentials: bool,
+    /// The list of the status that we write, if any.
+    status: Option<StatusList>,
+    /// The kind of a change of one.
+    change: ChangeKind,
+    /// True if it is a policy on Services.
+    on_services: bool,
+    /// True if it is a policy on Gateways, ListenerSets and routes.
+    on_requests: bool,
 }
 
-impl Kind {
-    /// All kinds that are parsed, in the order in which they should be read.
-    pub const ALL: [Kind; 25] = [
-        Kind::Namespace,
-        Kind::GatewayClass,
-        Kind::Gateway,
-        Kind::ListenerSet,
-        Kind::XListenerSet,
-        Kind::HTTPRoute,
-        Kind::GRPCRoute,
-        Kind::TLSRoute,
-        Kind::TCPRoute,
-        Kind::UDPRoute,
-        Kind::ReferenceGrant,
-        Kind::BackendTLSPolicy,
-        Kind::XBackend,
-        Kind::XBackendTrafficPolicy,
-        Kind::TrafficPolicy,
-        Kind::AccessPolicy,
-        Kind::XTelemetryPolicy,
-        Kind::DirectResponse,
-        Kind::TenantGateway,
-        Kind::GatewayParameters,
-        Kind::Service,
-        Kind::EndpointSlice,
-        Kind::Secret,
-        Kind::ConfigMap,
-        Kind::ClusterTrustBundle,
-    ];
+/// What is read of an object that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The whole object.
+    Whole,
+    /// The metadata: the rest is fetched when it is referred to, or not needed.
+    Metadata,
+    /// The addresses, as of pods and nodes.
+    Addresses,
+    /// What we applied of it: the rest is for others.
+    Applied,
+}
 
-    /// The kind as written in manifests.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Kind::Namespace => "Namespace",
-            Kind::GatewayClass => "GatewayClass",
-            Kind::Gateway => "Gateway",
-            Kind::ListenerSet => "ListenerSet",
-            Kind::XListenerSet => "XListenerSet",
-            Kind::HTTPRoute => "HTTPRoute",
-            Kind::GRPCRoute => "GRPCRoute",
-            Kind::TLSRoute => "TLSRoute",
-            Kind::TCPRoute => "TCPRoute",
-            Kind::UDPRoute => "UDPRoute",
-            Kind::ReferenceGrant => "ReferenceGrant",
-            Kind::BackendTLSPolicy => "BackendTLSPolicy",
-            Kind::XBackend => "XBackend",
-            Kind::XBackendTrafficPolicy => "XBackendTrafficPolicy",
-            Kind::TrafficPolicy => "TrafficPolicy",
-            Kind::AccessPolicy => "AccessPolicy",
-            Kind::XTelemetryPolicy => "XTelemetryPolicy",
-            Kind::DirectResponse => "DirectResponse",
-            Kind::TenantGateway => "TenantGateway",
-            Kind::GatewayParameters => "GatewayParameters",
-            Kind::Service => "Service",
-            Kind::EndpointSlice => "EndpointSlice",
-            Kind::Secret => "Secret",
-            Kind::ConfigMap => "ConfigMap",
-            Kind::ClusterTrustBundle => "ClusterTrustBundle",
-            Kind::Issuer => "Issuer",
-            Kind::Certificate => "Certificate",
-            Kind::Pod => "Pod",
-            Kind::Node => "Node",
+/// The list of a status in which our entries are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatusList {
+    /// The conditions of the object itself.
+    Conditions,
+    /// `parents`, with conditions for each.
+    Parents,
+    /// `ancestors`, with conditions for each.
+    Ancestors,
+}
+
+impl KindRow {
+    /// The row of a policy.
+    const fn policy(self) -> Self {
+        Self {
+            status: Some(StatusList::Ancestors),
+            change: ChangeKind::Policy,
+            ..self
         }
+    }
+}
+
+const V1_BETA: &[&str] = &["v1", "v1beta1"];
+
+const CORE: KindRow = KindRow {
+    group: "",
+    versions: &["v1"],
+    namespaced: true,
+    channel: Channel::Standard,
+    is_of_tenancy: false,
+    content: Content::Whole,
+    has_credentials: false,
+    status: None,
+    change: ChangeKind::Service,
+    on_services: false,
+    on_requests: false,
+};
+
+const GATEWAY_API: KindRow = KindRow {
+    group: GATEWAY_GROUP,
+    change: ChangeKind::Gateway,
+    ..CORE
+};
+
+const ROUTE: KindRow = KindRow {
+    status: Some(StatusList::Parents),
+    change: ChangeKind::Route,
+    ..GATEWAY_API
+};
+
+/// Kinds that are in the experimental channel only.
+const EXPERIMENTAL: KindRow = KindRow {
+    group: "gateway.networking.x-k8s.io",
+    versions: &["v1alpha1"],
+    channel: Channel::Experimental,
+    ..GATEWAY_API
+};
+
+const OWN: KindRow = KindRow {
+    group: OWN_GROUP,
+    versions: &["v1alpha1"],
+    ..GATEWAY_API
+};
+
+const CERT_MANAGER: KindRow = KindRow {
+    group: "cert-manager.io",
+    is_of_tenancy: true,
+    content: Content::Applied,
+    change: ChangeKind::Certificate,
+    ..CORE
+};
+
+macro_rules! first {
+    ($first:expr, $($rest:tt)*) => {
+        $first
+    };
+}
+
+macro_rules! enum_of_kinds {
+    (
+        $($type:ident($($of:tt)*) |$o:ident| $key:tt $(in $table:ident by $by:ty $(as $get:ident)?)? {
+            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+        })*
+        _ { $($(#[$other_doc:meta])* $other_kind:ident, $other_row:expr;)* }
+    ) => {
+        /// The kinds we read.
+        #[allow(missing_docs, reason = "the names are the kinds'")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($($(#[$doc])* $kind,)*)*
+            $($(#[$other_doc])* $other_kind,)*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Kind] = &[$($(Kind::$kind,)*)* $(Kind::$other_kind,)*];
+
+            /// The kinds that are read from manifests, in the order in which they should be read.
+            pub const READ: &[Kind] = &[$($($(first!(Kind::$kind, $read),)?)*)*];
+
+            /// The kind as written in manifests.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $($(Kind::$kind => stringify!($kind),)*)*
+                    $(Kind::$other_kind => stringify!($other_kind),)*
+                }
+            }
+
+        }
+
+        static ROWS: [KindRow; Kind::ALL.len()] = [$($($row,)*)* $($other_row,)*];
+    };
+}
+
+kinds!(enum_of_kinds);
+
+impl Kind {
+    fn row(self) -> &'static KindRow {
+        &ROWS[self as usize]
+    }
+
+    /// The kind of this name among those that are read from manifests.
+    pub(super) fn read_as(name: &str) -> Option<Self> {
+        Self::READ
+            .iter()
+            .copied()
+            .find(|kind| kind.as_str() == name)
     }
 
     /// The API group as written before the slash of `apiVersion`; empty for the core group.
     pub fn group(self) -> &'static str {
-        match self {
-            Kind::Namespace
-            | Kind::Service
-            | Kind::Secret
-            | Kind::ConfigMap
-            | Kind::Pod
-            | Kind::Node => "",
-            Kind::EndpointSlice => "discovery.k8s.io",
-            Kind::ClusterTrustBundle => "certificates.k8s.io",
-            Kind::TenantGateway => "gateway.cozystack.io",
-            Kind::Issuer | Kind::Certificate => "cert-manager.io",
-            Kind::GatewayParameters
-            | Kind::TrafficPolicy
-            | Kind::AccessPolicy
-            | Kind::DirectResponse => super::OWN_GROUP,
-            Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::XTelemetryPolicy
-            | Kind::XListenerSet => EXPERIMENTAL_GROUP,
-            _ => GATEWAY_GROUP,
-        }
+        self.row().group
     }
 
     /// The `apiVersion` to write: the newest version we understand.
@@ -144,60 +191,72 @@ impl Kind {
 
     /// The versions we understand, the newest first.
     pub fn versions(self) -> &'static [&'static str] {
-        match self {
-            Kind::GatewayClass
-            | Kind::Gateway
-            | Kind::HTTPRoute
-            | Kind::ReferenceGrant
-            | Kind::ClusterTrustBundle => &["v1", "v1beta1"],
-            // The parts that we read have the same shape in all versions.
-            Kind::TLSRoute => &["v1", "v1alpha3", "v1alpha2"],
-            Kind::TCPRoute | Kind::UDPRoute => &["v1", "v1alpha2"],
-            Kind::BackendTLSPolicy => &["v1", "v1alpha3"],
-            Kind::TenantGateway
-            | Kind::GatewayParameters
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy
-            | Kind::AccessPolicy
-            | Kind::XTelemetryPolicy
-            | Kind::DirectResponse
-            | Kind::XListenerSet => &["v1alpha1"],
-            _ => &["v1"],
-        }
+        self.row().versions
+    }
+
+    /// The kinds to watch in a cluster, by whether TenantGateways are implemented here and by the
+    /// release channel of the Gateway API.
+    pub fn watched(tenants: bool, channel: Channel) -> impl Iterator<Item = Self> {
+        let all = Self::ALL.iter().copied();
+        all.filter(move |kind| {
+            (tenants || !kind.is_of_tenancy())
+                && (channel == Channel::Experimental || !kind.is_experimental())
+        })
+    }
+
+    /// True for kinds of the experimental channel, which only add to what is served.
+    pub fn is_experimental(self) -> bool {
+        self.row().channel == Channel::Experimental
+    }
+
+    /// True for kinds that tenancy alone reads.
+    pub fn is_of_tenancy(self) -> bool {
+        self.row().is_of_tenancy
+    }
+
+    /// What is read of an object that is watched.
+    pub fn content(self) -> Content {
+        self.row().content
+    }
+
+    /// True if a text of an object may be a credential, which no message shows.
+    pub(super) fn has_credentials(self) -> bool {
+        self.row().has_credentials
+    }
+
+    /// The list of the status that we write, if any.
+    pub fn status(self) -> Option<StatusList> {
+        self.row().status
+    }
+
+    /// The kind of a change of an object.
+    pub fn change(self) -> ChangeKind {
+        self.row().change
     }
 
     /// True for policies on Services; a TrafficPolicy is one by its targets. An XBackend is one on
     /// the Service as which it is served.
     pub fn is_policy(self) -> bool {
-        matches!(
-            self,
-            Kind::BackendTLSPolicy
-                | Kind::XBackend
-                | Kind::XBackendTrafficPolicy
-                | Kind::TrafficPolicy
-        )
+        self.row().on_services
     }
 
     /// True for policies on Gateways, ListenerSets and routes; a TrafficPolicy is one by its
     /// targets.
     pub fn is_attached_policy(self) -> bool {
-        matches!(self, Kind::AccessPolicy | Kind::TrafficPolicy)
+        self.row().on_requests
     }
 
     /// True if objects of this kind live in a namespace.
     pub fn namespaced(self) -> bool {
-        !matches!(
-            self,
-            Kind::Namespace | Kind::GatewayClass | Kind::Node | Kind::ClusterTrustBundle
-        )
+        self.row().namespaced
     }
 }
 
 /// The API group of the Gateway API.
 pub(super) const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
-/// The API group of kinds that are in the experimental channel only.
-const EXPERIMENTAL_GROUP: &str = "gateway.networking.x-k8s.io";
+
+/// The API group of TenantGateways.
+const TENANCY_GROUP: &str = "gateway.cozystack.io";
 
 /// Kind and name: what identifies an object. Printed as `httproute default/web`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,6 +14,14 @@ pub struct Located {
     pub addresses: Box<[IpAddr]>,
 }
 
+/// A running pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod(pub Located);
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node(pub Located);
+
 impl Located {
     /// True if an address belongs to the pod or node.
     pub fn has(&self, address: IpAddr) -> bool {

@@ -16,6 +16,7 @@ mod backendtlspolicy;
 mod backendtrafficpolicy;
 mod chain_judgement;
 mod change;
+mod change_kind;
 mod class_policies;
 mod client_addresses;
 mod compression;
@@ -35,9 +36,11 @@ mod httproute;
 mod isolated;
 mod key_set;
 mod kind;
+mod kinds;
 mod listener_filter;
 mod located;
 mod made_service;
+mod manifest;
 mod meta;
 mod names;
 mod namespace;
@@ -82,6 +85,7 @@ pub use backendtlspolicy::{Roots, Validation};
 pub use backendtrafficpolicy::TrafficRules;
 pub use chain_judgement::ChainJudgement;
 pub use change::ObjectChange;
+pub use change_kind::ChangeKind;
 pub use class_policies::{ClassPolicies, ClassPolicyLimits, PolicyField};
 pub use client_addresses::ClientAddresses;
 pub use compression::CompressionRules;
@@ -102,9 +106,9 @@ pub use isolated::{
     Toleration, TolerationOperator,
 };
 pub use key_set::jwks;
-pub use kind::{Kind, OWN_GROUP, ObjectKey};
+pub use kind::{Content, Kind, OWN_GROUP, ObjectKey, StatusList};
 pub use listener_filter::ListenerFilter;
-pub use located::Located;
+pub use located::{Located, Node, Pod};
 pub use made_service::{
     EXPOSES, LentSlice, MANAGED_BY, MANAGER, MadeService, MadeSlice, SLICES_BY, STANDS_ON,
 };

@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1 as core;
+
+use super::{Meta, ParseError};
+
 /// The label with a namespace's apex: the platform assigns the namespace the hostnames below it.
 pub const HOST_LABEL: &str = "namespace.cozystack.io/host";
 
@@ -26,6 +30,16 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    pub(super) fn read(meta: Meta, object: core::Namespace) -> Result<Self, ParseError> {
+        let metadata = object.metadata;
+        Ok(Self {
+            name: meta.name.name.clone(),
+            labels: metadata.labels.unwrap_or_default(),
+            annotations: metadata.annotations.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+        })
+    }
+
     /// The namespace whose Gateway serves this one, if the platform says so: a label that the owner
     /// of a TenantGateway asked for does not count.
     pub fn gateway_of_platform(&self) -> Option<&str> {

@@ -1,60 +1,68 @@
 //! An object of any kind that we read.
 
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::discovery::v1::EndpointSlice as K8sEndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::accesspolicy::AccessPolicySpec;
-use super::admitted::salvage;
-use super::configmap;
-use super::direct_response::DirectResponseSpec;
-use super::document::{Fields, read, text};
+use super::document::{Fields, text};
+use super::manifest::Manifest;
 use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
-use super::trust_bundle;
-use super::xlistenerset::xlistenerset;
 use super::{
     AttachedPolicy, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
-    Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Meta, Namespace,
-    ObjectKey, ParseError, Policy, ReferenceGrant, Route, Secret, Service, SetKind,
-    TelemetryPolicy, TenantGateway, TrafficRules, Validation,
+    Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Node, ObjectKey,
+    ParseError, Pod, Policy, ReferenceGrant, Route, Secret, Service, TelemetryPolicy,
+    TenantGateway, TrafficRules, Validation, admitted, configmap, trafficpolicy, xlistenerset,
 };
-use crate::gateway_api as gw;
+use crate::kinds;
 use crate::limits::ObjectLimits;
 use crate::model::ObjectName;
 
-/// The label of routes by which cert-manager answers ACME challenges
-/// (`acme.cert-manager.io/http01-solver`).
-pub(super) const SOLVER: &str = "acme.cert-manager.io/http01-solver";
+macro_rules! object_of_kinds {
+    (
+        $($type:ident($of:ty) |$o:ident| [$own:expr, $name:expr] $(in $table:ident by $by:ty $(as $get:ident)?)? {
+            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+        })*
+        _ $rest:tt
+    ) => {
+        /// An object of any kind that we read.
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(missing_docs, reason = "the names are the kinds'")]
+        pub enum Object {
+            $($type($of),)*
+        }
 
-/// The annotation of routes whose requests are counted by themselves, with the value `Route`.
-const TRAFFIC_METRICS: &str = "gatewright.io/traffic-metrics";
+        $(impl From<$of> for Object {
+            fn from(object: $of) -> Self {
+                Self::$type(object)
+            }
+        })*
 
-/// An object of any kind that we read.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs, reason = "the names are the kinds'")]
-pub enum Object {
-    Namespace(Namespace),
-    GatewayClass(GatewayClass),
-    Gateway(Gateway),
-    ListenerSet(ListenerSet),
-    Route(Route),
-    ReferenceGrant(ReferenceGrant),
-    Policy(Policy),
-    TelemetryPolicy(TelemetryPolicy),
-    AttachedPolicy(AttachedPolicy),
-    DirectResponse(DirectResponse),
-    TenantGateway(Box<TenantGateway>),
-    GatewayParameters(GatewayParameters),
-    Service(Service),
-    EndpointSlice(EndpointSlice),
-    Secret(Secret),
-    ConfigMap(ConfigMap),
-    ClusterTrustBundle(ClusterTrustBundle),
-    Pod(Located),
-    Node(Located),
+        impl Object {
+            /// Kind and name.
+            pub fn key(&self) -> ObjectKey {
+                match self {
+                    $(Self::$type($o) => ObjectKey::new($own, $name.clone()),)*
+                }
+            }
+
+            fn read(manifest: Manifest<'_>) -> Result<Self, ParseError> {
+                match manifest.kind {
+                    $($($(Kind::$kind => manifest.$how($read).map(Self::from),)?)*)*
+                    _ => unreachable!("they are not among the kinds that are parsed"),
+                }
+            }
+
+            /// Reads the readable parts of an object; `why` is the error of reading it as a whole.
+            fn read_parts(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
+                match manifest.kind {
+                    $($($($(Kind::$kind => $salvage(manifest, why).map(Self::from),)?)?)*)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
+
+kinds!(object_of_kinds);
 
 impl From<TrafficPolicy> for Object {
     fn from(policy: TrafficPolicy) -> Self {
@@ -63,14 +71,6 @@ impl From<TrafficPolicy> for Object {
             TrafficPolicy::OfRoutes(policy) => Self::AttachedPolicy(policy),
         }
     }
-}
-
-/// True if the requests of a route with this metadata are counted by themselves.
-fn is_counted(metadata: &ObjectMeta) -> bool {
-    let annotations = metadata.annotations.as_ref();
-    annotations
-        .and_then(|all| all.get(TRAFFIC_METRICS))
-        .is_some_and(|value| value == "Route")
 }
 
 impl Object {
@@ -85,7 +85,27 @@ impl Object {
     /// the rest is read.
     pub fn parse_admitted(value: Value) -> Result<Self, ParseError> {
         let whole = Self::parse_with(&value, Fields::Any);
-        whole.or_else(|why| salvage(&value, why, Fields::Any))
+        whole.or_else(|why| Self::salvage(&value, why, Fields::Any))
+    }
+
+    /// Reads the readable parts of an object; `why` is the error of reading it as a whole.
+    ///
+    /// # Errors
+    /// `why`, if no part can be read.
+    pub(super) fn salvage(
+        value: &Value,
+        why: ParseError,
+        fields: Fields,
+    ) -> Result<Self, ParseError> {
+        let kind = value["kind"].as_str().and_then(Kind::read_as);
+        let manifest = kind.map(|kind| Manifest {
+            kind,
+            value,
+            fields,
+        });
+        manifest
+            .and_then(|manifest| Self::read_parts(manifest, &why))
+            .ok_or(why)
     }
 
     /// Drops content that no object may use because it is over the limits; the reason is kept in
@@ -102,184 +122,32 @@ impl Object {
 
     pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let api_version = text(value, "apiVersion").ok_or(ParseError::NoType("apiVersion"))?;
-        let kind = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
+        let name = text(value, "kind").ok_or(ParseError::NoType("kind"))?;
         let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
-        let Some(known) = Kind::ALL
-            .into_iter()
-            .find(|k| k.as_str() == kind && k.group() == group)
-        else {
+        let Some(kind) = Kind::read_as(name).filter(|kind| kind.group() == group) else {
+            let expected: Vec<&str> = Kind::READ.iter().map(|kind| kind.as_str()).collect();
             return Err(ParseError::UnknownKind {
-                kind: shown(kind),
+                kind: shown(name),
                 api_version: shown(api_version),
-                expected: Kind::ALL.map(Kind::as_str).join(", "),
+                expected: expected.join(", "),
             });
         };
-        if !known.versions().contains(&version) {
-            let kind = known.as_str();
-            let expected = known.api_version();
+        if !kind.versions().contains(&version) {
             let why = ParseError::UnknownVersion {
-                kind,
+                kind: kind.as_str(),
                 found: api_version.to_owned(),
-                expected,
+                expected: kind.api_version(),
             };
-            return Err(if known == Kind::Secret {
+            return Err(if kind == Kind::Secret {
                 why.without_values()
             } else {
                 why
             });
         }
-        Ok(match known {
-            Kind::Namespace => {
-                let object: core::Namespace = read(value, fields)?;
-                let name = Meta::read(known, &object.metadata)?.name.name.clone();
-                let labels = object.metadata.labels.unwrap_or_default();
-                Object::Namespace(Namespace {
-                    name,
-                    labels,
-                    annotations: object.metadata.annotations.unwrap_or_default(),
-                    uid: object.metadata.uid.unwrap_or_default(),
-                })
-            }
-            Kind::GatewayClass => {
-                let object: Manifest<gw::gatewayclasses::GatewayClassSpec> = read(value, fields)?;
-                Object::GatewayClass(GatewayClass::read(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                ))
-            }
-            Kind::Gateway => {
-                let object: Manifest<gw::gateways::GatewaySpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::Gateway(Gateway::read(meta, object.metadata, object.spec)?)
-            }
-            Kind::ListenerSet => {
-                let object: Manifest<gw::listenersets::ListenerSetSpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::ListenerSet(ListenerSet::read(SetKind::Stable, meta, object.spec)?)
-            }
-            Kind::XListenerSet => Object::ListenerSet(xlistenerset(value, fields)?),
-            Kind::HTTPRoute => {
-                let object: Manifest<gw::httproutes::HttpRouteSpec> = read(value, fields)?;
-                let mut route =
-                    Route::read_http(Meta::read(known, &object.metadata)?, object.spec)?;
-                route.challenge = object
-                    .metadata
-                    .labels
-                    .as_ref()
-                    .is_some_and(|labels| labels.contains_key(SOLVER));
-                route.counted = is_counted(&object.metadata);
-                Object::Route(route)
-            }
-            Kind::GRPCRoute => {
-                let object: Manifest<gw::grpcroutes::GrpcRouteSpec> = read(value, fields)?;
-                let mut route =
-                    Route::read_grpc(Meta::read(known, &object.metadata)?, object.spec)?;
-                route.counted = is_counted(&object.metadata);
-                Object::Route(route)
-            }
-            Kind::TenantGateway => {
-                Object::TenantGateway(Box::new(TenantGateway::parse_with(value, fields)?))
-            }
-            Kind::GatewayParameters => {
-                Object::GatewayParameters(GatewayParameters::parse(value, fields)?)
-            }
-            Kind::TLSRoute => {
-                let object: Manifest<gw::tlsroutes::TlsRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_tls(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                )?)
-            }
-            Kind::TCPRoute => {
-                let object: Manifest<gw::tcproutes::TcpRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_tcp(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                )?)
-            }
-            Kind::UDPRoute => {
-                let object: Manifest<gw::udproutes::UdpRouteSpec> = read(value, fields)?;
-                Object::Route(Route::read_udp(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                )?)
-            }
-            Kind::ReferenceGrant => {
-                let object: Manifest<gw::referencegrants::ReferenceGrantSpec> =
-                    read(value, fields)?;
-                Object::ReferenceGrant(ReferenceGrant::read(
-                    Meta::read(known, &object.metadata)?,
-                    object.spec,
-                ))
-            }
-            Kind::BackendTLSPolicy => {
-                let object: Manifest<gw::backendtlspolicies::BackendTlsPolicySpec> =
-                    read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::Policy(Validation::policy(meta, object.spec)?)
-            }
-            Kind::XBackendTrafficPolicy => {
-                let object: Manifest<gw::xbackendtrafficpolicies::XBackendTrafficPolicySpec> =
-                    read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::Policy(TrafficRules::policy(meta, object.spec)?)
-            }
-            Kind::XBackend => {
-                let object: Manifest<gw::xbackends::XBackendSpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::Policy(Destination::policy(meta, object.spec)?)
-            }
-            Kind::TrafficPolicy => {
-                let object: Manifest<TrafficPolicySpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                object.spec.policy(meta)?.into()
-            }
-            Kind::AccessPolicy => {
-                let object: Manifest<AccessPolicySpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::AttachedPolicy(object.spec.policy(meta)?)
-            }
-            Kind::XTelemetryPolicy => {
-                // A header of the requests to the collector may be a credential.
-                let object: Manifest<gw::xtelemetrypolicies::XTelemetryPolicySpec> =
-                    read(value, fields).map_err(ParseError::without_values)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::TelemetryPolicy(TelemetryPolicy::read(meta, object.spec)?)
-            }
-            Kind::DirectResponse => {
-                let object: Manifest<DirectResponseSpec> = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::DirectResponse(DirectResponse::read(meta, object.spec))
-            }
-            Kind::Service => {
-                let object: core::Service = read(value, fields)?;
-                Object::Service(Service::read(Meta::read(known, &object.metadata)?, object)?)
-            }
-            Kind::EndpointSlice => {
-                let object: K8sEndpointSlice = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::EndpointSlice(EndpointSlice::read(meta, object)?)
-            }
-            Kind::Secret => {
-                let object: core::Secret =
-                    read(value, fields).map_err(ParseError::without_values)?;
-                Object::Secret(Secret::read(Meta::read(known, &object.metadata)?, object))
-            }
-            Kind::ConfigMap => {
-                let object: core::ConfigMap = read(value, fields)?;
-                Object::ConfigMap(ConfigMap::read(
-                    Meta::read(known, &object.metadata)?,
-                    object,
-                ))
-            }
-            Kind::ClusterTrustBundle => {
-                let object: trust_bundle::Written = read(value, fields)?;
-                let meta = Meta::read(known, &object.metadata)?;
-                Object::ClusterTrustBundle(ClusterTrustBundle::read(meta, &object))
-            }
-            Kind::Issuer | Kind::Certificate | Kind::Pod | Kind::Node => {
-                unreachable!("they are not among the kinds that are parsed")
-            }
+        Self::read(Manifest {
+            kind,
+            value,
+            fields,
         })
     }
 
@@ -293,45 +161,8 @@ impl Object {
             Object::TelemetryPolicy(o) => Some(&mut o.meta.created),
             Object::AttachedPolicy(o) => Some(&mut o.meta.created),
             Object::TenantGateway(o) => Some(&mut o.created),
-            Object::Namespace(_)
-            | Object::GatewayClass(_)
-            | Object::ReferenceGrant(_)
-            | Object::DirectResponse(_)
-            | Object::GatewayParameters(_)
-            | Object::Service(_)
-            | Object::EndpointSlice(_)
-            | Object::Secret(_)
-            | Object::ConfigMap(_)
-            | Object::ClusterTrustBundle(_)
-            | Object::Pod(_)
-            | Object::Node(_) => None,
+            _ => None,
         }
-    }
-
-    /// Kind and name.
-    pub fn key(&self) -> ObjectKey {
-        let (kind, name) = match self {
-            Object::Namespace(o) => (Kind::Namespace, ObjectName::new("", o.name.clone())),
-            Object::GatewayClass(o) => (Kind::GatewayClass, o.meta.name.clone()),
-            Object::Gateway(o) => (Kind::Gateway, o.meta.name.clone()),
-            Object::ListenerSet(o) => (o.kind.kind(), o.meta.name.clone()),
-            Object::Route(o) => (o.kind.kind(), o.meta.name.clone()),
-            Object::ReferenceGrant(o) => (Kind::ReferenceGrant, o.meta.name.clone()),
-            Object::Policy(o) => (o.kind(), o.meta.name.clone()),
-            Object::TelemetryPolicy(o) => (Kind::XTelemetryPolicy, o.meta.name.clone()),
-            Object::AttachedPolicy(o) => (o.kind(), o.meta.name.clone()),
-            Object::DirectResponse(o) => (Kind::DirectResponse, o.meta.name.clone()),
-            Object::TenantGateway(o) => (Kind::TenantGateway, o.name.clone()),
-            Object::GatewayParameters(o) => (Kind::GatewayParameters, o.meta.name.clone()),
-            Object::Service(o) => (Kind::Service, o.meta.name.clone()),
-            Object::EndpointSlice(o) => (Kind::EndpointSlice, o.meta.name.clone()),
-            Object::Secret(o) => (Kind::Secret, o.name.clone()),
-            Object::ConfigMap(o) => (Kind::ConfigMap, o.name.clone()),
-            Object::ClusterTrustBundle(o) => (Kind::ClusterTrustBundle, o.name.clone()),
-            Object::Pod(o) => (Kind::Pod, o.name.clone()),
-            Object::Node(o) => (Kind::Node, o.name.clone()),
-        };
-        ObjectKey { kind, name }
     }
 }
 
@@ -343,12 +174,4 @@ fn is_name(text: &str) -> bool {
 
 fn shown(text: &str) -> String {
     if is_name(text) { text } else { "(not shown)" }.to_owned()
-}
-
-/// An object as written, with a specification `S`. Its status is not read: it is ours or not
-/// needed.
-#[derive(Deserialize)]
-pub(super) struct Manifest<S> {
-    pub(super) metadata: ObjectMeta,
-    pub(super) spec: S,
 }

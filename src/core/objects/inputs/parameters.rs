@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::document::{Fields, read, text};
 use super::kind::OWN_GROUP;
+use super::manifest::Manifest;
 use super::plain_words::plain;
 use super::{
     AccessLogParameters, ClassPolicies, ClientAddresses, IsolatedParameters, Meta, ParseError,
@@ -390,12 +391,13 @@ impl ParametersRef {
 }
 
 impl GatewayParameters {
-    pub(super) fn parse(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+    pub(super) fn read(manifest: Manifest<'_>) -> Result<Self, ParseError> {
+        let Manifest { value, fields, .. } = manifest;
         if text(&value["metadata"], "name").is_none() {
             return Err(ParseError::NoName);
         }
         let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
-        let meta = Meta::read(super::Kind::GatewayParameters, &meta)?;
+        let meta = Meta::read(manifest.kind, &meta)?;
         let spec = match &value["spec"] {
             Value::Null => Ok(Parameters::default()),
             spec => Parameters::deserialize(spec)

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::document::{Fields, read, text};
+use super::document::text;
+use super::manifest::Manifest;
 use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{AppProtocol, BackendSettings, ObjectName, xbackend_of, xbackend_service};
@@ -77,20 +76,20 @@ impl Policy {
 
     /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known
     /// all the same: Services are not to be served unguarded.
-    pub(super) fn salvage(kind: Kind, value: &Value, why: &ParseError) -> Option<Self> {
+    pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
-        let rules = match kind {
+        let rules = match manifest.kind {
             Kind::BackendTLSPolicy => PolicyRules::Tls(Err(why)),
             Kind::XBackendTrafficPolicy => PolicyRules::Traffic(Err(why)),
             Kind::XBackend => PolicyRules::Destination(Err(why)),
             Kind::TrafficPolicy => PolicyRules::Backend(Err(why)),
             _ => return None,
         };
-        let meta = Meta::read(kind, &read(&value["metadata"], Fields::Any).ok()?).ok()?;
-        if kind == Kind::XBackend {
+        let meta = manifest.meta()?;
+        if manifest.kind == Kind::XBackend {
             return Some(Self::of_xbackend(meta, rules));
         }
-        let written = value["spec"]["targetRefs"].as_array()?.iter();
+        let written = manifest.value["spec"]["targetRefs"].as_array()?.iter();
         let read = written.filter_map(|target| {
             Some(BackendTlsPolicyTargetRefs {
                 group: text(target, "group").unwrap_or_default().to_owned(),

@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::Secret as K8sSecret;
 use x509_parser::extensions::GeneralName;
 use zeroize::Zeroizing;
 
-use super::Meta;
 use super::chain_judgement::{ChainJudgement, Judged};
 use super::htpasswd::{self, HTPASSWD_KEY, HTPASSWD_TYPE, UsersError};
 use super::oidc_client::{self, CLIENT_SECRET_KEY, ClientSecretError, OIDC_CLIENT_TYPE};
+use super::{Meta, ParseError};
 use crate::model::{Certificate, Hostname, ObjectName, PrivateKey, SecretText, Users};
 
 /// A Secret, of which only a TLS certificate, users, and small credentials are kept.
@@ -116,7 +116,7 @@ pub enum SecretError {
 }
 
 impl Secret {
-    pub(super) fn read(meta: Meta, object: K8sSecret) -> Self {
+    pub(super) fn read(meta: Meta, object: K8sSecret) -> Result<Self, ParseError> {
         let mut data = object.data.unwrap_or_default();
         for (key, text) in object.string_data.unwrap_or_default() {
             data.insert(key, k8s_openapi::ByteString(text.into_bytes()));
@@ -167,7 +167,7 @@ impl Secret {
             .ok()
             .and_then(|certificate| issued_by(annotations, certificate));
         let issued_by = issued_by.map(Arc::from);
-        Self {
+        Ok(Self {
             name: meta.name,
             certificate: certificate.map(Arc::new),
             users,
@@ -176,7 +176,7 @@ impl Secret {
             issued_by,
             credentials,
             judged: Judged::default(),
-        }
+        })
     }
 
     /// A Secret with this certificate.

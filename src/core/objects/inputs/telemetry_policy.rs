@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use serde_json::Value;
-
-use super::document::{Fields, read, text};
+use super::document::text;
 use super::export_headers::headers;
+use super::manifest::Manifest;
 use super::schema::port;
 use super::{Kind, LocalRef, Meta, ParseError};
 use crate::gateway_api::xtelemetrypolicies::{
@@ -92,10 +91,9 @@ impl TelemetryPolicy {
 
     /// A policy whose specification cannot be read as a whole, `why` not: its Gateways are known
     /// all the same, where its status says so.
-    pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<Self> {
-        let metadata = read(&value["metadata"], Fields::Any).ok()?;
-        let meta = Meta::read(Kind::XTelemetryPolicy, &metadata).ok()?;
-        let targets = value["spec"]["targetRefs"].as_array()?.iter();
+    pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
+        let meta = manifest.meta()?;
+        let targets = manifest.value["spec"]["targetRefs"].as_array()?.iter();
         let read = targets.take(MOST_TARGETS).filter_map(|target| {
             Some(XTelemetryPolicyTargetRefs {
                 group: text(target, "group").unwrap_or_default().to_owned(),
@@ -328,7 +326,7 @@ fn header_value(field: &str, header: &str) -> Result<AttributeValue, String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::inputs::Object;

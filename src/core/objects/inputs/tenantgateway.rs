@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::document::{Fields, read};
+use super::manifest::Manifest;
 use super::names::object_name;
 use super::{Kind, ParseError};
 use crate::model::{Hostname, ObjectName};
@@ -237,10 +238,14 @@ impl TenantGateway {
         Self::parse_with(value, Fields::Known)
     }
 
+    pub(super) fn read(manifest: Manifest<'_>) -> Result<Box<Self>, ParseError> {
+        Self::parse_with(manifest.value, manifest.fields).map(Box::new)
+    }
+
     /// Reads a TenantGateway. Violations of the schema are errors when unknown fields are
     /// ([`Fields::Known`]); of an object that an API server has admitted they are reported by
     /// [`Self::check`].
-    pub(super) fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
+    fn parse_with(value: &Value, fields: Fields) -> Result<Self, ParseError> {
         let meta: ObjectMeta = read(&value["metadata"], Fields::Any)?;
         let name = object_name(Kind::TenantGateway, &meta)?;
         let spec = if value["spec"].is_null() {

@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
 use super::compression::WrittenCompression;
 use super::document::text as text_of;
+use super::manifest::Manifest;
 use super::request_body::WrittenRequestBody;
 use super::response_override::WrittenOverride;
 use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
@@ -139,10 +139,10 @@ pub(super) enum TrafficPolicy {
 
 impl TrafficPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
-        let targets = self.target_refs.iter();
+    pub(super) fn policy(meta: Meta, written: Self) -> Result<TrafficPolicy, ParseError> {
+        let targets = written.target_refs.iter();
         if is_of_routes(&mut targets.map(|one| (&*one.group, &*one.kind))) {
-            return self.of_routes(meta);
+            return written.of_routes(meta);
         }
         let Self {
             target_refs,
@@ -155,7 +155,7 @@ impl TrafficPolicySpec {
             compression,
             response_override,
             request_body,
-        } = self;
+        } = written;
         let of_routes = WrittenRouteTraffic {
             rate_limit,
             compression,
@@ -244,17 +244,16 @@ fn is_of_routes(targets: &mut dyn Iterator<Item = (&str, &str)>) -> bool {
 
 /// A TrafficPolicy whose specification cannot be read as a whole, `why` not: what it is about is
 /// known all the same.
-pub(super) fn salvage(value: &Value, why: &ParseError) -> Option<TrafficPolicy> {
-    let refs = value["spec"]["targetRefs"].as_array()?.iter();
+pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<TrafficPolicy> {
+    let refs = manifest.value["spec"]["targetRefs"].as_array()?.iter();
     let mut targets = refs.map(|one| {
         let group = text_of(one, "group").unwrap_or_default();
         (group, text_of(one, "kind").unwrap_or_default())
     });
     if is_of_routes(&mut targets) {
-        return AttachedPolicy::salvage(Kind::TrafficPolicy, value, why)
-            .map(TrafficPolicy::OfRoutes);
+        return AttachedPolicy::salvage(manifest, why).map(TrafficPolicy::OfRoutes);
     }
-    Policy::salvage(Kind::TrafficPolicy, value, why).map(TrafficPolicy::OfServices)
+    Policy::salvage(manifest, why).map(TrafficPolicy::OfServices)
 }
 
 fn settings(

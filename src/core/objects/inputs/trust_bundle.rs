@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use super::{CaBundle, CaBundleError, Meta};
+use super::{CaBundle, CaBundleError, Meta, ParseError};
 use crate::model::ObjectName;
 
 /// A ClusterTrustBundle.
@@ -17,16 +16,10 @@ pub struct ClusterTrustBundle {
     pub bundle: Result<Arc<CaBundle>, CaBundleError>,
 }
 
-/// A ClusterTrustBundle as written, of `v1` or `v1beta1`.
-#[derive(Deserialize)]
-pub(super) struct Written {
-    pub(super) metadata: ObjectMeta,
-    spec: Spec,
-}
-
+/// The specification as written, of `v1` or `v1beta1`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+pub(super) struct TrustBundleSpec {
     trust_bundle: String,
     /// The signer. It is in the schema, and references do not use it: they name the bundle.
     #[serde(default, rename = "signerName")]
@@ -34,12 +27,12 @@ struct Spec {
 }
 
 impl ClusterTrustBundle {
-    pub(super) fn read(meta: Meta, written: &Written) -> Self {
+    pub(super) fn read(meta: Meta, spec: TrustBundleSpec) -> Result<Self, ParseError> {
         let bundle =
-            CaBundle::parse(written.spec.trust_bundle.as_bytes(), "spec.trustBundle").map(Arc::new);
-        Self {
+            CaBundle::parse(spec.trust_bundle.as_bytes(), "spec.trustBundle").map(Arc::new);
+        Ok(Self {
             name: meta.name,
             bundle,
-        }
+        })
     }
 }

@@ -7,7 +7,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::{Value, json};
 
-use super::admitted::salvage;
 use super::document::{Fields, read, text};
 use super::names::is_label;
 use super::{Kind, Meta, OWN_GROUP, Object, ParseError};
@@ -40,7 +39,7 @@ impl Unreadable {
         let known = with_known_kind(value);
         let salvaged = known.as_ref().and_then(|value| {
             let told = ParseError::Schema(why.to_string());
-            salvage(value, told, Fields::Known).ok()
+            Object::salvage(value, told, Fields::Known).ok()
         });
         let hides_access = match &salvaged {
             Some(Object::AttachedPolicy(policy)) if policy.kind() == Kind::AccessPolicy => {
@@ -86,7 +85,7 @@ fn is_access(value: &Value) -> bool {
 /// whose kind is not known.
 fn may_be_access(value: &Value) -> bool {
     let kind = text(value, "kind").unwrap_or_default();
-    let is_known = Kind::ALL.iter().any(|known| known.as_str() == kind);
+    let is_known = Kind::READ.iter().any(|known| known.as_str() == kind);
     is_access(value) || group(value) == OWN_GROUP && !is_known
 }
 
@@ -100,9 +99,9 @@ fn with_known_kind(value: &Value) -> Option<Value> {
         return Some(copy);
     }
     let kind = text(value, "kind")?;
-    let mut known = Kind::ALL.into_iter();
-    let is_ours = known.any(|known| known.as_str() == kind && known.group() == group(value));
-    is_ours.then_some(copy)
+    Kind::read_as(kind)
+        .filter(|known| known.group() == group(value))
+        .map(|_| copy)
 }
 
 /// Metadata with a namespace and a name, one of our own if there is none.

@@ -4,15 +4,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::document::{Fields, read};
-use super::object::Manifest;
-use super::{Kind, ListenerSet, Meta, ParseError, SetKind};
-use crate::gateway_api::listenersets::ListenerSetSpec;
+use super::manifest::Manifest;
+use super::{ListenerSet, ParseError, SetKind};
 
 /// Reads an XListenerSet. A listener without a port, or with port 0, asks for a port that the
 /// controller chooses, which we do not support: it has port 0, and is not served.
-pub(super) fn xlistenerset(value: &Value, fields: Fields) -> Result<ListenerSet, ParseError> {
-    let mut value = value.clone();
+pub(super) fn read(manifest: Manifest<'_>) -> Result<ListenerSet, ParseError> {
+    let mut value = manifest.value.clone();
     let mut unassigned = Vec::new();
     let listeners = value
         .pointer_mut("/spec/listeners")
@@ -25,9 +23,14 @@ pub(super) fn xlistenerset(value: &Value, fields: Fields) -> Result<ListenerSet,
             fields.insert("port".to_owned(), json!(1));
         }
     }
-    let object: Manifest<ListenerSetSpec> = read(&value, fields)?;
-    let meta = Meta::read(Kind::XListenerSet, &object.metadata)?;
-    let mut set = ListenerSet::read(SetKind::Experimental, meta, object.spec)?;
+    let manifest = Manifest {
+        value: &value,
+        ..manifest
+    };
+    let mut set = ListenerSet {
+        kind: SetKind::Experimental,
+        ..manifest.spec(ListenerSet::read)?
+    };
     for (listener, _) in set
         .listeners
         .iter_mut()

@@ -50,7 +50,7 @@ impl Store {
         {
             return false;
         }
-        let route = self.routes.get(key).cloned();
+        let route = self.tables.routes.get(key).cloned();
         if let Some(route) = &route {
             self.index_parents(key, route, false);
         }

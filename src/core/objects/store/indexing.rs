@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{Store, parent_key, reached, responses, targets};
+use super::tables::Indexed;
+use super::{Replaced, Store, parent_key, reached, responses, targets};
 use crate::inputs::{
     EndpointSlice, Gateway, GatewayClass, GatewayParameters, Kind, ListenerFilter, ListenerSet,
-    LocalRef, ObjectKey, ParentKey, Route, RouteKey, SinkParameters,
+    LocalRef, ObjectKey, ParametersRef, ParentKey, Route, RouteKey, SinkParameters,
 };
 use crate::model::ObjectName;
 
@@ -22,85 +23,114 @@ fn collectors(parameters: &GatewayParameters) -> impl Iterator<Item = &Arc<str>>
     })
 }
 
+impl Indexed for GatewayClass {
+    fn index(&self, store: &mut Store, there: bool) {
+        let parameters = self.parameters.as_ref();
+        if let Some(target) = parameters.and_then(ParametersRef::target) {
+            let key = ObjectKey::new(Kind::GatewayClass, self.meta.name.clone());
+            store.indexes.users_of_parameters.set(&target, &key, there);
+        }
+    }
+}
+
+impl Indexed for GatewayParameters {
+    fn index(&self, store: &mut Store, there: bool) {
+        let name = &self.meta.name;
+        for service in collectors(self) {
+            let service = ObjectName::new(name.namespace.clone(), service.clone());
+            let indexes = &mut store.indexes;
+            indexes.parameters_by_collector.set(&service, name, there);
+        }
+    }
+}
+
+impl Indexed for Gateway {
+    fn index(&self, store: &mut Store, there: bool) {
+        let name = &self.meta.name;
+        let key = ParentKey::Gateway(name.clone());
+        let indexes = &mut store.indexes;
+        indexes.gateways_by_class.set(&self.class, name, there);
+        let parameters = self
+            .infrastructure
+            .as_ref()
+            .and_then(|i| i.parameters.as_ref()?.target());
+        if let Some(target) = parameters {
+            let indexes = &mut store.indexes;
+            indexes
+                .users_of_parameters
+                .set(&target, &key.object(), there);
+        }
+        store.index_listeners(&key, &self.listeners, there);
+        if let Some(client) = &self.client_certificate {
+            store.index_across(&key, client, there);
+        }
+        for reference in self.frontend_tls.iter().flat_map(|tls| tls.references()) {
+            let indexes = &mut store.indexes;
+            indexes.gateways_by_roots.set(&reference.name, name, there);
+            store.index_across(&key, reference, there);
+        }
+    }
+}
+
+impl Indexed for ListenerSet {
+    fn index(&self, store: &mut Store, there: bool) {
+        if let Some(parent) = &self.parent {
+            store
+                .indexes
+                .sets_by_gateway
+                .set(parent, &self.key(), there);
+        }
+        store.index_listeners(&ParentKey::ListenerSet(self.key()), &self.listeners, there);
+    }
+}
+
+impl Indexed for Route {
+    fn index(&self, store: &mut Store, there: bool) {
+        let key = &RouteKey::of_route(self);
+        store.index_parents(key, self, there);
+        if self.uses_defaults && there {
+            store.defaulted.insert(key.clone());
+        } else {
+            store.defaulted.remove(key);
+        }
+        let indexes = &mut store.indexes;
+        for response in responses(self) {
+            indexes.routes_by_response.set(response, key, there);
+        }
+        let namespace = &self.meta.name.namespace;
+        for target in targets(self) {
+            indexes.routes_by_service.set(target, key, there);
+            if target.namespace != *namespace {
+                indexes.routes_across.set(&target.namespace, key, there);
+            }
+        }
+    }
+}
+
+impl Indexed for EndpointSlice {
+    fn index(&self, store: &mut Store, there: bool) {
+        if let Some(service) = &self.service {
+            let indexes = &mut store.indexes;
+            indexes
+                .slices_by_service
+                .set(service, &self.meta.name, there);
+        }
+    }
+
+    fn replaced(store: &mut Store, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) -> Replaced {
+        let addresses = store
+            .reserved
+            .slice(old.map(Arc::as_ref), new.map(Arc::as_ref));
+        Replaced {
+            service: old.and_then(|old| old.service.clone()),
+            made: old.and_then(|old| old.made.clone()),
+            addresses,
+            ..Replaced::default()
+        }
+    }
+}
+
 impl Store {
-    pub(super) fn index_class(&mut self, old: Option<&GatewayClass>, new: Option<&GatewayClass>) {
-        for (class, there) in [(old, false), (new, true)] {
-            let target =
-                class.and_then(|class| Some((class, class.parameters.as_ref()?.target()?)));
-            if let Some((class, target)) = target {
-                let key = ObjectKey::new(Kind::GatewayClass, class.meta.name.clone());
-                self.indexes.users_of_parameters.set(&target, &key, there);
-            }
-        }
-    }
-
-    pub(super) fn index_parameters(
-        &mut self,
-        old: Option<&GatewayParameters>,
-        new: Option<&GatewayParameters>,
-    ) {
-        for (parameters, there) in [(old, false), (new, true)] {
-            let Some(parameters) = parameters else {
-                continue;
-            };
-            let name = &parameters.meta.name;
-            for service in collectors(parameters) {
-                let service = ObjectName::new(name.namespace.clone(), service.clone());
-                self.indexes
-                    .parameters_by_collector
-                    .set(&service, name, there);
-            }
-        }
-    }
-
-    pub(super) fn index_gateway(&mut self, old: Option<&Gateway>, new: Option<&Gateway>) {
-        for (gateway, there) in [(old, false), (new, true)] {
-            let Some(gateway) = gateway else { continue };
-            let name = &gateway.meta.name;
-            let key = ParentKey::Gateway(name.clone());
-            if there {
-                self.indexes
-                    .gateways_by_class
-                    .insert(gateway.class.clone(), name.clone());
-            } else {
-                self.indexes.gateways_by_class.remove(&gateway.class, name);
-            }
-            let parameters = gateway
-                .infrastructure
-                .as_ref()
-                .and_then(|i| i.parameters.as_ref()?.target());
-            if let Some(target) = parameters {
-                self.indexes
-                    .users_of_parameters
-                    .set(&target, &key.object(), there);
-            }
-            self.index_listeners(&key, &gateway.listeners, there);
-            if let Some(client) = &gateway.client_certificate {
-                self.index_across(&key, client, there);
-            }
-            for reference in gateway.frontend_tls.iter().flat_map(|tls| tls.references()) {
-                self.indexes
-                    .gateways_by_roots
-                    .set(&reference.name, name, there);
-                self.index_across(&key, reference, there);
-            }
-        }
-    }
-
-    pub(super) fn index_listener_set(
-        &mut self,
-        old: Option<&ListenerSet>,
-        new: Option<&ListenerSet>,
-    ) {
-        for (set, there) in [(old, false), (new, true)] {
-            let Some(set) = set else { continue };
-            if let Some(parent) = &set.parent {
-                self.indexes.sets_by_gateway.set(parent, &set.key(), there);
-            }
-            self.index_listeners(&ParentKey::ListenerSet(set.key()), &set.listeners, there);
-        }
-    }
-
     pub(super) fn index_listeners(
         &mut self,
         key: &ParentKey,
@@ -132,38 +162,6 @@ impl Store {
         }
     }
 
-    pub(super) fn index_route(&mut self, key: &RouteKey, old: Option<&Route>, new: Option<&Route>) {
-        for (route, there) in [(old, false), (new, true)] {
-            let Some(route) = route else { continue };
-            self.index_parents(key, route, there);
-            if route.uses_defaults && there {
-                self.defaulted.insert(key.clone());
-            } else {
-                self.defaulted.remove(key);
-            }
-            for response in responses(route) {
-                self.indexes.routes_by_response.set(response, key, there);
-            }
-            let namespace = &route.meta.name.namespace;
-            for target in targets(route) {
-                let across = target.namespace != *namespace;
-                if there {
-                    self.indexes
-                        .routes_by_service
-                        .insert(target.clone(), key.clone());
-                    across.then(|| {
-                        self.indexes
-                            .routes_across
-                            .insert(target.namespace.clone(), key.clone())
-                    });
-                } else {
-                    self.indexes.routes_by_service.remove(target, key);
-                    across.then(|| self.indexes.routes_across.remove(&target.namespace, key));
-                }
-            }
-        }
-    }
-
     /// Updates the index of routes by the parents whose listeners they may reach.
     pub(super) fn index_parents(&mut self, key: &RouteKey, route: &Route, there: bool) {
         let grants = self.granted.get(key);
@@ -179,21 +177,6 @@ impl Store {
             for reached in reached(&parent, grant) {
                 self.indexes.routes_by_parent.set(&reached, key, there);
             }
-        }
-    }
-
-    pub(super) fn index_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
-        if let Some((slice, service)) = old.and_then(|slice| Some((slice, slice.service.as_ref()?)))
-        {
-            self.indexes
-                .slices_by_service
-                .remove(service, &slice.meta.name);
-        }
-        if let Some((slice, service)) = new.and_then(|slice| Some((slice, slice.service.as_ref()?)))
-        {
-            self.indexes
-                .slices_by_service
-                .insert(service.clone(), slice.meta.name.clone());
         }
     }
 }

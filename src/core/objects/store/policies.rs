@@ -2,35 +2,31 @@
 
 use std::sync::Arc;
 
-use super::Store;
-use crate::inputs::{ObjectKey, Policy};
+use super::tables::Indexed;
+use super::{Replaced, Store};
+use crate::inputs::{AttachedPolicy, Policy};
 
-impl Store {
-    /// A policy by kind and name.
-    pub fn policy(&self, key: &ObjectKey) -> Option<&Arc<Policy>> {
-        self.policies.get(key)
+impl Indexed for Policy {
+    fn index(&self, store: &mut Store, there: bool) {
+        let key = self.key();
+        let indexes = &mut store.indexes;
+        for target in &self.targets {
+            indexes
+                .policies_by_service
+                .set(&target.service, &key, there);
+        }
+        for reference in self.references() {
+            indexes.policies_by_roots.set(&reference.name, &key, there);
+        }
     }
 
-    pub(super) fn remove_policy(&mut self, key: &ObjectKey) -> Option<Arc<Policy>> {
-        let old = self.policies.remove(key)?;
-        self.index_policy(Some(&old), None);
-        Some(old)
-    }
-
-    pub(super) fn index_policy(&mut self, old: Option<&Policy>, new: Option<&Policy>) {
-        for (policy, there) in [(old, false), (new, true)] {
-            let Some(policy) = policy else { continue };
-            let key = policy.key();
-            for target in &policy.targets {
-                self.indexes
-                    .policies_by_service
-                    .set(&target.service, &key, there);
-            }
-            for reference in policy.references() {
-                self.indexes
-                    .policies_by_roots
-                    .set(&reference.name, &key, there);
-            }
+    fn replaced(store: &mut Store, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) -> Replaced {
+        if let Some(new) = new {
+            store.remove::<AttachedPolicy>(&new.key());
+        }
+        Replaced {
+            policy: old.cloned(),
+            ..Replaced::default()
         }
     }
 }

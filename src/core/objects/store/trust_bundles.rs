@@ -1,18 +1,11 @@
 //! ClusterTrustBundles, whether the API server serves them, and the objects that refer to them.
 
-use std::sync::Arc;
-
 use super::Store;
-use crate::inputs::{ClusterTrustBundle, ObjectKey};
+use crate::inputs::ObjectKey;
 use crate::model::ObjectName;
 use crate::multimap::MultiMap;
 
 impl Store {
-    /// A ClusterTrustBundle by name.
-    pub fn trust_bundle(&self, name: &ObjectName) -> Option<&Arc<ClusterTrustBundle>> {
-        self.trust_bundles.get(name)
-    }
-
     /// True if ClusterTrustBundles can exist: the API server serves them, or they come from
     /// manifests.
     pub fn has_trust_bundles(&self) -> bool {
@@ -29,7 +22,7 @@ impl Store {
 
     /// The names of all classes.
     pub fn class_names(&self) -> impl Iterator<Item = &ObjectName> {
-        self.classes.keys()
+        self.tables.classes.keys()
     }
 
     /// Sets whether ClusterTrustBundles can exist. Returns whether that changed.

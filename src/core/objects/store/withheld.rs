@@ -22,7 +22,7 @@ impl Store {
         } else {
             self.withheld.insert(set.clone(), listeners);
         }
-        self.listener_sets.contains_key(set)
+        self.tables.listener_sets.contains_key(set)
     }
 
     /// The listeners of a Gateway, or those of a ListenerSet that are not withheld; empty for an
@@ -30,11 +30,14 @@ impl Store {
     pub fn listeners(&self, parent: &ParentKey) -> impl Iterator<Item = &Arc<Listener>> {
         let (listeners, withheld) = match parent {
             ParentKey::Gateway(name) => (
-                self.gateways.get(name).map(|gateway| &gateway.listeners),
+                self.tables
+                    .gateways
+                    .get(name)
+                    .map(|gateway| &gateway.listeners),
                 None,
             ),
             ParentKey::ListenerSet(key) => (
-                self.listener_sets.get(key).map(|set| &set.listeners),
+                self.tables.listener_sets.get(key).map(|set| &set.listeners),
                 self.withheld.get(key),
             ),
         };

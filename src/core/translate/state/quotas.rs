@@ -174,10 +174,7 @@ impl Quotas {
             }
             Kind::XTelemetryPolicy => self.note_telemetry(&key.name, store, dirty),
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
-            Kind::BackendTLSPolicy
-            | Kind::XBackend
-            | Kind::XBackendTrafficPolicy
-            | Kind::TrafficPolicy => {
+            kind if kind.is_policy() => {
                 let there = store.policy(key);
                 let attached = store.attached_policy(key).map(|policy| policy.meta.created);
                 let created = there.map(|policy| policy.meta.created).or(attached);
@@ -191,7 +188,7 @@ impl Quotas {
                         weight: policy.targets.len() as u64,
                     });
                 dirty.policies.extend(self.health_checks.set(key, checking));
-                let quota = match key.kind {
+                let quota = match kind {
                     Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
                     Kind::TrafficPolicy => &mut self.backend_policies,
                     _ => &mut self.tls_policies,

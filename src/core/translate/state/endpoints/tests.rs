@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{Change, Delta, EndpointPolicy, Engine, Fleet, OwnSocket, Settings, StatusBody};
 use gatewright_objects::channel::Channel;
-use gatewright_objects::inputs::{Kind, Located, Object, ObjectKey};
+use gatewright_objects::inputs::{Kind, Located, Node, Object, ObjectKey, Pod};
 use gatewright_objects::model::{AppProtocol, BackendId, ConditionType, Status};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -110,9 +110,8 @@ impl Told {
 
     /// Sets the addresses of a pod.
     fn run(&mut self, namespace: &str, name: &str, addresses: &[&str]) {
-        self.apply(Change::put(Object::Pod(located(
-            namespace, name, addresses,
-        ))));
+        let pod = Pod(located(namespace, name, addresses));
+        self.apply(Change::put(Object::Pod(pod)));
     }
 
     fn used(&self) -> Vec<&str> {
@@ -575,7 +574,7 @@ fn addresses_of_nodes_are_no_backends_of_tenants() {
     told.list(&["192.0.2.7"], 10250);
     assert_eq!(told.used().len(), 1);
     fn node(addresses: &[&str]) -> Change {
-        Change::put(Object::Node(located("", "n1", addresses)))
+        Change::put(Object::Node(Node(located("", "n1", addresses))))
     }
     told.apply(node(&["192.0.2.7", "203.0.113.7"]));
     assert!(

@@ -1,0 +1,69 @@
+//! What there is to know of a kind stands in its row of one list: no other file of the product goes
+//! through the kinds.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use gatewright_core::inputs::Kind;
+
+/// The list of kinds.
+const LIST: &str = "src/core/objects/inputs/kinds.rs";
+
+/// The most kinds, or types of objects, that another file names: a match over all of them is made
+/// from the list.
+const MOST: usize = 8;
+
+/// Files that are no part of the product.
+const OF_TESTS: [&str; 4] = ["/tests/", "/tests.rs", "/testdata", "/confluence"];
+
+fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            visit(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The variants of an enumeration that a text names.
+fn variants<'a>(text: &'a str, of: &str) -> BTreeSet<&'a str> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(of)
+        .filter(|(at, _)| !text[..*at].ends_with(is_word))
+        .map(|(at, _)| &text[at + of.len()..])
+        .filter(|rest| rest.starts_with(|c: char| c.is_uppercase()))
+        .map(|rest| &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())])
+        .collect()
+}
+
+#[test]
+fn one_file_names_all_kinds() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let kinds: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
+    let mut files = Vec::new();
+    visit(&root.join("src"), &mut files);
+    let mut broken = Vec::new();
+    for file in files {
+        let path = file.strip_prefix(root).expect("it is below");
+        let path = path.display().to_string();
+        if path == LIST || OF_TESTS.iter().any(|part| path.contains(part)) {
+            continue;
+        }
+        let text = fs::read_to_string(&file).expect("a file");
+        let text = text.split("#[cfg(test)]\nmod tests").next().expect("text");
+        let named = variants(text, "Kind::");
+        let named = named.intersection(&kinds).count();
+        let types = variants(text, "Object::").len();
+        if named.max(types) > MOST {
+            broken.push(format!("{path}: {named} kinds, {types} types of objects"));
+        }
+    }
+    assert!(
+        broken.is_empty(),
+        "more than {MOST}; {LIST} is the list:\n{}",
+        broken.join("\n")
+    );
+}
