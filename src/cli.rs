@@ -18,6 +18,7 @@ mod logs;
 mod offline;
 mod ready;
 mod running_program;
+mod serve;
 mod standalone;
 
 use std::net::IpAddr;
@@ -45,6 +46,7 @@ pub use logs::{LinesFormat, Logs};
 pub use offline::{Lint, Translate};
 pub use ready::Ready;
 pub use running_program::RunningProgram;
+pub use serve::Serve;
 pub use standalone::Standalone;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
@@ -58,6 +60,7 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  gatewright serve shop.example.org=3000 --email you@example.org
   gatewright standalone                   serve the built-in example on 127.0.0.1
   gatewright standalone ./manifests       watch and serve a directory of manifests
   gatewright translate ./manifests        print the Envoy resources, without a running program
@@ -72,6 +75,8 @@ Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid c
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, once")]
 pub enum Command {
+    /// Serve hostnames with certificates in front of applications, without any manifest
+    Serve(Serve),
     /// Serve a directory of Gateway API manifests with one Envoy; without a directory, a built-in
     /// example
     Standalone(Standalone),
@@ -138,6 +143,7 @@ impl Command {
     /// The format of the log, which long-running commands can set.
     pub fn log_format(&self) -> LogFormat {
         match self {
+            Self::Serve(options) => options.log.log_format,
             Self::Standalone(options) => options.log.log_format,
             Self::Controller(options) => options.log.log_format,
             _ => LogFormat::Text,

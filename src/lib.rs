@@ -26,6 +26,7 @@ pub mod offline;
 mod replace;
 pub mod request_log;
 pub mod run;
+pub mod serve;
 pub mod standalone;
 pub mod statistics;
 pub mod status_command;

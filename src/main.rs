@@ -19,6 +19,7 @@ use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::request_log;
 use gatewright::run;
+use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
@@ -82,6 +83,7 @@ fn perform(command: Command) -> Result<bool> {
             .context("starting the runtime")
     };
     match command {
+        Command::Serve(options) => runtime()?.block_on(serve::run(options)),
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),

@@ -233,7 +233,9 @@ impl Gatewright {
 /// test: a test that needs this says so and has a guard.
 fn tied(args: &[&str]) -> Vec<String> {
     let mut args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let is_standalone = args.first().is_some_and(|verb| verb == "standalone");
+    let is_standalone = args
+        .first()
+        .is_some_and(|verb| verb == "standalone" || verb == "serve");
     if is_standalone && !args.iter().any(|arg| arg == "--envoy-lifetime") {
         args.extend(["--envoy-lifetime", "with-program"].map(str::to_owned));
     }

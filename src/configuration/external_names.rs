@@ -27,6 +27,9 @@ pub struct BackendNames {
     /// Domains whose names are not looked up, beside svc, cluster.local and localhost
     #[serde(deserialize_with = "domains")]
     pub denied_domains: Vec<String>,
+    /// True if names of a single label are looked up, as those of containers on one machine. In a
+    /// cluster they would lead into it
+    pub single_labels: bool,
     /// Resolvers that are asked, each as ADDRESS:PORT. Without any: those of the machine, or pod
     /// (/etc/resolv.conf)
     #[garde(length(max = 8))]
@@ -40,6 +43,7 @@ impl Default for BackendNames {
             denied_networks: DeniedNetworks::private_networks().map(Network).collect(),
             allowed_networks: Vec::new(),
             denied_domains: Vec::new(),
+            single_labels: false,
             resolvers: Vec::new(),
         }
     }
@@ -56,6 +60,7 @@ impl BackendNames {
             denied: networks(&self.denied_networks),
             allowed: networks(&self.allowed_networks),
             domains: domains.map(|domain| domain.to_ascii_lowercase()).collect(),
+            single_labels: self.single_labels,
         })
     }
 }

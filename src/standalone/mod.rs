@@ -22,6 +22,6 @@ pub use first_seen::FirstSeen;
 pub use hand_over::{HandOverError, routes as hand_over_routes, take_over};
 pub use port_probe::PortProbe;
 pub use private_dir::{PrivateDir, PrivateDirError};
-pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, access_log, find};
+pub use supervisor::{Lifetime, NoEnvoy, Order, Supervisor, access_log, find, has_envoy};
 pub use suspects_file::SuspectsFile;
 pub use ticket_file::TicketFile;

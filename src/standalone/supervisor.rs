@@ -95,6 +95,11 @@ pub(super) fn pids_of(dir: &Path) -> Vec<u32> {
         .collect()
 }
 
+/// Returns whether an Envoy of a private directory runs.
+pub fn has_envoy(dir: &Path) -> bool {
+    !pids_of(dir).is_empty()
+}
+
 /// The fate of Envoy when this program is killed or fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {

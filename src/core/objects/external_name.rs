@@ -25,7 +25,7 @@ impl ExternalName {
     /// Reads a name.
     ///
     /// # Errors
-    /// When it is no name of at least two labels, with the reason.
+    /// When it is no name, with the reason.
     pub fn parse(text: &str) -> Result<Self, String> {
         let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
         if text.parse::<IpAddr>().is_ok() {
@@ -36,12 +36,11 @@ impl ExternalName {
             return Err("it is no DNS name of letters, digits and \"-\"".to_owned());
         }
         let is_number = |label: &&str| label.bytes().all(|byte| byte.is_ascii_digit());
-        match labels.as_slice() {
-            [_] => Err("it has a single label, which leads into the cluster".to_owned()),
-            // A name such as 10.1 is read as an address by many resolvers.
-            [.., last] if is_number(last) => Err("it ends in a number, as addresses do".to_owned()),
-            _ => Ok(Self(name.into())),
+        // A name such as 10.1 is read as an address by many resolvers.
+        if labels.last().is_some_and(is_number) {
+            return Err("it ends in a number, as addresses do".to_owned());
         }
+        Ok(Self(name.into()))
     }
 
     /// The name.
@@ -82,11 +81,16 @@ pub struct NamePolicy {
     pub allowed: Vec<IpNet>,
     /// Domains whose names are not resolved, beside those of the cluster.
     pub domains: Vec<String>,
+    /// True if names of a single label are resolved, as those of containers on one machine.
+    pub single_labels: bool,
 }
 
 impl NamePolicy {
     /// Returns why a name is not resolved; `None` if it is.
     pub fn refuses_name(&self, name: &ExternalName) -> Option<String> {
+        if !self.single_labels && !name.as_str().contains('.') {
+            return Some("it has a single label, which leads into the cluster".to_owned());
+        }
         if let Some(domain) = INTERNAL.iter().find(|domain| name.is_in(domain)) {
             return Some(format!("it is in {domain}, which leads into the cluster"));
         }
@@ -143,8 +147,6 @@ mod tests {
         for (wrong, why) in [
             ("", "no DNS name"),
             (".", "no DNS name"),
-            ("web", "single label"),
-            ("web.", "single label"),
             ("10.0.0.1", "an address"),
             ("::1", "an address"),
             ("127.1", "ends in a number"),
@@ -179,6 +181,14 @@ mod tests {
         for outside in ["api.example.org", "notcorp.example", "svc.example.org"] {
             assert_eq!(policy.refuses_name(&name(outside)), None, "{outside}");
         }
+        let told = policy.refuses_name(&name("web"));
+        assert!(told.is_some_and(|told| told.contains("single label")));
+        let on_one_machine = NamePolicy {
+            single_labels: true,
+            ..policy
+        };
+        assert_eq!(on_one_machine.refuses_name(&name("web.")), None);
+        assert!(on_one_machine.refuses_name(&name("localhost")).is_some());
     }
 
     #[test]
@@ -191,7 +201,7 @@ mod tests {
         let policy = NamePolicy {
             denied: networks(&["10.0.0.0/8", "fc00::/7"]),
             allowed: networks(&["10.9.0.0/16", "64:ff9b::a00:9/128"]),
-            domains: Vec::new(),
+            ..NamePolicy::default()
         };
         for denied in [
             "10.1.2.3",

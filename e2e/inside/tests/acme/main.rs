@@ -13,6 +13,7 @@ mod dns_moto;
 mod dns_pebble;
 mod dns_view;
 mod pebble;
+mod serve;
 mod side_by_side;
 mod soak;
 mod templates;

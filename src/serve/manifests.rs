@@ -1,0 +1,216 @@
+//! The manifests of which `serve` is short for. Pure.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use gatewright_core::model::Hostname;
+
+use super::site::{Backend, Place, Site};
+
+/// What is served, where, and with whose certificates.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    /// The sites, as they were given.
+    pub(super) sites: Vec<Site>,
+    /// Where is listened.
+    pub(super) addresses: Vec<IpAddr>,
+    /// The port of HTTPS.
+    pub(super) https_port: u16,
+    /// The port of plain HTTP.
+    pub(super) http_port: u16,
+    /// True if public hostnames get certificates from Let's Encrypt.
+    pub(super) has_account: bool,
+}
+
+impl Plan {
+    /// The hostnames, each once, in the order in which they were given.
+    pub(super) fn hosts(&self) -> Vec<&Hostname> {
+        let mut hosts: Vec<&Hostname> = Vec::new();
+        for site in &self.sites {
+            if !hosts.contains(&&site.host) {
+                hosts.push(&site.host);
+            }
+        }
+        hosts
+    }
+
+    /// The issuer of a hostname's certificate.
+    pub(super) fn issuer(&self, host: &Hostname) -> &'static str {
+        if self.has_account && is_public(host) {
+            "acme"
+        } else {
+            "internal-ca"
+        }
+    }
+
+    /// The backends, each once, in the order in which they were given.
+    fn backends(&self) -> Vec<&Backend> {
+        let mut backends: Vec<&Backend> = Vec::new();
+        for site in &self.sites {
+            if !backends.contains(&&site.backend) {
+                backends.push(&site.backend);
+            }
+        }
+        backends
+    }
+
+    /// The manifests, as YAML.
+    pub(super) fn manifests(&self) -> String {
+        let mut text = CLASS.to_owned();
+        text.push_str(&self.gateway());
+        let backends = self.backends();
+        for host in self.hosts() {
+            text.push_str(&self.route(host, &backends));
+        }
+        for (index, backend) in backends.iter().enumerate() {
+            text.push_str(&service(index, backend));
+        }
+        text
+    }
+
+    fn gateway(&self) -> String {
+        let addresses = self.addresses.iter();
+        let addresses = addresses.map(|address| format!("{{value: \"{address}\"}}"));
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        let mut text = format!(
+            "---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: edge}}
+spec:
+  gatewayClassName: gatewright
+  infrastructure:
+    parametersRef: {{group: gatewright.io, kind: GatewayParameters, name: edge}}
+  addresses: [{addresses}]
+  listeners:
+  - {{name: http, protocol: HTTP, port: {}}}
+",
+            self.http_port
+        );
+        for (index, host) in self.hosts().into_iter().enumerate() {
+            let _infallible = write!(
+                text,
+                "  - name: https-{}
+    protocol: HTTPS
+    port: {}
+    hostname: \"{host}\"
+    tls: {{options: {{gatewright.io/issuer: {}, gatewright.io/http3: Enabled}}}}
+",
+                index + 1,
+                self.https_port,
+                self.issuer(host)
+            );
+        }
+        text
+    }
+
+    fn route(&self, host: &Hostname, backends: &[&Backend]) -> String {
+        let mut text = format!(
+            "---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: \"{host}\"}}
+spec:
+  parentRefs: [{{name: edge}}]
+  hostnames: [\"{host}\"]
+  rules:
+"
+        );
+        for site in self.sites.iter().filter(|site| site.host == *host) {
+            let index = backends
+                .iter()
+                .position(|backend| **backend == site.backend);
+            let backend = name(index.unwrap_or_default());
+            let _infallible = write!(
+                text,
+                "  - matches: [{{path: {{type: PathPrefix, value: \"{}\"}}}}]
+    backendRefs: [{{name: {backend}, port: {}}}]
+",
+                site.path, site.backend.port
+            );
+        }
+        text
+    }
+}
+
+/// True for a name that a public CA may certify: below a domain of the public suffix list.
+pub(super) fn is_public(host: &Hostname) -> bool {
+    let last = host.as_str().rsplit('.').next().unwrap_or_default();
+    host.as_str().contains('.') && public_suffix::is_public_suffix(last)
+}
+
+fn name(index: usize) -> String {
+    format!("backend-{}", index + 1)
+}
+
+/// The Service of a backend, and what belongs to it.
+fn service(index: usize, backend: &Backend) -> String {
+    let Backend { place, port, tls } = backend;
+    let name = name(index);
+    let mut text = format!(
+        "---
+# {backend}
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}}}
+"
+    );
+    let _infallible = match place {
+        Place::Name(called) => write!(
+            text,
+            "spec: {{type: ExternalName, externalName: \"{called}\", ports: [{{name: web, port: {port}}}]}}
+"
+        ),
+        Place::Address(address) => write!(
+            text,
+            "spec: {{ports: [{{name: web, port: {port}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {name}, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: {}
+endpoints: [{{addresses: [\"{address}\"]}}]
+ports: [{{name: web, port: {port}}}]
+",
+            if address.is_ipv4() { "IPv4" } else { "IPv6" }
+        ),
+    };
+    if let (true, Place::Name(called)) = (tls, place) {
+        let _infallible = write!(
+            text,
+            "---
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {{name: {name}}}
+spec:
+  targetRefs: [{{group: \"\", kind: Service, name: {name}}}]
+  validation: {{hostname: \"{called}\", wellKnownCACertificates: System}}
+"
+        );
+    }
+    text
+}
+
+/// What does not depend on the sites.
+const CLASS: &str = "\
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: gatewright}
+spec: {controllerName: gatewright.io/gateway-controller}
+---
+# Plain HTTP is redirected to HTTPS for every host that HTTPS serves.
+apiVersion: gatewright.io/v1alpha1
+kind: GatewayParameters
+metadata: {name: edge}
+spec: {plainHttp: Redirect}
+---
+apiVersion: gatewright.io/v1alpha1
+kind: TrafficPolicy
+metadata: {name: edge}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge}]
+  compression: {algorithms: [Brotli, Gzip]}
+";
+
+#[cfg(test)]
+mod tests;

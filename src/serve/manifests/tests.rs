@@ -1,0 +1,73 @@
+use std::path::Path;
+use std::time::SystemTime;
+
+use gatewright_core::external_name::{ExternalNames, NamePolicy};
+use gatewright_core::tenancy;
+use gatewright_core::translate::Settings;
+
+use super::*;
+use crate::manifest::parse;
+
+fn plan(sites: &[&str], has_account: bool) -> Plan {
+    let sites = sites.iter().map(|site| site.parse().expect("a site"));
+    Plan {
+        sites: sites.collect(),
+        addresses: vec![[127, 0, 0, 1].into()],
+        https_port: 8443,
+        http_port: 8080,
+        has_account,
+    }
+}
+
+/// The findings of `lint`, as one text.
+fn findings(plan: &Plan) -> String {
+    let parsed = parse(Path::new("site.yaml"), &plan.manifests());
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let objects = parsed.objects.into_iter().map(|(_, object)| object);
+    let settings = Settings {
+        external_names: ExternalNames::On(NamePolicy {
+            single_labels: true,
+            ..NamePolicy::default()
+        }),
+        system_roots: Some("/etc/ssl/certs/ca-certificates.crt".into()),
+        ..Settings::new(crate::configuration::CONTROLLER, plan.addresses.clone())
+    };
+    let found = crate::lint::lint(
+        objects.collect(),
+        settings,
+        tenancy::Settings::default(),
+        None,
+        SystemTime::UNIX_EPOCH,
+    );
+    let messages = found.into_iter().map(|finding| finding.message);
+    messages.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_manifests_of_every_kind_of_site_are_accepted() {
+    let plan = plan(
+        &[
+            "shop.example.org=3000",
+            "shop.example.org/api=http://app:8080",
+            "shop.example.org/partner=https://api.example.com",
+            "localhost=[::1]:3000",
+        ],
+        true,
+    );
+    assert_eq!(findings(&plan), "");
+    let text = plan.manifests();
+    assert_eq!(text.matches("kind: HTTPRoute").count(), 2, "{text}");
+    assert_eq!(text.matches("kind: BackendTLSPolicy").count(), 1, "{text}");
+}
+
+#[test]
+fn public_hostnames_have_an_account_and_others_the_internal_authority() {
+    let plan = plan(&["shop.example.org=1", "shop.localhost=2", "wiki=3"], true);
+    let issuers: Vec<_> = plan.hosts().iter().map(|host| plan.issuer(host)).collect();
+    assert_eq!(issuers, ["acme", "internal-ca", "internal-ca"]);
+    let without = Plan {
+        has_account: false,
+        ..plan
+    };
+    assert_eq!(without.issuer(without.hosts()[0]), "internal-ca");
+}

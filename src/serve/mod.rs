@@ -1,0 +1,218 @@
+//! `gatewright serve`: hostnames and backends on the command line in place of manifests.
+//!
+//! In: [`Site`]s. Out: the manifests of which they are short for, in the private directory, which
+//! the standalone program then serves.
+
+mod manifests;
+mod preflight;
+mod site;
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::cli;
+use crate::replace::replace;
+use crate::run;
+use crate::standalone::{find, has_envoy};
+use manifests::{Plan, is_public};
+use preflight::{PortFault, fault, missing, remedy};
+pub use site::Site;
+
+/// Most hostnames: the listeners that a Gateway has, beside that of plain HTTP.
+const MOST_HOSTS: usize = 63;
+/// The file of manifests.
+const FILE: &str = "site.yaml";
+
+/// Serves sites until a signal. Returns whether everything was served, with `--once`.
+///
+/// # Errors
+/// When a port cannot be had, a file cannot be written, or the program cannot start.
+pub async fn run(options: cli::Serve) -> Result<bool> {
+    let is_public = options.sites.iter().any(|site| is_public(&site.host));
+    let mut plan = Plan {
+        addresses: addresses(&options, is_public),
+        https_port: options.https_port.unwrap_or(443),
+        http_port: options.http_port.unwrap_or(80),
+        has_account: options.email.is_some(),
+        sites: options.sites.clone(),
+    };
+    let hosts = plan.hosts().len();
+    ensure!(
+        hosts <= MOST_HOSTS,
+        "{hosts} hostnames, at most {MOST_HOSTS} can be given; use manifests (gatewright standalone)"
+    );
+    if options.print {
+        io::stdout().write_all(plan.manifests().as_bytes())?;
+        return Ok(true);
+    }
+    if let Some(dir) = &options.into {
+        return into(&plan, &options, dir);
+    }
+    let state = run::state_dir(&options.state)?;
+    // An Envoy of an earlier run has the ports, and is taken over.
+    if !has_envoy(&state) {
+        choose_ports(&mut plan, &options, is_public)?;
+    }
+    let mut text = String::new();
+    for note in missing(&plan).await {
+        text.push_str(&format!("! {note}\n"));
+    }
+    text.push_str(&overview(&plan, &state));
+    io::stderr().write_all(text.as_bytes())?;
+
+    let dir = state.join("serve");
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&dir)
+        .with_context(|| format!("making {}", dir.display()))?;
+    write(&dir.join(FILE), &plan.manifests())?;
+    let mut configured = options.configured;
+    configured.set = [
+        settings(options.email.as_deref(), plan.http_port)?,
+        configured.set,
+    ]
+    .concat();
+    run::standalone(cli::Standalone {
+        dir: Some(dir),
+        once: options.once,
+        envoy: options.envoy,
+        no_envoy: false,
+        envoy_process: options.envoy_process,
+        addresses: plan.addresses,
+        admin: None,
+        envoy_admin: None,
+        allow_unsafe_manifests: false,
+        challenges: None,
+        state: options.state,
+        configured,
+        log: options.log,
+    })
+    .await
+}
+
+/// Where is listened, without `--address`: a public hostname is for everybody.
+fn addresses(options: &cli::Serve, is_public: bool) -> Vec<IpAddr> {
+    if !options.addresses.is_empty() {
+        return options.addresses.clone();
+    }
+    if !is_public {
+        return vec![Ipv4Addr::LOCALHOST.into()];
+    }
+    let has_ipv6 = fs::read("/proc/net/if_inet6").is_ok_and(|addresses| !addresses.is_empty());
+    let mut addresses = vec![IpAddr::from(Ipv4Addr::UNSPECIFIED)];
+    addresses.extend(has_ipv6.then_some(IpAddr::from(Ipv6Addr::UNSPECIFIED)));
+    addresses
+}
+
+/// Checks the ports. Where everything is local, those that need no rights do as well.
+fn choose_ports(plan: &mut Plan, options: &cli::Serve, is_public: bool) -> Result<()> {
+    let envoy = find(options.envoy.as_deref())?;
+    let ports = [
+        (&mut plan.https_port, options.https_port, "--https-port"),
+        (&mut plan.http_port, options.http_port, "--http-port"),
+    ];
+    for (port, given, flag) in ports {
+        let Some(found) = fault(&plan.addresses, *port) else {
+            continue;
+        };
+        let free = 8000 + *port;
+        let is_local = given.is_none() && !is_public && found != PortFault::NoAddress;
+        if is_local && fault(&plan.addresses, free).is_none() {
+            *port = free;
+        } else if found != PortFault::Privileged || !may_bind(&envoy) {
+            bail!("{}", remedy(found, *port, flag, &envoy));
+        }
+    }
+    Ok(())
+}
+
+/// True for a program with capabilities of its own (`setcap`); those that it lacks are told by its
+/// own refusal.
+fn may_bind(envoy: &Path) -> bool {
+    let mut capability = [0; 64];
+    rustix::fs::getxattr(envoy, "security.capability", &mut capability).is_ok()
+}
+
+/// The settings of the configuration that sites need.
+fn settings(email: Option<&str>, http_port: u16) -> Result<Vec<String>> {
+    // Who writes the command line may choose any backend.
+    let names = "backends.externalNames={enabled: true, deniedNetworks: [], singleLabels: true}";
+    let mut all = vec![names.to_owned()];
+    if let Some(email) = email {
+        let is_address = email.contains('@') && !email.contains(char::is_whitespace);
+        ensure!(
+            is_address,
+            "--email {email:?}: an address is expected, as in you@example.org"
+        );
+        let contact = serde_json::to_string(&format!("mailto:{email}"))?;
+        all.push(format!(
+            "issuers.acme={{directory: letsencrypt, agreeToTerms: true, contacts: [{contact}], httpPort: {http_port}}}"
+        ));
+    }
+    Ok(all)
+}
+
+/// A line for each site: its URL, its backend, and who certifies it.
+fn overview(plan: &Plan, state: &Path) -> String {
+    let mut text = String::new();
+    for site in &plan.sites {
+        let port = match plan.https_port {
+            443 => String::new(),
+            port => format!(":{port}"),
+        };
+        let issuer = match plan.issuer(&site.host) {
+            "acme" => "certificate of Let's Encrypt".to_owned(),
+            _ => format!(
+                "certificate of the internal CA, {}",
+                state.join("ca.crt").display()
+            ),
+        };
+        text.push_str(&format!(
+            "https://{}{port}{} -> {}, {issuer}\n",
+            site.host, site.path, site.backend
+        ));
+    }
+    let uncertified = plan.hosts().into_iter().any(is_public) && !plan.has_account;
+    if uncertified {
+        text.push_str(
+            "Browsers do not know the internal CA: --email you@example.org gets certificates of Let's Encrypt for public hostnames\n",
+        );
+    }
+    text
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    replace(file, |to| to.write_all(text.as_bytes()))
+        .with_context(|| format!("writing {}", file.display()))
+}
+
+/// Writes what is served into a new directory, to go on with.
+fn into(plan: &Plan, options: &cli::Serve, dir: &Path) -> Result<bool> {
+    fs::DirBuilder::new()
+        .mode(0o755)
+        .create(dir)
+        .with_context(|| format!("--into {}: making it", dir.display()))?;
+    write(&dir.join(FILE), &plan.manifests())?;
+    let mut configuration =
+        "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n".to_owned();
+    for setting in settings(options.email.as_deref(), plan.http_port)? {
+        let (path, value) = setting.split_once('=').unwrap_or((&setting, ""));
+        let (section, field) = path.split_once('.').unwrap_or((path, ""));
+        configuration.push_str(&format!("{section}: {{{field}: {value}}}\n"));
+    }
+    let file = dir.with_extension("config.yaml");
+    write(&file, &configuration)?;
+    writeln!(
+        io::stdout(),
+        "gatewright standalone {} --config {}",
+        dir.display(),
+        file.display()
+    )?;
+    Ok(true)
+}
