@@ -28,14 +28,17 @@ fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
 /// The variants of an enumeration that a text names.
 fn variants<'a>(text: &'a str, of: &str) -> BTreeSet<&'a str> {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(of)
         .filter(|(at, _)| !text[..*at].ends_with(is_word))
         .map(|(at, _)| &text[at + of.len()..])
-        .filter(|rest| rest.starts_with(|c: char| c.is_uppercase()))
-        .map(|rest| &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())])
+        .filter(|rest| rest.starts_with(char::is_uppercase))
+        .map(|rest| &rest[..rest.find(|c: char| !is_word(c)).unwrap_or(rest.len())])
         .collect()
 }
 

@@ -143,8 +143,8 @@ impl ChallengeAnswers {
         }
     }
 
-    /// Where an exact hostname is served; with a way to validate it only where challenges for it are
-    /// answered so.
+    /// Where an exact hostname is served; with a way to validate it only where challenges for it
+    /// are answered so.
     pub(crate) fn addresses_of(
         &self,
         host: &Hostname,

@@ -8,6 +8,7 @@ use gatewright_core::model::{
     Requests, Scope, SecretName, Table, TableId, TlsParams, TlsVersion, VirtualHost,
 };
 use gatewright_envoy::ResourceName;
+use serde_json::json;
 
 use super::site::{Site, all_to, frontend, frontend_id, host, route, rule, scopes, terminate, to};
 
@@ -114,13 +115,21 @@ async fn spellings_of_host_and_a_forged_scope_header() -> Result<()> {
             .clone()
             .alpn(&[alpn])
             .header("x-gw-scope", &scope)
-            .header("x-gw-host", "own");
+            .header("x-gw-host", "own")
+            .header("x-real-ip", "203.0.113.9")
+            .header("x-forwarded-host", "evil.example")
+            .header("x-mine", "kept");
         let answer = forged.send().await?;
         assert_eq!(served_by(&answer)?, "a");
         assert!(
             !String::from_utf8_lossy(&answer.body).contains("x-gw-"),
             "the headers stay inside"
         );
+        let headers = answer.echoed("headers")?;
+        assert_eq!(headers["x-mine"], json!(["kept"]), "{headers}");
+        for removed in ["x-real-ip", "x-forwarded-host"] {
+            assert!(headers.get(removed).is_none(), "{removed} over {alpn}");
+        }
         let answer = forged.clone().authority("b.example.org").send().await?;
         assert_eq!(
             answer.status, 421,

@@ -15,7 +15,7 @@ fn naming(settings: Settings) -> Settings {
         external_names: ExternalNames::On(NamePolicy {
             denied: vec!["10.0.0.0/8".parse().expect("a network")],
             allowed: vec!["10.9.9.9/32".parse().expect("a network")],
-            domains: Vec::new(),
+            ..NamePolicy::default()
         }),
         ..settings
     }
