@@ -18,9 +18,7 @@ use gatewright_core::external_name::{ExternalNames, NamePolicy};
 use gatewright_core::inputs::Object;
 use gatewright_core::limits::{Limits, NamespaceLimits, ObjectLimits};
 use gatewright_core::model::ObjectName;
-use gatewright_core::request_outcome::{
-    BROKEN_FILTERS, MISDIRECTED, NO_HOST, NO_ROUTE, SEVERAL_HOSTS,
-};
+use gatewright_core::request_outcome::{BROKEN_FILTERS, MISDIRECTED, NO_HOST, NO_ROUTE};
 use gatewright_core::tenancy;
 use gatewright_core::translate::Settings;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -68,14 +66,7 @@ fn without_access_log(value: &mut Value) {
 
 /// True for the names of routes that answer by themselves.
 fn is_cause(name: &str) -> bool {
-    [
-        MISDIRECTED,
-        NO_HOST,
-        NO_ROUTE,
-        SEVERAL_HOSTS,
-        BROKEN_FILTERS,
-    ]
-    .contains(&name)
+    [MISDIRECTED, NO_HOST, NO_ROUTE, BROKEN_FILTERS].contains(&name)
 }
 
 /// Abridges the output, so that a case stays readable: removes times, and those settings of

@@ -156,10 +156,9 @@ metadata: {{name: {name}}}
 "
     );
     let _infallible = match place {
-        Place::Name(called) => write!(
+        Place::Name(called) => writeln!(
             text,
-            "spec: {{type: ExternalName, externalName: \"{called}\", ports: [{{name: web, port: {port}}}]}}
-"
+            "spec: {{type: ExternalName, externalName: \"{called}\", ports: [{{name: web, port: {port}}}]}}"
         ),
         Place::Address(address) => write!(
             text,

@@ -157,7 +157,7 @@ async fn older_schema(cluster: &Cluster) -> Result<()> {
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    cluster.server.apply(&text).await?;
+    cluster.server.apply(text).await?;
     cluster.server.put(class("old", "old")).await?;
     let old = cluster
         .until(GATEWAY, "GatewayClass", "", "old", |o| {
