@@ -19,6 +19,7 @@ mod offline;
 mod ready;
 mod running_program;
 mod serve;
+mod site;
 mod standalone;
 
 use std::net::IpAddr;
@@ -47,6 +48,7 @@ pub use offline::{Lint, Translate};
 pub use ready::Ready;
 pub use running_program::RunningProgram;
 pub use serve::Serve;
+pub use site::{Backend, Place, Site};
 pub use standalone::Standalone;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Configured, EnvoyProcess, Log, State};
-use crate::serve::Site;
+use super::{Configured, EnvoyProcess, Log, Site, State};
 
 /// `serve`
 #[derive(Clone, Debug, Args)]

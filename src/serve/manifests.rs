@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use gatewright_core::model::Hostname;
 
-use super::site::{Backend, Place, Site};
+use crate::cli::{Backend, Place, Site};
 
 /// What is served, where, and with whose certificates.
 #[derive(Clone, Debug)]

@@ -1,11 +1,10 @@
 //! `gatewright serve`: hostnames and backends on the command line in place of manifests.
 //!
-//! In: [`Site`]s. Out: the manifests of which they are short for, in the private directory, which
+//! In: [`cli::Site`]s. Out: the manifests of which they are short for, in the private directory, which
 //! the standalone program then serves.
 
 mod manifests;
 mod preflight;
-mod site;
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,7 +20,6 @@ use crate::run;
 use crate::standalone::{find, has_envoy};
 use manifests::{Plan, is_public};
 use preflight::{PortFault, fault, missing, remedy};
-pub use site::Site;
 
 /// Most hostnames: the listeners that a Gateway has, beside that of plain HTTP.
 const MOST_HOSTS: usize = 63;

@@ -10,7 +10,7 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::manifests::{Plan, is_public};
-use super::site::Place;
+use crate::cli::Place;
 
 /// The longest wait for a backend's or a name server's answer.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -130,6 +130,11 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "make demo",
         "it compiles the program anew; program.rs of the tests with Envoy runs the same example",
     ),
+    (
+        "gatewright serve ",
+        "it needs a public host; serve.rs of the tests with ACME runs such lines",
+    ),
+    ("sudo setcap", "it changes the machine"),
     ("make first", "it is `make demo ONCE=1` and a golden case"),
     ("make test", "it is what CI runs"),
     ("make check", "it is a part of `make test`"),

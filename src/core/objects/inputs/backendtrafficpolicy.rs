@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::httproute::duration;
+use super::duration::duration;
 use super::schema::same_shape;
 use super::{Meta, ParseError, Policy, PolicyRules, SessionPersistence, Unsupported, session};
 use crate::gateway_api::xbackendtrafficpolicies::{

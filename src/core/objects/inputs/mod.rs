@@ -25,6 +25,7 @@ mod configmap_data;
 mod direct_response;
 mod direct_response_filter;
 mod document;
+mod duration;
 mod export_headers;
 mod external_auth;
 mod frontend_tls;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::httproute::duration;
+use super::duration::duration;
 use super::{Unsupported, text};
 use crate::gateway_api::httproutes as gw;
 

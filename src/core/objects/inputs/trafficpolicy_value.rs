@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::httproute::duration;
+use super::duration::duration;
 
 /// A number within bounds.
 pub(super) fn number(field: &str, value: i64, bounds: RangeInclusive<u32>) -> Result<u32, String> {

@@ -65,9 +65,9 @@ impl Quotas {
             .take_while(|policy| self.telemetry_policies.has(&policy.meta.name))
     }
 
-    /// What tracing and the collectors of access logs add to each port and filter chain of a Gateway
-    /// or ListenerSet. They are of the Gateway's owner, so that a ListenerSet of another namespace
-    /// never pays for them.
+    /// What tracing and the collectors of access logs add to each port and filter chain of a
+    /// Gateway or ListenerSet. They are of the Gateway's owner, so that a ListenerSet of another
+    /// namespace never pays for them.
     pub(super) fn observed(
         &self,
         parent: Option<&Parent>,
