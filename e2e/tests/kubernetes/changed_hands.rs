@@ -338,12 +338,17 @@ async fn entries_of_lists_go_whoever_else_owns_them() -> Result<()> {
                 .await?;
         }
     }
-    // Without routes the policies have no ancestors.
+    // Without routes the policies of Services have no ancestors.
     let routes = server.api(GATEWAY, "HTTPRoute", SPACE).await?;
+    let of_services = || {
+        policies()
+            .into_iter()
+            .filter(|(_, kind, _)| *kind != "AccessPolicy")
+    };
     for way in WAYS {
         let name = format!("{way:?}").to_lowercase();
         routes.delete(&name, &DeleteParams::default()).await?;
-        for (version, kind, _) in policies() {
+        for (version, kind, _) in of_services() {
             let theirs = matches!(way, Way::Put | Way::Apply);
             cluster
                 .until(version, kind, SPACE, &name, |o| {
