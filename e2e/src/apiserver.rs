@@ -102,6 +102,7 @@ impl ApiServer {
             more: more.iter().map(|argument| (*argument).to_owned()).collect(),
         };
         all.resume().await?;
+        all.until_kinds_are_served().await?;
         Ok(all)
     }
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
 use kube::discovery::{Scope, pinned_kind};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -188,43 +190,63 @@ impl ApiServer {
             }
         }
         ensure!(!names.is_empty(), "no definitions in {}", folder.display());
-        let api = self
-            .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
-            .await?;
+        let api = self.definitions().await?;
         for name in names {
             let deadline = Instant::now() + LIMIT;
-            loop {
-                let found = api.get(&name).await?;
-                let conditions = found.data["status"]["conditions"]
-                    .as_array()
-                    .cloned()
-                    .unwrap_or_default();
-                let spec = &found.data["spec"];
-                let text = |pointer: &str| {
-                    spec.pointer(pointer)
-                        .and_then(Value::as_str)
-                        .unwrap_or_default()
-                };
-                let kind = GroupVersionKind::gvk(
-                    text("/group"),
-                    text("/versions/0/name"),
-                    text("/names/kind"),
-                );
-                let established = conditions
-                    .iter()
-                    .any(|c| c["type"] == "Established" && c["status"] == "True");
-                // Discovery of the server lags behind.
-                if established && pinned_kind(&self.client(), &kind).await.is_ok() {
-                    break;
-                }
-                ensure!(
-                    Instant::now() < deadline,
-                    "{name} is not established: {conditions:?}"
-                );
+            while !self.serves(&api.get(&name).await?).await {
+                ensure!(Instant::now() < deadline, "{name} is not served");
                 sleep(Duration::from_millis(20)).await;
             }
         }
         Ok(())
+    }
+
+    async fn definitions(&self) -> Result<Api<DynamicObject>> {
+        self.api("apiextensions.k8s.io/v1", "CustomResourceDefinition", "")
+            .await
+    }
+
+    /// Waits until all kinds with a definition are served: a server that has just started is ready
+    /// before.
+    pub(super) async fn until_kinds_are_served(&self) -> Result<()> {
+        let definitions = self.definitions().await?;
+        for definition in definitions.list(&ListParams::default()).await? {
+            let deadline = Instant::now() + LIMIT;
+            while !self.serves(&definition).await {
+                let name = definition.metadata.name.as_deref().unwrap_or_default();
+                ensure!(Instant::now() < deadline, "{name} is not served");
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// True if a definition is established, and discovery, which lags behind, has all its versions.
+    async fn serves(&self, definition: &DynamicObject) -> bool {
+        let conditions = definition.data["status"]["conditions"].as_array();
+        let is_established = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+        let spec = &definition.data["spec"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let versions = spec["versions"].as_array().into_iter().flatten();
+        let kinds: Vec<GroupVersionKind> = versions
+            .filter(|version| version["served"] == true)
+            .map(|version| {
+                GroupVersionKind::gvk(
+                    &text(&spec["group"]),
+                    &text(&version["name"]),
+                    &text(&spec["names"]["kind"]),
+                )
+            })
+            .collect();
+        for kind in &kinds {
+            if pinned_kind(&self.client(), kind).await.is_err() {
+                return false;
+            }
+        }
+        is_established
     }
 }
 
