@@ -7,21 +7,21 @@ use std::str::FromStr;
 use gatewright_core::external_name::ExternalName;
 use gatewright_core::model::Hostname;
 
-/// What is served, and by whom.
+/// A hostname and a prefix of its paths, and the backend that answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
     /// An exact hostname.
     pub host: Hostname,
     /// The prefix of the paths, beginning with a slash.
     pub path: String,
-    /// Who answers.
+    /// The server that answers.
     pub backend: Backend,
 }
 
 /// A server of an application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Where it is.
+    /// Its address or name.
     pub place: Place,
     /// Its port.
     pub port: u16,
@@ -29,7 +29,7 @@ pub struct Backend {
     pub tls: bool,
 }
 
-/// Where a backend is.
+/// The address or the name of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// At an address.

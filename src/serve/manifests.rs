@@ -7,12 +7,12 @@ use gatewright_core::model::Hostname;
 
 use crate::cli::{Backend, Place, Site};
 
-/// What is served, where, and with whose certificates.
+/// The sites, with the listening addresses and ports, and the issuer of their certificates.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     /// The sites, as they were given.
     pub(super) sites: Vec<Site>,
-    /// Where is listened.
+    /// The listening addresses.
     pub(super) addresses: Vec<IpAddr>,
     /// The port of HTTPS.
     pub(super) https_port: u16,
@@ -25,18 +25,17 @@ pub(super) struct Plan {
 impl Plan {
     /// The hostnames, each once, in the order in which they were given.
     pub(super) fn hosts(&self) -> Vec<&Hostname> {
-        let mut hosts: Vec<&Hostname> = Vec::new();
-        for site in &self.sites {
-            if !hosts.contains(&&site.host) {
-                hosts.push(&site.host);
-            }
-        }
-        hosts
+        each_once(self.sites.iter().map(|site| &site.host))
+    }
+
+    /// True if a hostname's certificate is of Let's Encrypt, and not of the internal CA.
+    pub(super) fn is_of_acme(&self, host: &Hostname) -> bool {
+        self.has_account && is_public(host)
     }
 
     /// The issuer of a hostname's certificate.
-    pub(super) fn issuer(&self, host: &Hostname) -> &'static str {
-        if self.has_account && is_public(host) {
+    fn issuer(&self, host: &Hostname) -> &'static str {
+        if self.is_of_acme(host) {
             "acme"
         } else {
             "internal-ca"
@@ -45,13 +44,7 @@ impl Plan {
 
     /// The backends, each once, in the order in which they were given.
     fn backends(&self) -> Vec<&Backend> {
-        let mut backends: Vec<&Backend> = Vec::new();
-        for site in &self.sites {
-            if !backends.contains(&&site.backend) {
-                backends.push(&site.backend);
-            }
-        }
-        backends
+        each_once(self.sites.iter().map(|site| &site.backend))
     }
 
     /// The manifests, as YAML.
@@ -131,6 +124,16 @@ spec:
         }
         text
     }
+}
+
+fn each_once<'a, T: PartialEq>(all: impl Iterator<Item = &'a T>) -> Vec<&'a T> {
+    let mut different: Vec<&T> = Vec::new();
+    for one in all {
+        if !different.contains(&one) {
+            different.push(one);
+        }
+    }
+    different
 }
 
 /// True for a name that a public CA may certify: below a domain of the public suffix list.

@@ -1,7 +1,7 @@
 //! `gatewright serve`: hostnames and backends on the command line in place of manifests.
 //!
-//! In: [`cli::Site`]s. Out: the manifests of which they are short for, in the private directory, which
-//! the standalone program then serves.
+//! In: [`cli::Site`]s. Out: the manifests of which they are short for, in the private directory,
+//! which the standalone program then serves.
 
 mod manifests;
 mod preflight;
@@ -19,7 +19,7 @@ use crate::replace::replace;
 use crate::run;
 use crate::standalone::{find, has_envoy};
 use manifests::{Plan, is_public};
-use preflight::{PortFault, fault, missing, remedy};
+use preflight::{PortFault, fault, missing, remedy, unprivileged};
 
 /// Most hostnames: the listeners that a Gateway has, beside that of plain HTTP.
 const MOST_HOSTS: usize = 63;
@@ -31,9 +31,9 @@ const FILE: &str = "site.yaml";
 /// # Errors
 /// When a port cannot be had, a file cannot be written, or the program cannot start.
 pub async fn run(options: cli::Serve) -> Result<bool> {
-    let is_public = options.sites.iter().any(|site| is_public(&site.host));
+    let has_public = options.sites.iter().any(|site| is_public(&site.host));
     let mut plan = Plan {
-        addresses: addresses(&options, is_public),
+        addresses: addresses(&options, has_public),
         https_port: options.https_port.unwrap_or(443),
         http_port: options.http_port.unwrap_or(80),
         has_account: options.email.is_some(),
@@ -54,7 +54,7 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
     let state = run::state_dir(&options.state)?;
     // An Envoy of an earlier run has the ports, and is taken over.
     if !has_envoy(&state) {
-        choose_ports(&mut plan, &options, is_public)?;
+        choose_ports(&mut plan, &options, has_public)?;
     }
     let mut text = String::new();
     for note in missing(&plan).await {
@@ -71,11 +71,16 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
         .with_context(|| format!("making {}", dir.display()))?;
     write(&dir.join(FILE), &plan.manifests())?;
     let mut configured = options.configured;
-    configured.set = [
-        settings(options.email.as_deref(), plan.http_port)?,
-        configured.set,
-    ]
-    .concat();
+    let settings = settings(options.email.as_deref(), plan.http_port)?;
+    let settings = settings.map(
+        |Setting {
+             section,
+             field,
+             value,
+         }| format!("{section}.{field}={value}"),
+    );
+    // Those of the user override them.
+    configured.set = settings.chain(configured.set).collect();
     run::standalone(cli::Standalone {
         dir: Some(dir),
         once: options.once,
@@ -94,12 +99,12 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
     .await
 }
 
-/// Where is listened, without `--address`: a public hostname is for everybody.
-fn addresses(options: &cli::Serve, is_public: bool) -> Vec<IpAddr> {
+/// The listening addresses, without `--address`: a public hostname is for everybody.
+fn addresses(options: &cli::Serve, has_public: bool) -> Vec<IpAddr> {
     if !options.addresses.is_empty() {
         return options.addresses.clone();
     }
-    if !is_public {
+    if !has_public {
         return vec![Ipv4Addr::LOCALHOST.into()];
     }
     let has_ipv6 = fs::read("/proc/net/if_inet6").is_ok_and(|addresses| !addresses.is_empty());
@@ -109,7 +114,7 @@ fn addresses(options: &cli::Serve, is_public: bool) -> Vec<IpAddr> {
 }
 
 /// Checks the ports. Where everything is local, those that need no rights do as well.
-fn choose_ports(plan: &mut Plan, options: &cli::Serve, is_public: bool) -> Result<()> {
+fn choose_ports(plan: &mut Plan, options: &cli::Serve, has_public: bool) -> Result<()> {
     let envoy = find(options.envoy.as_deref())?;
     let ports = [
         (&mut plan.https_port, options.https_port, "--https-port"),
@@ -119,8 +124,8 @@ fn choose_ports(plan: &mut Plan, options: &cli::Serve, is_public: bool) -> Resul
         let Some(found) = fault(&plan.addresses, *port) else {
             continue;
         };
-        let free = 8000 + *port;
-        let is_local = given.is_none() && !is_public && found != PortFault::NoAddress;
+        let free = unprivileged(*port);
+        let is_local = given.is_none() && !has_public && found != PortFault::NoAddress;
         if is_local && fault(&plan.addresses, free).is_none() {
             *port = free;
         } else if found != PortFault::Privileged || !may_bind(&envoy) {
@@ -137,23 +142,40 @@ fn may_bind(envoy: &Path) -> bool {
     rustix::fs::getxattr(envoy, "security.capability", &mut capability).is_ok()
 }
 
+/// A field of the configuration, with its value as YAML.
+struct Setting {
+    section: &'static str,
+    field: &'static str,
+    value: String,
+}
+
 /// The settings of the configuration that sites need.
-fn settings(email: Option<&str>, http_port: u16) -> Result<Vec<String>> {
-    // Who writes the command line may choose any backend.
-    let names = "backends.externalNames={enabled: true, deniedNetworks: [], singleLabels: true}";
-    let mut all = vec![names.to_owned()];
-    if let Some(email) = email {
-        let is_address = email.contains('@') && !email.contains(char::is_whitespace);
-        ensure!(
-            is_address,
-            "--email {email:?}: an address is expected, as in you@example.org"
-        );
-        let contact = serde_json::to_string(&format!("mailto:{email}"))?;
-        all.push(format!(
-            "issuers.acme={{directory: letsencrypt, agreeToTerms: true, contacts: [{contact}], httpPort: {http_port}}}"
-        ));
-    }
-    Ok(all)
+fn settings(email: Option<&str>, http_port: u16) -> Result<impl Iterator<Item = Setting>> {
+    let issuer = email.map(|email| issuer(email, http_port)).transpose()?;
+    let names = Setting {
+        section: "backends",
+        field: "externalNames",
+        // Who writes the command line may choose any backend.
+        value: "{enabled: true, deniedNetworks: [], singleLabels: true}".to_owned(),
+    };
+    Ok([names].into_iter().chain(issuer))
+}
+
+/// The issuer of certificates of Let's Encrypt.
+fn issuer(email: &str, http_port: u16) -> Result<Setting> {
+    let is_address = email.contains('@') && !email.contains(char::is_whitespace);
+    ensure!(
+        is_address,
+        "--email {email:?}: an address is expected, as in you@example.org"
+    );
+    let contact = serde_json::to_string(&format!("mailto:{email}"))?;
+    Ok(Setting {
+        section: "issuers",
+        field: "acme",
+        value: format!(
+            "{{directory: letsencrypt, agreeToTerms: true, contacts: [{contact}], httpPort: {http_port}}}"
+        ),
+    })
 }
 
 /// A line for each site: its URL, its backend, and who certifies it.
@@ -164,12 +186,13 @@ fn overview(plan: &Plan, state: &Path) -> String {
             443 => String::new(),
             port => format!(":{port}"),
         };
-        let issuer = match plan.issuer(&site.host) {
-            "acme" => "certificate of Let's Encrypt".to_owned(),
-            _ => format!(
+        let issuer = if plan.is_of_acme(&site.host) {
+            "certificate of Let's Encrypt".to_owned()
+        } else {
+            format!(
                 "certificate of the internal CA, {}",
                 state.join("ca.crt").display()
-            ),
+            )
         };
         text.push_str(&format!(
             "https://{}{port}{} -> {}, {issuer}\n",
@@ -199,9 +222,12 @@ fn into(plan: &Plan, options: &cli::Serve, dir: &Path) -> Result<bool> {
     write(&dir.join(FILE), &plan.manifests())?;
     let mut configuration =
         "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\n".to_owned();
-    for setting in settings(options.email.as_deref(), plan.http_port)? {
-        let (path, value) = setting.split_once('=').unwrap_or((&setting, ""));
-        let (section, field) = path.split_once('.').unwrap_or((path, ""));
+    for Setting {
+        section,
+        field,
+        value,
+    } in settings(options.email.as_deref(), plan.http_port)?
+    {
         configuration.push_str(&format!("{section}: {{{field}: {value}}}\n"));
     }
     let file = dir.with_extension("config.yaml");

@@ -28,7 +28,7 @@ pub(super) enum PortFault {
 
 /// Why a port of these addresses cannot be listened on, if it cannot.
 pub(super) fn fault(addresses: &[IpAddr], port: u16) -> Option<PortFault> {
-    let faults = addresses.iter().filter_map(|ip| {
+    addresses.iter().rev().find_map(|ip| {
         let bound = TcpListener::bind(SocketAddr::new(*ip, port));
         match bound.map_err(|error| error.kind()) {
             Err(ErrorKind::PermissionDenied) => Some(PortFault::Privileged),
@@ -37,24 +37,26 @@ pub(super) fn fault(addresses: &[IpAddr], port: u16) -> Option<PortFault> {
             // Envoy's own refusal tells of anything else.
             Ok(_) | Err(_) => None,
         }
-    });
-    let mut faults: Vec<PortFault> = faults.collect();
-    faults.pop()
+    })
+}
+
+/// The port in place of one below 1024 that needs no rights: 8443 for 443.
+pub(super) fn unprivileged(port: u16) -> u16 {
+    port.saturating_add(8000)
 }
 
 /// What a person does about it; `flag` sets the port.
 pub(super) fn remedy(fault: PortFault, port: u16, flag: &str, envoy: &Path) -> String {
+    let other = unprivileged(port);
     match fault {
         PortFault::Privileged => format!(
             "port {port}: only root may listen on ports below 1024. Allow it to Envoy: sudo setcap cap_net_bind_service=+ep \
-             {}; or to everybody: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=80; or choose another: {flag} {}",
+             {}; or to everybody: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=80; or choose another: {flag} {other}",
             envoy.display(),
-            8000 + port
         ),
         PortFault::Taken => format!(
             "port {port}: another program listens on it: ss -ltnp 'sport = :{port}' names it. Stop it, or choose another \
-             port: {flag} {}",
-            8000 + port
+             port: {flag} {other}",
         ),
         PortFault::NoAddress => {
             format!("port {port}: this machine does not have an address of --address")
@@ -128,6 +130,8 @@ mod tests {
                 && told.contains("--https-port 8443"),
             "{told}"
         );
+        // There is no port 68000.
+        remedy(PortFault::Taken, 60_000, "--https-port", Path::new("envoy"));
     }
 
     #[tokio::test]
