@@ -260,7 +260,7 @@ fn lint(options: &cli::Lint) -> Result<bool> {
     let issuers: KnownIssuers = configuration
         .issuers
         .iter()
-        .map(|(name, issuer)| (name.clone(), ChallengePort::of(issuer)))
+        .map(|(name, issuer)| (name.clone(), ChallengePort::checked(issuer)))
         .collect();
     let issuers = Some(&issuers).filter(|_| is_known);
     let mut found = gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());

@@ -12,13 +12,17 @@ pub enum ChallengePort {
 }
 
 impl ChallengePort {
-    /// The port of an issuer; `None` if names are validated by DNS, or nothing is to be checked.
+    /// The port of an issuer; `None` if names are validated by DNS.
     pub fn of(settings: &IssuerSettings) -> Option<Self> {
-        let by_dns = settings.dns.is_some() || settings.dns_persist;
         match settings.tls_alpn_port {
-            _ if by_dns || settings.preflight == Preflight::Skip => None,
+            _ if settings.is_validated_by_dns() => None,
             Some(port) => Some(Self::Tls(port)),
-            None => Some(Self::Http(settings.http_port.unwrap_or(80))),
+            None => Some(Self::Http(settings.http01_port())),
         }
+    }
+
+    /// The same, if it is to be checked before an order.
+    pub fn checked(settings: &IssuerSettings) -> Option<Self> {
+        Self::of(settings).filter(|_| settings.preflight != Preflight::Skip)
     }
 }

@@ -19,6 +19,7 @@ use acme::engine::{AcmeConfig, AcmeIssuer, RequestedProfile, directory_url};
 use acme::preflight::{PreflightPolicy, Strictness};
 use acme::{Failure, Storage};
 
+use super::challenge_port::ChallengePort;
 use super::proxy_self_check::{ProxyEndpoints, ProxySelfCheck, is_public};
 use super::settings::{Credential, DnsSettings, IssuerSettings, Preflight, SettingsError, Token};
 use super::tls_alpn::TlsAlpnSolver;
@@ -80,9 +81,10 @@ pub async fn open(
         None => None,
     };
     let id = issuer_id(name, &settings.directory);
-    let otherwise =
-        settings.dns.is_some() || settings.dns_persist || settings.tls_alpn_port.is_some();
-    let http_port = (!otherwise).then(|| settings.http_port.unwrap_or(80));
+    let http_port = match ChallengePort::of(settings) {
+        Some(ChallengePort::Http(port)) => Some(port),
+        Some(ChallengePort::Tls(_)) | None => None,
+    };
     Ok(Opened {
         issuer: Arc::new(main),
         trial,
@@ -168,7 +170,7 @@ async fn one(
     let self_check = Arc::new(ProxySelfCheck {
         issuer: Arc::from(name),
         endpoints: endpoints.clone(),
-        port: settings.http_port.unwrap_or(80),
+        port: settings.http01_port(),
         tls_alpn_port: settings.tls_alpn_port,
         strictness: settings.preflight,
         lookup,

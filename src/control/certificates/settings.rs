@@ -443,6 +443,16 @@ impl DnsSettings {
 }
 
 impl IssuerSettings {
+    /// True if names are validated by DNS, without a connection to Envoys.
+    pub(super) fn is_validated_by_dns(&self) -> bool {
+        self.dns.is_some() || self.dns_persist
+    }
+
+    /// The port where HTTP-01 challenges reach Envoys.
+    pub(super) fn http01_port(&self) -> u16 {
+        self.http_port.unwrap_or(80)
+    }
+
     /// Returns the files that are read when the issuer is opened.
     pub fn files(&self) -> Vec<&PathBuf> {
         let Self {
@@ -541,7 +551,7 @@ impl IssuerSettings {
                 return Err(SettingsError::value(format!("{field}contacts"), text));
             }
         }
-        if self.tls_alpn_port.is_some() && (self.dns.is_some() || self.dns_persist) {
+        if self.tls_alpn_port.is_some() && self.is_validated_by_dns() {
             let text = "TLS-ALPN-01 and DNS challenges exclude each other: remove one of them";
             return Err(SettingsError::value(format!("{field}tlsAlpnPort"), text));
         }
