@@ -190,13 +190,9 @@ impl ApiServer {
             }
         }
         ensure!(!names.is_empty(), "no definitions in {}", folder.display());
-        let api = self.definitions().await?;
+        let definitions = self.definitions().await?;
         for name in names {
-            let deadline = Instant::now() + LIMIT;
-            while !self.serves(&api.get(&name).await?).await {
-                ensure!(Instant::now() < deadline, "{name} is not served");
-                sleep(Duration::from_millis(20)).await;
-            }
+            self.until_served(&definitions, &name).await?;
         }
         Ok(())
     }
@@ -211,12 +207,17 @@ impl ApiServer {
     pub(super) async fn until_kinds_are_served(&self) -> Result<()> {
         let definitions = self.definitions().await?;
         for definition in definitions.list(&ListParams::default()).await? {
-            let deadline = Instant::now() + LIMIT;
-            while !self.serves(&definition).await {
-                let name = definition.metadata.name.as_deref().unwrap_or_default();
-                ensure!(Instant::now() < deadline, "{name} is not served");
-                sleep(Duration::from_millis(20)).await;
-            }
+            let name = definition.metadata.name.as_deref().unwrap_or_default();
+            self.until_served(&definitions, name).await?;
+        }
+        Ok(())
+    }
+
+    async fn until_served(&self, definitions: &Api<DynamicObject>, name: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        while !self.serves(&definitions.get(name).await?).await {
+            ensure!(Instant::now() < deadline, "{name} is not served");
+            sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use super::{ApiServer, binary};
+use crate::deploy;
 use crate::hex::hex;
 
 /// A set of definitions of kinds.
@@ -41,7 +42,7 @@ impl Definitions {
                 ".tools/gateway-api-older/config/crd/experimental",
                 "gateway-api",
             ),
-            Self::Ours => ("deploy/crds", "a whole checkout"),
+            Self::Ours => return Ok(deploy::folder().join("crds")),
             Self::CertManager => (".tools/cert-manager-crds", "cert-manager-crds"),
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
