@@ -4,9 +4,13 @@
 //! re-exported name (`pub use`) belongs to the file that defines it. A module and its submodules
 //! are one: imports from its ancestors do not count. Tests are excluded.
 
+mod rust_files;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use rust_files::rust_files;
 
 /// The crates by the folder of their root module, with subfolders that are crates of their own.
 const CRATES: [(&str, &[&str]); 11] = [
@@ -52,11 +56,9 @@ struct Crate {
 impl Crate {
     fn read(folder: &str, others: &[&str]) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let mut files = Vec::new();
-        visit(&root, &mut files);
         let mut imports = BTreeMap::new();
         let mut tests = BTreeSet::new();
-        for file in files {
+        for file in rust_files(&root) {
             let path = file
                 .strip_prefix(&root)
                 .expect("found below the root")
@@ -157,18 +159,6 @@ impl Crate {
             .any(|other| other.len() > module.len() && other.starts_with(module));
         module[..module.len() - usize::from(!has_own)].to_vec()
     }
-}
-
-fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a readable folder") {
-        let path = entry.expect("a readable entry").path();
-        if path.is_dir() {
-            visit(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    found.sort();
 }
 
 /// Returns a text without comments.

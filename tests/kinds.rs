@@ -1,11 +1,14 @@
 //! What there is to know of a kind stands in its row of one list: no other file of the product goes
 //! through the kinds.
 
+mod rust_files;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gatewright_core::inputs::Kind;
+use rust_files::rust_files;
 
 /// The list of kinds.
 const LIST: &str = "src/core/objects/inputs/kinds.rs";
@@ -16,17 +19,6 @@ const MOST: usize = 8;
 
 /// Files that are no part of the product.
 const OF_TESTS: [&str; 4] = ["/tests/", "/tests.rs", "/testdata", "/confluence"];
-
-fn visit(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            visit(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
@@ -46,10 +38,8 @@ fn variants<'a>(text: &'a str, of: &str) -> BTreeSet<&'a str> {
 fn one_file_names_all_kinds() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let kinds: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.as_str()).collect();
-    let mut files = Vec::new();
-    visit(&root.join("src"), &mut files);
     let mut broken = Vec::new();
-    for file in files {
+    for file in rust_files(&root.join("src")) {
         let path = file.strip_prefix(root).expect("it is below");
         let path = path.display().to_string();
         if path == LIST || OF_TESTS.iter().any(|part| path.contains(part)) {
