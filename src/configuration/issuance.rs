@@ -33,6 +33,7 @@ impl Configuration {
         }
         policy
     }
+
     /// The ACME directories that TenantGateways may name, beside those of Let's Encrypt; `None`
     /// permits any.
     pub fn tenant_directories(&self) -> Option<BTreeSet<String>> {

@@ -20,7 +20,7 @@ struct KindRow {
     channel: Channel,
     /// True if it is watched only where TenantGateways are implemented, and read by tenancy alone.
     is_of_tenancy: bool,
-    /// What is read of an object that is watched.
+    /// The part of a watched object that is read.
     content: Content,
     /// True if a text of it may be a credential, which no message shows.
     has_credentials: bool,
@@ -34,7 +34,7 @@ struct KindRow {
     on_requests: bool,
 }
 
-/// What is read of an object that is watched.
+/// The part of a watched object that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// The whole object.
@@ -43,7 +43,7 @@ pub enum Content {
     Metadata,
     /// The addresses, as of pods and nodes.
     Addresses,
-    /// What we applied of it: the rest is for others.
+    /// The fields that we applied: the rest is for others.
     Applied,
 }
 
@@ -214,7 +214,7 @@ impl Kind {
         self.row().is_of_tenancy
     }
 
-    /// What is read of an object that is watched.
+    /// The part of a watched object that is read.
     pub fn content(self) -> Content {
         self.row().content
     }
