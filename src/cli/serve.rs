@@ -23,9 +23,8 @@ pub struct Serve {
     #[arg(required = true, value_name = "HOST[/PATH]=BACKEND")]
     pub sites: Vec<Site>,
     /// Your address, for Let's Encrypt: public hostnames get certificates from it, and its terms of
-    /// service (https://letsencrypt.org/repository/) are agreed to. All other hostnames, and all
-    /// without this flag, have a certificate of the internal CA, whose root is ca.crt in the
-    /// private directory
+    /// service are agreed to. All other hostnames, and all without this flag, have a certificate of
+    /// the internal CA, whose root is ca.crt in the private directory
     #[arg(long, value_name = "ADDRESS")]
     pub email: Option<String>,
     /// Listening address; may be repeated [default: all addresses for a public hostname, else
