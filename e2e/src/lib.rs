@@ -29,6 +29,7 @@ pub mod haproxy;
 pub mod held;
 pub mod helm;
 pub mod hex;
+pub mod http1;
 pub mod http_server;
 pub mod issuer;
 pub mod key_server;

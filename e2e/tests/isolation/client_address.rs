@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::haproxy::{HaProxy, Header};
+use e2e::http1::read_answer;
 use e2e::port::free_port;
 use e2e::probe::{Answer, Probe};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -53,13 +54,13 @@ async fn connect(from: Ipv4Addr, port: u16) -> Result<TcpStream> {
     Ok(socket.connect((Ipv4Addr::LOCALHOST, port).into()).await?)
 }
 
-/// Sends these bytes from an address; returns everything up to the end of the connection.
+/// Sends these bytes from an address; returns the answer, or what came before the connection ended.
 async fn say(from: Ipv4Addr, port: u16, bytes: &[u8]) -> Result<String> {
     let exchange = async {
         let mut stream = connect(from, port).await?;
         let _early = stream.write_all(bytes).await;
         let mut answer = Vec::new();
-        let _reset = stream.read_to_end(&mut answer).await;
+        let _reset = read_answer(&mut stream, &mut answer).await;
         anyhow::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
     timeout(LIMIT, exchange)

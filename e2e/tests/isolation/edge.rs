@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use e2e::gatewright::Gatewright;
+use e2e::http1::read_answer;
 use e2e::port::free_port;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,17 +17,32 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::site::{FORWARD, LIMIT, SOON, Site, envoy_stat, named, route};
 
-/// Sends these bytes to an HTTP/1.1 server; returns its answer up to the end of the connection.
+/// Sends these bytes to an HTTP/1.1 server; returns its answer, or what came before the connection
+/// ended.
 pub(crate) async fn say(port: u16, request: &str) -> Result<String> {
     let exchange = async {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-        // It may answer and close before it has read everything.
-        let _early = stream.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
-        let _reset = stream.read_to_end(&mut answer).await;
+        let _reset = read_answer(&mut write(port, request).await?, &mut answer).await;
         anyhow::Ok(String::from_utf8_lossy(&answer).into_owned())
     };
     timeout(LIMIT, exchange).await.context("no answer")?
+}
+
+/// Sends bytes, and returns all answers up to the end of the connection.
+pub(crate) async fn say_to_the_end(port: u16, request: &str) -> Result<String> {
+    let exchange = async {
+        let mut answers = Vec::new();
+        let _reset = write(port, request).await?.read_to_end(&mut answers).await;
+        anyhow::Ok(String::from_utf8_lossy(&answers).into_owned())
+    };
+    timeout(LIMIT, exchange).await.context("no end")?
+}
+
+async fn write(port: u16, request: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+    // It may answer and close before it has read everything.
+    let _early = stream.write_all(request.as_bytes()).await;
+    Ok(stream)
 }
 
 /// Sends a `GET` of a path, exactly as written, with further header lines.

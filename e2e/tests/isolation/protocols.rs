@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use crate::edge::{say, status};
+use crate::edge::{say, say_to_the_end, status};
 use crate::site::Site;
 
 const HOST: &str = "alice.example.org";
@@ -65,7 +65,7 @@ async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
     let site = Site::start(&[]).await?;
     let keep = "Connection: keep-alive\r\n";
     let last = "GET /last HTTP/1.0\r\n";
-    let answer = say(
+    let answer = say_to_the_end(
         site.http,
         &format!("GET /a HTTP/1.0\r\nHost: {HOST}\r\n{keep}\r\n{last}Host: {HOST}\r\n\r\n"),
     )
@@ -75,7 +75,7 @@ async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
         "two requests on a kept connection: {answer}"
     );
     let before = site.alice.requests();
-    let answer = say(
+    let answer = say_to_the_end(
         site.http,
         &format!("GET /a HTTP/1.0\r\nHost: {HOST}\r\n\r\n{last}Host: {HOST}\r\n\r\n"),
     )
@@ -89,7 +89,7 @@ async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
         "and a backend sees one"
     );
     let head = format!("POST /a HTTP/1.0\r\nHost: {HOST}\r\n{keep}Transfer-Encoding: chunked\r\n");
-    let answer = say(
+    let answer = say_to_the_end(
         site.http,
         &format!("{head}Content-Length: 4\r\n\r\n0\r\n\r\n{last}Host: {HOST}\r\n\r\n"),
     )
@@ -102,7 +102,8 @@ async fn the_framing_of_http_1_0_smuggles_no_request() -> Result<()> {
     let inner = format!("{last}Host: {HOST}\r\n\r\n");
     let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
     let before = site.alice.requests();
-    let answer = say(site.http, &format!("{}\r\n{chunk}", head.replace(keep, ""))).await?;
+    let answer =
+        say_to_the_end(site.http, &format!("{}\r\n{chunk}", head.replace(keep, ""))).await?;
     ensure!(
         seen(&answer)?["body"] == inner,
         "chunks are a body: {answer}"

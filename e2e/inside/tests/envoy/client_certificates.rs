@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::client_ca::ClientCa;
 use e2e::echo::Echo;
+use e2e::http1::read_answer;
 use e2e::probe::{Probe, Verifier};
 use e2e_inside::world::{World, api, class, free_port, object, secret, service};
 use gatewright_core::inputs::ObjectChange;
@@ -23,7 +24,7 @@ use rustls::client::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, HandshakeKind, NamedGroup, SupportedProtocolVersion};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -189,7 +190,7 @@ impl Client {
                 .await?;
             let mut answer = Vec::new();
             // With TLS 1.3 a client learns only by reading whether its certificate was accepted.
-            let read = stream.read_to_end(&mut answer).await;
+            let read = read_answer(&mut stream, &mut answer).await;
             let text = String::from_utf8_lossy(&answer);
             let status = text
                 .split(' ')

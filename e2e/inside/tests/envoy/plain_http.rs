@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Context, Result};
 use e2e::auth::{AuthServer, KEY};
 use e2e::echo::Echo;
+use e2e::http1::read_answer;
 use e2e::probe::{Answer, Probe};
 use e2e::websocket::WebSocketServer;
 use e2e_inside::world::{World, api, class, edge, free_port, object, service};
@@ -55,25 +56,8 @@ async fn raw(port: u16, request: &str) -> Result<String> {
     let mut stream = TcpStream::connect(at(port)).await?;
     stream.write_all(request.as_bytes()).await?;
     let mut answer = Vec::new();
-    // After an error Envoy waits some seconds for the client to close the connection.
-    while !is_whole(&answer) && stream.read_buf(&mut answer).await? > 0 {}
+    read_answer(&mut stream, &mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
-}
-
-/// True for an answer with all of the body that its length tells.
-fn is_whole(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else {
-        return false;
-    };
-    let length = head
-        .lines()
-        .find_map(|line| line.strip_prefix("content-length: "));
-    length.is_some_and(|length| {
-        length
-            .parse()
-            .is_ok_and(|length: usize| body.len() >= length)
-    })
 }
 
 /// The backend or status of an answer that was read as it is.
