@@ -69,13 +69,15 @@ impl Place {
     }
 
     /// The roots of the internal CA, as soon as there is one.
-    async fn internal_roots(&self) -> Result<String> {
+    async fn internal_roots(&self, program: &Gatewright) -> Result<String> {
         let file = self.state.path().join("ca.crt");
         let until = Instant::now() + LIMIT;
         loop {
             match std::fs::read_to_string(&file) {
                 Ok(text) => return Ok(text),
-                Err(error) if Instant::now() > until => return Err(error.into()),
+                Err(error) if Instant::now() > until => {
+                    return Err(error).with_context(|| program.output());
+                }
                 Err(_) => sleep(Duration::from_millis(20)).await,
             }
         }
@@ -147,7 +149,11 @@ async fn one_line_serves_a_public_host_and_a_local_one() -> Result<()> {
         alternative.contains(&format!("h3=\":{}\"", place.https)),
         "HTTP/3 is offered: {alternative:?}"
     );
-    let local = place.https("shop.localhost", "/", &place.internal_roots().await?)?;
+    let local = place.https(
+        "shop.localhost",
+        "/",
+        &place.internal_roots(&program).await?,
+    )?;
     answered_by(&local, "api", &program).await?;
 
     let plain = SocketAddr::from((Ipv4Addr::LOCALHOST, place.http));
@@ -221,8 +227,11 @@ async fn what_is_missing_is_told_first_and_a_line_becomes_a_directory() -> Resul
     is_served(&place, &program).await?;
     drop(program);
 
+    // The Envoy of the first program may have its ports a while longer.
     let other = Place {
         state: private_dir()?,
+        https: free_port()?,
+        http: free_port()?,
         ..place
     };
     let program = other.start(&sites, &[])?;
@@ -237,7 +246,7 @@ async fn what_is_missing_is_told_first_and_a_line_becomes_a_directory() -> Resul
 }
 
 async fn is_served(place: &Place, program: &Gatewright) -> Result<()> {
-    let roots = place.internal_roots().await?;
+    let roots = place.internal_roots(program).await?;
     answered_by(&place.https("localhost", "/", &roots)?, "web", program).await?;
     let dead = place.https("localhost", "/dead", &roots)?.send().await?;
     ensure!(dead.status == 503, "{}", dead.status);
