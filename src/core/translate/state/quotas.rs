@@ -48,6 +48,8 @@ pub(crate) struct Quotas {
     /// Routes in the dimensions of the cost model, and what each takes.
     routes: CostQuotas<RouteKey>,
     charges: BTreeMap<RouteKey, Charged>,
+    /// Routes that a limit of numbers refuses: they take no memory and no clusters of others.
+    refused: BTreeSet<RouteKey>,
     clusters: SharedParts<ChargedCluster, RouteKey>,
     /// Endpoints of Services with more than a few, rounded up.
     endpoints: BTreeMap<ObjectName, u64>,
@@ -103,6 +105,7 @@ impl Quotas {
             overridden: BTreeMap::new(),
             routes: CostQuotas::new(allowed),
             charges: BTreeMap::new(),
+            refused: BTreeSet::new(),
             clusters: SharedParts::default(),
             endpoints: BTreeMap::new(),
             parents: CostQuotas::new(allowed),
@@ -482,7 +485,6 @@ impl Quotas {
         observed: Bytes,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        self.charge_parent(key, new.as_ref(), observed, dirty);
         let isolated = new.as_ref().filter(|parent| {
             matches!(key, ParentKey::Gateway(_))
                 && parent.accepted.is_ok()
@@ -495,6 +497,7 @@ impl Quotas {
             weight: 1,
         });
         dirty.parents.extend(self.isolated.set(key, isolated));
+        self.charge_parent(key, new.as_ref(), observed, dirty);
         let default = new.as_ref().filter(|parent| parent.is_default());
         let default = default.map(|parent| Member {
             group: group(),
@@ -547,7 +550,8 @@ impl Quotas {
         Some(new)
     }
 
-    /// Counts the listeners and ports of a Gateway or ListenerSet.
+    /// Counts the listeners and ports of a Gateway or ListenerSet. One that a number refuses leaves
+    /// the others of its namespace its memory.
     fn charge_parent(
         &mut self,
         key: &ParentKey,
@@ -569,6 +573,7 @@ impl Quotas {
             }
         });
         dirty.parents.extend(self.ports.set(key, ports));
+        let new = new.filter(|_| self.ports.has(key) && self.isolated.has(key));
         let new = new.map(|parent| charge_of(parent, observed));
         if self.parent_charges.get(key) == new.as_ref() {
             return;

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::super::charge::{Charged, Matching};
-use super::super::dirty::Dirty;
 use super::Quotas;
 use crate::key::RouteKey;
 use gatewright_objects::model::Hostname;
@@ -16,19 +15,19 @@ pub(super) fn nanoseconds(micros: u64) -> u64 {
 }
 
 impl Quotas {
-    /// Counts a route at its hostnames, and marks the routes whose verdict changes.
+    /// Counts a route at its hostnames. Returns the other routes whose verdict changes.
     pub(super) fn set_matching(
         &mut self,
         key: &RouteKey,
         old: Option<&Charged>,
         new: Option<&Charged>,
-        dirty: &mut Dirty,
-    ) {
+    ) -> Vec<RouteKey> {
+        let mut moved = Vec::new();
         let old = old.map_or(&[][..], |old| &*old.matching.hostnames);
         let served = new.filter(|new| new.too_large.is_none());
         let hostnames = served.map_or(&[][..], |new| &*new.matching.hostnames);
         for gone in old.iter().filter(|old| !hostnames.contains(old)) {
-            self.set_matching_at(key, gone, None, dirty);
+            moved.extend(self.set_matching_at(key, gone, None));
         }
         for (hostname, new) in hostnames.iter().zip(served.into_iter().cycle()) {
             let member = Member {
@@ -36,8 +35,9 @@ impl Quotas {
                 created: new.charge.created,
                 weight: new.matching.time,
             };
-            self.set_matching_at(key, hostname, Some(member), dirty);
+            moved.extend(self.set_matching_at(key, hostname, Some(member)));
         }
+        moved
     }
 
     fn set_matching_at(
@@ -45,17 +45,14 @@ impl Quotas {
         key: &RouteKey,
         hostname: &Hostname,
         member: Option<Member<(Arc<str>, Hostname)>>,
-        dirty: &mut Dirty,
-    ) {
+    ) -> impl Iterator<Item = RouteKey> + use<> {
         let mut moved = Vec::new();
         if let Some(member) = &member {
             let most = self.limits_of(&key.name.namespace).matching_micros;
             moved.extend(self.matching.allow(&member.group, nanoseconds(most)));
         }
         moved.extend(self.matching.set(&(key.clone(), hostname.clone()), member));
-        dirty
-            .routes
-            .extend(moved.into_iter().map(|(route, _)| route));
+        moved.into_iter().map(|(route, _)| route)
     }
 
     /// The first hostname of a route at which the older ones leave it no time.
@@ -75,19 +72,17 @@ impl Quotas {
         self.charges.get(key).map(|charged| &charged.matching)
     }
 
-    /// Sets what the routes of a namespace may take, and marks those whose verdict changes.
-    pub(super) fn allow_matching(&mut self, namespace: &Arc<str>, micros: u64, dirty: &mut Dirty) {
+    /// Sets what the routes of a namespace may take. Returns those whose verdict changes.
+    pub(super) fn allow_matching(&mut self, namespace: &Arc<str>, micros: u64) -> Vec<RouteKey> {
         let groups: Vec<(Arc<str>, Hostname)> = self
             .matching
             .groups()
             .filter(|(of, _)| of == namespace)
             .cloned()
             .collect();
-        for group in groups {
-            let moved = self.matching.allow(&group, nanoseconds(micros));
-            dirty
-                .routes
-                .extend(moved.into_iter().map(|(route, _)| route));
-        }
+        let moved = groups
+            .iter()
+            .flat_map(|group| self.matching.allow(group, nanoseconds(micros)));
+        moved.map(|(route, _)| route).collect()
     }
 }

@@ -59,13 +59,14 @@ impl Quotas {
             self.tickets.allow(namespace, limits.session_ticket_hosts),
         ];
         dirty.parents.extend(parents.into_iter().flatten());
+        let counted = self.counted_routes.allow(namespace, limits.counted_routes);
+        dirty.routes.extend(counted);
         let routes = [
             self.number_of_routes.allow(namespace, limits.routes),
             self.regexes.allow(namespace, limits.regexes),
-            self.counted_routes.allow(namespace, limits.counted_routes),
+            self.allow_matching(namespace, limits.matching_micros),
         ];
-        dirty.routes.extend(routes.into_iter().flatten());
-        self.allow_matching(namespace, limits.matching_micros, dirty);
+        self.settle(routes.into_iter().flatten(), dirty);
         for (quota, most) in [
             (&mut self.tls_policies, limits.policies),
             (&mut self.traffic_policies, limits.policies),

@@ -1,5 +1,7 @@
 //! The costs of routes.
 
+use std::collections::BTreeSet;
+
 use super::super::attached_policies::AttachedPolicies;
 use super::super::attachments::Attachments;
 use super::super::backend_policies::BackendPolicies;
@@ -61,14 +63,9 @@ impl Quotas {
             matching,
         });
         let was_within = self.numbers_within(key);
+        let before = parts(self.charge_of(key));
         let old = self.charges.remove(key);
         let served = new.as_ref().and_then(Charged::served);
-        let others = self.clusters.replace(
-            namespace,
-            parts(old.as_ref().and_then(Charged::served)),
-            parts(served),
-            key,
-        );
         let member = |weight: u64| {
             served.map(|charge| Member {
                 group: namespace.clone(),
@@ -76,14 +73,10 @@ impl Quotas {
                 weight,
             })
         };
-        dirty
-            .routes
-            .extend(self.number_of_routes.set(key, member(1)));
-        dirty.routes.extend(
-            self.regexes
-                .set(key, member(regexes).filter(|_| regexes > 0)),
-        );
-        self.set_matching(key, old.as_ref(), new.as_ref(), dirty);
+        let mut moved = self.number_of_routes.set(key, member(1));
+        let regexes = member(regexes).filter(|_| regexes > 0);
+        moved.extend(self.regexes.set(key, regexes));
+        moved.extend(self.set_matching(key, old.as_ref(), new.as_ref()));
         dirty.routes.extend(
             self.counted_routes
                 .set(key, member(1).filter(|_| is_counted)),
@@ -100,9 +93,47 @@ impl Quotas {
         if is_told_else || was_within != self.numbers_within(key) {
             dirty.routes.insert(key.clone());
         }
+        self.recount(key, before, dirty);
+        self.settle(moved, dirty);
+    }
+
+    /// Marks routes that numbers refuse or admit now. One that they refuse leaves the others of its
+    /// namespace its memory and clusters.
+    pub(super) fn settle(&mut self, routes: impl IntoIterator<Item = RouteKey>, dirty: &mut Dirty) {
+        for route in routes {
+            let before = parts(self.charge_of(&route));
+            self.recount(&route, before, dirty);
+            dirty.routes.insert(route);
+        }
+    }
+
+    /// Counts the memory and clusters of a route, of which it was counted with these clusters, and
+    /// those of routes that share them.
+    fn recount(
+        &mut self,
+        key: &RouteKey,
+        before: (i64, BTreeSet<ChargedCluster>),
+        dirty: &mut Dirty,
+    ) {
+        let [number, regexes, matching, _] = self.numbers_within(key);
+        if number && regexes && matching {
+            self.refused.remove(key);
+        } else {
+            self.refused.insert(key.clone());
+        }
+        let after = parts(self.charge_of(key));
+        let others = self
+            .clusters
+            .replace(&key.name.namespace, before, after, key);
         for route in others.iter().chain([key]) {
             self.weigh(route, dirty);
         }
+    }
+
+    /// What a route takes, if it is not too large for itself and no number refuses it.
+    fn charge_of(&self, key: &RouteKey) -> Option<&Charge<ChargedCluster>> {
+        let charged = self.charges.get(key).and_then(Charged::served);
+        charged.filter(|_| !self.refused.contains(key))
     }
 
     /// Whether a route is within each of the quotas that count something.
@@ -138,7 +169,7 @@ impl Quotas {
     /// Updates the weight of a route: it pays for the clusters that no older one has.
     fn weigh(&mut self, key: &RouteKey, dirty: &mut Dirty) {
         let namespace = &key.name.namespace;
-        let charge = self.charges.get(key).and_then(Charged::served);
+        let charge = self.charge_of(key);
         let counted = charge.map(|charge| charge.counted(namespace, key, &self.clusters));
         let before = self.routes.cost(key);
         dirty.routes.extend(self.routes.set(key, counted));

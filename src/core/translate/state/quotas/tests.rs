@@ -10,6 +10,7 @@ use gatewright_objects::inputs::{Object, Secret};
 use gatewright_objects::model::{Certificate, Hostname, PrivateKey};
 
 mod access;
+mod refused;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
