@@ -13,6 +13,7 @@ mod envoys;
 mod history;
 mod images;
 mod keeping;
+mod kinds;
 mod log;
 mod logs;
 mod offline;
@@ -42,6 +43,7 @@ pub use envoys::{Envoys, EnvoysVerb};
 pub use history::History;
 pub use images::Images;
 pub use keeping::Keeping;
+pub use kinds::{Kinds, KindsVerb};
 pub use log::{Log, LogFormat};
 pub use logs::{LinesFormat, Logs};
 pub use offline::{Lint, Translate};
@@ -92,6 +94,8 @@ pub enum Command {
     Lint(Lint),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
+    /// Print the kinds that manifests may have, what their fields mean, or their JSON schemas
+    Kinds(Kinds),
     /// Print the conditions of objects, as the running program would write them to Kubernetes: what
     /// is wrong first, then counts by kind and cause; exit 1 while something is wrong
     Status(Status),

@@ -29,9 +29,7 @@ pub fn run(verb: &ConfigVerb) -> Result<bool> {
             }
         }
         ConfigVerb::Explain { field } => {
-            let text = configuration::explain(field).with_context(|| {
-                format!("{field}: no such field; `gatewright config explain` prints all sections")
-            })?;
+            let text = configuration::explain(field)?;
             io::stdout().write_all(text.as_bytes())?;
         }
         ConfigVerb::Schema => {

@@ -14,6 +14,7 @@ use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
+use gatewright::kinds_command;
 use gatewright::lint::{Finding, KnownIssuers};
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
@@ -89,6 +90,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => lint(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
+        Command::Kinds(options) => kinds_command::run(options.verb.as_ref()),
         Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
