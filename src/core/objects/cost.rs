@@ -79,11 +79,11 @@ impl Mul<u64> for Bytes {
 pub const OBJECT: Bytes = Bytes::of(0, 8_000);
 /// A hostname of a route at a listener, with its first match: a virtual host of a table, or a
 /// scope.
-const HOST: Bytes = Bytes::of(7_000, 8_000);
+const HOST: Bytes = Bytes::of(7_000, 6_000);
 /// A hostname of a route at an HTTPS listener, on a port of plain HTTP that redirects it.
 pub const REDIRECTED: Bytes = Bytes::of(11_500, 3_000);
 /// A match.
-const MATCH: Bytes = Bytes::of(4_500, 1_000);
+const MATCH: Bytes = Bytes::of(4_500, 500);
 /// A byte of a text, beside what has the text.
 const TEXT: Bytes = Bytes::of(5, 3);
 /// A condition on a header, on a query parameter, or on the method.
@@ -156,7 +156,7 @@ const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.
 const HASH: Bytes = Bytes::of(1_500, 200);
 /// A cluster: a Service port, or a hostname that is passed through.
-pub const CLUSTER: Bytes = Bytes::of(45_000, 8_000);
+pub const CLUSTER: Bytes = Bytes::of(45_000, 5_000);
 /// TLS of a cluster, beside its CA certificates.
 const CLUSTER_TLS: Bytes = Bytes::of(14_000, 6_000);
 /// The settings of a cluster by a policy, and the table of a consistent hash.
