@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod claims;
+mod cluster;
 mod config;
 mod configured;
 mod controller;
@@ -17,6 +18,7 @@ mod kinds;
 mod log;
 mod logs;
 mod offline;
+mod plugin;
 mod ready;
 mod running_program;
 mod serve;
@@ -32,6 +34,7 @@ use gatewright_core::statuses::Selection;
 
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
+pub use cluster::Cluster;
 pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
@@ -174,6 +177,7 @@ Examples:
   gatewright status httproute/shop -n team-a   every condition of a route
   gatewright status --host shop.example.org    every condition of what serves a hostname
   gatewright status --not-ok -o json           the whole statuses of objects that are not OK
+  gatewright status --context prod -n team-a   the statuses that the API server has, with your own rights
 Exit status: 0 every condition of the objects is as desired; 1 one is not, a file is stale, or no object is selected; \
 3 no running program answers.")]
 pub struct Status {
@@ -196,6 +200,9 @@ pub struct Status {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub cluster: Cluster,
 }
 
 /// `certs`
@@ -254,7 +261,13 @@ pub enum CertsVerb {
 #[command(after_help = "\
 Examples:
   gatewright explain https://shop.example.org:8443/cart
-  gatewright explain https://shop.example.org/cart --header 'Cookie: canary=1' --client 192.0.2.7")]
+  gatewright explain https://shop.example.org/cart --header 'Cookie: canary=1' --client 192.0.2.7
+  gatewright explain --context prod -n team-a https://shop.example.org/cart
+
+With --context or --kubeconfig the answer is from what the user of the kubeconfig may read. What that user may not read
+is marked by ?, with what the statuses of other objects say of it.
+
+Exit status: 0 every step holds; 1 one fails, or is not known; 3 no running program answers.")]
 pub struct Explain {
     /// URL with http:// or https:// and a host, optionally with port, path and query
     pub url: String,
@@ -271,9 +284,16 @@ pub struct Explain {
     /// Protocol to which the request asks to upgrade the connection (header Upgrade)
     #[arg(long, value_name = "PROTOCOL")]
     pub upgrade: Option<String>,
+    /// Your namespace in the cluster: what you may not read in all namespaces is read there
+    /// [default: that of the context]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub cluster: Cluster,
 }
 
 /// The output format of a document.
@@ -314,7 +334,8 @@ mod tests {
     /// The heading of a flattened struct applies to every option after it that has none of its own.
     #[test]
     fn options_are_under_their_own_headings() {
-        let own: [(&str, &[&str]); 2] = [
+        let own: [(&str, &[&str]); 3] = [
+            ("Cluster", &["context", "kubeconfig", "installation"]),
             ("Configuration", &["config", "set"]),
             ("Log", &["log_format"]),
         ];

@@ -4,7 +4,7 @@
 mod last_good;
 mod sealed;
 mod session_tickets;
-mod settings;
+pub(crate) mod settings;
 mod xds;
 
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
-use self::settings::{addresses, check_issuers, tenancy_settings};
+use self::settings::{check_issuers, tenancy_settings, translation_settings};
 use self::xds::Xds;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
@@ -37,9 +37,7 @@ use gatewright_control::{
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Kind;
-use gatewright_core::model::{ObjectName, Zone};
-use gatewright_core::ownership::Recording;
-use gatewright_core::translate::{EndpointPolicy, Fleet, Settings, Unlisted};
+use gatewright_core::model::Zone;
 use gatewright_envoy::{
     Admin, AdsServer, BootstrapOptions, ConnectionLimit, MutualTls, Statistics, UdpSessions,
     bootstrap, keys_files,
@@ -225,39 +223,12 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     )
     .await;
     let namespaces = configuration.watched(&options.namespace);
-    let settings = Settings {
-        fleet: Fleet::Shared,
-        envoys: Some(ObjectName::new(
-            options.namespace.as_str(),
-            configuration.envoys.service.as_str(),
-        )),
-        dedicated: configuration.envoys.dedicated(&options.namespace),
-        isolated: configuration
-            .envoys
-            .isolated_pod_template
-            .as_ref()
-            .map(|_| options.namespace.as_str().into()),
-        bind: configuration.envoys.bind.clone(),
-        limits: configuration.limits.clone(),
-        channel: configuration.gateway_api.channel,
-        recording: Recording::OtherProcess,
-        hold: configuration.tenancy.hold(),
-        issuers: configuration.issuer_policy(Unlisted::Nobody),
-        endpoints: EndpointPolicy {
-            loopback: false,
-            denied: configuration.backends.denied_networks(),
-        },
-        external_names: configuration.backends.external_names.policy(),
-        system_roots: configuration.backends.system_roots(),
-        tenants: configuration.tenancy.enabled,
-        named_hosts: configuration.envoys.traffic_metrics.need_owners(),
-        namespaces: namespaces.clone(),
-        ..Settings::new(
-            configuration.gateway_api.controller_name.as_str(),
-            addresses(&configuration.envoys.addresses),
-        )
-    };
-    let tenancy = tenancy_settings(&options, &configuration);
+    let settings = translation_settings(&options.namespace, &configuration);
+    let tenancy = tenancy_settings(
+        &options.namespace,
+        options.challenges.is_some(),
+        &configuration,
+    );
     let http_port = tenancy.ports.http;
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
         .within(configuration.edge(udp_sessions));

@@ -6,6 +6,7 @@
 
 pub mod answer;
 pub mod cli;
+pub mod client;
 pub mod configuration;
 pub mod configuration_command;
 mod connection_pressure;
@@ -13,6 +14,7 @@ pub mod controller;
 pub mod drain;
 pub mod envoy_command;
 pub mod envoy_identity;
+pub mod explain_command;
 pub mod history_command;
 mod history_file;
 pub mod huge_pages;

@@ -73,9 +73,26 @@ impl Findings {
 /// The issuers of an installation by name, each with the port where its challenges arrive.
 pub type KnownIssuers = BTreeMap<String, Option<ChallengePort>>;
 
-/// Lints objects as a complete set. `issuers` are those of the installation, where they are known.
+/// What there is beside the objects that are judged.
+pub enum Beside {
+    /// Nothing: they are all objects that there are.
+    Nothing,
+    /// A cluster.
+    Cluster {
+        /// The objects of it.
+        objects: Vec<Object>,
+        /// The facts about it.
+        facts: Vec<Fact>,
+        /// What tenancy knows of its derived objects.
+        existing: Vec<tenancy::Change>,
+    },
+}
+
+/// Lints objects, with what there is beside them. `issuers` are those of the installation, where
+/// they are known.
 pub fn lint(
     objects: Vec<Object>,
+    beside: Beside,
     settings: Settings,
     tenancy: tenancy::Settings,
     issuers: Option<&KnownIssuers>,
@@ -95,11 +112,33 @@ pub fn lint(
     if let Some(issuers) = issuers {
         unknown_issuers(&objects, issuers, &mut found);
     }
-    let mut pipeline = Pipeline::new(settings, tenancy, Written::Here);
-    let outcome = pipeline.apply(objects.into_iter().map(Change::put).collect(), now);
+    let objects = objects.into_iter().map(Change::put);
+    let (mut pipeline, changes, existing) = match beside {
+        Beside::Nothing => {
+            let pipeline = Pipeline::new(settings, tenancy, Written::Here);
+            (pipeline, objects.collect(), Vec::new())
+        }
+        Beside::Cluster {
+            objects: others,
+            facts,
+            existing,
+        } => {
+            let pipeline = Pipeline::new(settings, tenancy, Written::ToTheCluster);
+            let others = others.into_iter().map(Change::put);
+            let facts = facts.into_iter().map(Change::Fact);
+            (
+                pipeline,
+                others.chain(objects).chain(facts).collect(),
+                existing,
+            )
+        }
+    };
+    let outcome = pipeline.apply_with(changes, existing, now);
     conditions(&pipeline, &mut found);
     hidden(&pipeline, &mut found);
-    for object in &outcome.concerned {
+    // In a cluster other controllers have objects, and none of the given ones.
+    let concerned: BTreeSet<ObjectKey> = outcome.concerned.union(&found.given).cloned().collect();
+    for object in &concerned {
         unserved(&pipeline, object, &mut found);
     }
     for (key, (reason, message)) in pipeline.engine().unresolved() {
@@ -466,6 +505,7 @@ mod tests {
         );
         let found = lint(
             objects.collect(),
+            Beside::Nothing,
             settings,
             tenancy::Settings::default(),
             Some(&KnownIssuers::from([("le".to_owned(), challenges)])),

@@ -7,15 +7,17 @@ use std::process::ExitCode;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use gatewright::answer::{WATCH, answer, command, print, show};
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb};
+use gatewright::client::ClusterView;
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
+use gatewright::explain_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
 use gatewright::kinds_command;
-use gatewright::lint::{Finding, KnownIssuers};
+use gatewright::lint::{Beside, Finding, KnownIssuers};
 use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
 use gatewright::offline;
 use gatewright::request_log;
@@ -49,7 +51,7 @@ const UNREAD: u8 = 141;
 
 fn main() -> ExitCode {
     // A wrong command line ends here, with status 2.
-    let cli = Cli::parse();
+    let cli = Cli::of(std::env::args_os().collect());
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
     huge_pages::avoid();
@@ -88,7 +90,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
-        Command::Lint(options) => lint(&options),
+        Command::Lint(options) => runtime()?.block_on(lint(&options)),
         Command::Config(options) => configuration_command::run(&options.verb),
         Command::Kinds(options) => kinds_command::run(options.verb.as_ref()),
         Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
@@ -97,7 +99,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
-        Command::Explain(options) => runtime()?.block_on(explain(&options)),
+        Command::Explain(options) => runtime()?.block_on(explain_command::run(&options)),
         Command::Bootstrap(cli::Bootstrap {
             node,
             zone,
@@ -165,9 +167,9 @@ fn perform(command: Command) -> Result<bool> {
     }
 }
 
-/// Reads the manifests of a file, a directory or standard input, with the problems of those that
+/// Reads the manifests of files, directories or standard input, with the problems of those that
 /// cannot be read.
-fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
+fn manifests(paths: &[PathBuf], allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
     let safety = if allow_unsafe {
         Safety::Off
     } else {
@@ -181,15 +183,18 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
         changes.extend(outcome.changes);
         problems.extend(outcome.problems);
     };
-    if path == Path::new("-") {
-        let mut text = String::new();
-        io::stdin()
-            .lock()
-            .take(64 << 20)
-            .read_to_string(&mut text)
-            .context("standard input")?;
-        add(Path::new("-"), parse(Path::new("-"), &text));
-    } else {
+    let mut of_folders = Vec::new();
+    for path in paths {
+        if path == Path::new("-") {
+            let mut text = String::new();
+            io::stdin()
+                .lock()
+                .take(64 << 20)
+                .read_to_string(&mut text)
+                .context("standard input")?;
+            add(Path::new("-"), parse(Path::new("-"), &text));
+            continue;
+        }
         // Paths are relative as in the argument, so that a place can be copied from the output.
         let root: PathBuf = path.components().collect();
         std::fs::metadata(&root).with_context(|| path.display().to_string())?;
@@ -209,8 +214,9 @@ fn manifests(path: &Path, allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Ve
                 }
             },
         );
-        problems.extend(found);
+        of_folders.extend(found);
     }
+    problems.extend(of_folders);
     let objects = changes.into_iter().filter_map(|change| match change {
         ObjectChange::Put(object) => Some(object),
         ObjectChange::Delete(_) => None,
@@ -245,19 +251,35 @@ fn logs(options: &cli::Logs) -> Result<bool> {
     Ok(true)
 }
 
-fn lint(options: &cli::Lint) -> Result<bool> {
-    let (folder, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
-    let configuration = options.configured.load()?;
-    let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+async fn lint(options: &cli::Lint) -> Result<bool> {
+    let (folder, mut objects, problems) =
+        manifests(&options.paths, options.allow_unsafe_manifests)?;
+    let mut configuration = options.configured.load()?;
     // Without a configuration, that of the installation is not known.
-    let is_known = options.configured.config.is_some();
-    let tenancy = tenancy::Settings {
-        listener_sets: !options.no_listener_sets,
-        ..if is_known {
+    let mut is_known = options.configured.config.is_some();
+    let (settings, tenancy, beside) = if options.cluster.is_asked() {
+        let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+        let view = view.configured(is_known.then(|| configuration.clone()));
+        configuration = view.configuration.clone();
+        is_known |= view.is_configured;
+        let (settings, tenancy) = view.settings();
+        let (beside, marks) = view.beside(&mut objects);
+        for mark in marks {
+            writeln!(io::stderr(), "? {mark}")?;
+        }
+        (settings, tenancy, beside)
+    } else {
+        let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+        let tenancy = if is_known {
             configuration.tenancy_offline()
         } else {
             tenancy::Settings::default()
-        }
+        };
+        (settings, tenancy, Beside::Nothing)
+    };
+    let tenancy = tenancy::Settings {
+        listener_sets: !options.no_listener_sets,
+        ..tenancy
     };
     let issuers: KnownIssuers = configuration
         .issuers
@@ -265,7 +287,8 @@ fn lint(options: &cli::Lint) -> Result<bool> {
         .map(|(name, issuer)| (name.clone(), ChallengePort::checked(issuer)))
         .collect();
     let issuers = Some(&issuers).filter(|_| is_known);
-    let mut found = gatewright::lint::lint(objects, settings, tenancy, issuers, SystemTime::now());
+    let now = SystemTime::now();
+    let mut found = gatewright::lint::lint(objects, beside, settings, tenancy, issuers, now);
     // What is wrong with them is among the problems.
     let salvaged = folder.salvaged();
     found.retain(|finding| !salvaged.contains(&finding.object));
@@ -393,7 +416,8 @@ impl LintRow {
 }
 
 fn translate(options: &cli::Translate) -> Result<bool> {
-    let (_, objects, problems) = manifests(&options.path, options.allow_unsafe_manifests)?;
+    let paths = std::slice::from_ref(&options.path);
+    let (_, objects, problems) = manifests(paths, options.allow_unsafe_manifests)?;
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }
@@ -567,46 +591,6 @@ fn images(options: &cli::Images) -> Result<bool> {
         }
         Ok(table(&rows))
     })
-}
-
-async fn explain(options: &cli::Explain) -> Result<bool> {
-    let headers = (!options.headers.is_empty()).then(|| options.headers.join("\n"));
-    let fields = [
-        ("url", Some(options.url.clone())),
-        ("method", Some(options.method.clone())),
-        ("headers", headers),
-        ("client", options.client.map(|client| client.to_string())),
-        ("upgrade", options.upgrade.clone()),
-    ];
-    let path = path_with("/explain", fields);
-    let reply: Value = answer(&options.program, &path).await?;
-    let links = reply["links"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    let good = links.last().is_some_and(|link| link["ok"] == true);
-    show(&reply, options.program.output, || {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let mark = |link: &Value| if link["ok"] == true { "ok" } else { "FAILS" }.to_owned();
-        let notes = reply["notes"].as_array().into_iter().flatten();
-        // The result is the last row.
-        let notes = notes.map(|note| ["NOTE".to_owned(), "manifests".to_owned(), text(note)]);
-        let links = links
-            .iter()
-            .map(|link| [mark(link), text(&link["what"]), finding(link)]);
-        let rows: Vec<_> = notes.chain(links).collect();
-        Ok(table(&rows))
-    })?;
-    Ok(good)
-}
-
-/// The finding of a link of an explanation, with the reason that requests have in the access log.
-fn finding(link: &Value) -> String {
-    let text = link["text"].as_str().unwrap_or_default();
-    match link["reason"].as_str() {
-        Some(reason) => format!("{text} (reason {reason})"),
-        None => text.to_owned(),
-    }
 }
 
 /// The path of the admin socket with one field.

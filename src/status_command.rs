@@ -1,5 +1,6 @@
 //! `gatewright status`: what is wrong, counts by kind and cause, and a row for each namespace.
 
+use std::io::{self, Write};
 use std::time::Instant;
 
 use anyhow::Result;
@@ -12,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::answer::{WATCH, answer, show};
 use crate::cli::{self, Output};
+use crate::client::ClusterView;
 use crate::table::table;
 
 /// Prints statuses. Returns whether nothing is wrong.
@@ -33,7 +35,16 @@ pub async fn run(options: &cli::Status) -> Result<bool> {
     let mut shown = None;
     loop {
         let asked = Instant::now();
-        let reply: Value = answer(&options.program, &query.path()).await?;
+        let reply: Value = if options.cluster.is_asked() {
+            let namespace = options.namespace.as_deref();
+            let view = ClusterView::read(&options.cluster, namespace).await?;
+            for mark in view.marks().iter().filter(|_| shown.is_none()) {
+                writeln!(io::stderr(), "? {mark}")?;
+            }
+            view.status(&query).await?
+        } else {
+            answer(&options.program, &query.path()).await?
+        };
         let took = asked.elapsed();
         let selection = &query.selection;
         if shown.as_ref() != Some(&reply) {

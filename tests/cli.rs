@@ -31,11 +31,13 @@ fn a_command_whose_reader_has_gone_ends_quietly() {
 #[test]
 fn transcripts_are_what_is_printed() {
     // The width of a help text must not depend on the terminal.
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_gatewright"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let plugin = folder.path().join("kubectl-gatewright");
+    std::os::unix::fs::symlink(program, &plugin).expect("a link");
     let cases = trycmd::TestCases::new();
-    cases.register_bin(
-        "gatewright",
-        std::path::Path::new(env!("CARGO_BIN_EXE_gatewright")),
-    );
+    cases.register_bin("gatewright", program);
+    cases.register_bin("kubectl-gatewright", plugin.as_path());
     cases
         .env("COLUMNS", "100")
         .env("NO_COLOR", "1")

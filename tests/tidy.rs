@@ -20,6 +20,7 @@ const PURE: [&str; 29] = [
     "src/kubernetes/keys/pod_review.rs",
     "src/kubernetes/write/work_queue.rs",
     "src/kubernetes/replicas/record.rs",
+    "src/kubernetes/reader/references.rs",
     "src/kubernetes/secrets/refs.rs",
     "src/kubernetes/write/status.rs",
     "src/kubernetes/storage/secret_targets.rs",
@@ -34,6 +35,8 @@ const PURE: [&str; 29] = [
     "src/kubernetes/tenants/troubles.rs",
     "src/kubernetes/watch/sync.rs",
     "src/kubernetes/watch/backoff.rs",
+    "src/client/said.rs",
+    "src/client/stand_ins.rs",
     "src/standalone/supervisor/launch.rs",
     "src/standalone/supervisor/plan.rs",
 ];

@@ -32,7 +32,7 @@ const DATA: &str = "etcd";
 
 /// Controllers of kube-controller-manager that tests need.
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
-root-ca-certificate-publisher-controller";
+root-ca-certificate-publisher-controller,clusterrole-aggregation-controller";
 
 /// Controllers that make pods of Deployments and DaemonSets, and EndpointSlices of Services.
 const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,\

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Configured, Document, Output};
+use super::{Cluster, Configured, Document, Output};
 
 /// `translate`
 #[derive(Clone, Debug, Args)]
@@ -31,15 +31,19 @@ pub struct Translate {
 #[command(after_help = "\
 Reports hostnames that routes would not get (no listener takes them, conflicts, outside of the apex, wildcards that
 cannot be issued, name collisions, limits), problems of TenantGateways, classes and parents that do not exist, and
-references that do not resolve or lack a ReferenceGrant. The input is taken as all objects that there are.
+references that do not resolve or lack a ReferenceGrant. The input is taken as all objects that there are; with
+--context or --kubeconfig as objects that are about to be applied to that cluster, beside what its user may read there.
+References to what that user may not read are listed on standard error, and are not judged.
 
-Example:
+Examples:
+  gatewright lint ./manifests --context prod -n team-a
   kubectl get gatewayclasses,gateways,listenersets,httproutes,tenantgateways,namespaces,services -A -o yaml | gatewright lint -
 
 Exit status: 0 no problems, 1 problems were found, 2 invalid command line.")]
 pub struct Lint {
-    /// Path of a file or a directory of manifests, or `-` for standard input
-    pub path: PathBuf,
+    /// Path of a file or a directory of manifests, or `-` for standard input; may be repeated
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -49,7 +53,14 @@ pub struct Lint {
     /// Accept manifests that the group or others may write, and symbolic links out of the directory
     #[arg(long)]
     pub allow_unsafe_manifests: bool,
+    /// Your namespace in the cluster: what you may not read in all namespaces is read there
+    /// [default: that of the context]
+    #[arg(short, long)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub configured: Configured,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub cluster: Cluster,
 }

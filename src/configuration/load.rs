@@ -26,7 +26,18 @@ pub struct ConfigurationError {
 /// When the file cannot be read, is no YAML, or has an unknown field or an invalid value; the error
 /// names file, line and field.
 pub fn load(file: Option<&Path>, set: &[String]) -> Result<Configuration, ConfigurationError> {
-    let mut source = Source::read(file, set)?;
+    configuration(Source::read(file, set)?)
+}
+
+/// Reads the configuration of a document from elsewhere; errors say `place` for the file.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_text(place: &Path, text: String) -> Result<Configuration, ConfigurationError> {
+    configuration(Source::of_text(place, text, Vec::new())?)
+}
+
+fn configuration(mut source: Source<'_>) -> Result<Configuration, ConfigurationError> {
     let mut document = std::mem::take(&mut source.document);
     for one in &source.overrides {
         one.put(&mut document)
@@ -68,29 +79,38 @@ impl<'a> Source<'a> {
             })
         });
         let overrides = overrides.collect::<Result<_, _>>()?;
-        let mut source = Self {
-            file,
-            text: String::new(),
-            document: Value::Object(serde_json::Map::new()),
-            overrides,
-        };
         let Some(path) = file else {
-            return Ok(source);
+            return Ok(Self {
+                file,
+                text: String::new(),
+                document: Value::Object(serde_json::Map::new()),
+                overrides,
+            });
         };
-        let failed = |problem: String| ConfigurationError {
-            place: path.display().to_string(),
-            problem,
-        };
-        source.text = read_file(path).map_err(failed)?;
-        source.document = read_yaml(&source.text).map_err(|error| failed(error.to_string()))?;
+        let text = read_file(path).map_err(|problem| failed(path, problem))?;
+        Self::of_text(path, text, overrides)
+    }
+
+    fn of_text(
+        path: &'a Path,
+        text: String,
+        overrides: Vec<Override>,
+    ) -> Result<Self, ConfigurationError> {
+        let document = read_yaml(&text).map_err(|error| failed(path, error.to_string()))?;
         for field in ["apiVersion", "kind"] {
-            if source.document.get(field).is_none() {
-                return Err(failed(format!(
+            if document.get(field).is_none() {
+                let problem = format!(
                     "{field} is missing: expected apiVersion: config.gatewright.io/v1alpha1 and kind: Configuration"
-                )));
+                );
+                return Err(failed(path, problem));
             }
         }
-        Ok(source)
+        Ok(Self {
+            file: Some(path),
+            text,
+            document,
+            overrides,
+        })
     }
 
     /// An error at a field: with the line of the file, or the argument that gives it.
@@ -112,6 +132,14 @@ impl<'a> Source<'a> {
             place,
             problem: problem.to_string(),
         }
+    }
+}
+
+/// An error of a file as a whole.
+fn failed(path: &Path, problem: String) -> ConfigurationError {
+    ConfigurationError {
+        place: path.display().to_string(),
+        problem,
     }
 }
 

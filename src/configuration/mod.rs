@@ -33,7 +33,7 @@ pub use self::envoys::{Credentials, Envoys};
 pub use self::explain::{Field, explain, reference, schema};
 pub use self::external_names::BackendNames;
 pub use self::internal_ca::InternalCa;
-pub use self::load::{ConfigurationError, load};
+pub use self::load::{ConfigurationError, load, load_text};
 pub use self::tenancy::{
     CertificateSource, HostnameClaims, ReservedHostname, Tenancy, TenantDirectories, Unlabelled,
 };

@@ -212,18 +212,27 @@ async fn ready(State(asks): State<Asks>) -> Response {
     }
 }
 
-#[derive(Deserialize)]
-struct Asked {
-    url: String,
-    method: String,
-    upgrade: Option<String>,
+/// A URL that is asked about, as a person writes it, with the rest of the request.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AskedUrl {
+    /// The URL.
+    pub url: String,
+    /// The method.
+    pub method: String,
+    /// The protocol of an upgrade.
+    pub upgrade: Option<String>,
     /// Lines `NAME: VALUE`; without the field the headers are not known.
-    headers: Option<String>,
-    client: Option<IpAddr>,
+    pub headers: Option<String>,
+    /// The address of the client.
+    pub client: Option<IpAddr>,
 }
 
-impl Asked {
-    fn question(self) -> Result<Question, String> {
+impl AskedUrl {
+    /// Parses it.
+    ///
+    /// # Errors
+    /// When Envoy could not serve such a URL, or a header is none.
+    pub fn question(self) -> Result<Question, String> {
         let Self {
             url,
             method,
@@ -279,7 +288,7 @@ async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) ->
     typed(JSON, put(&asks, query).await)
 }
 
-async fn explain(State(asks): State<Asks>, Query(asked): Query<Asked>) -> Response {
+async fn explain(State(asks): State<Asks>, Query(asked): Query<AskedUrl>) -> Response {
     match asked.question() {
         Ok(question) => {
             let explanation = match put(&asks, AdminQuery::Explain(question.clone())).await {

@@ -40,10 +40,10 @@ pub mod tasks;
 mod tenants;
 pub mod ticket_rotation;
 
-pub use admin::{AdminError, AdminQuery, AdminRequest, ask, serve as serve_admin, tell};
+pub use admin::{AdminError, AdminQuery, AdminRequest, AskedUrl, ask, serve as serve_admin, tell};
 pub use admin_query::path_with;
 pub use control_plane::{ControlPlane, Effects};
 pub use in_order::in_order;
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
 pub use status_query::{Form, StatusAnswer, StatusQuery};
-pub use tenants::{losers, tenants};
+pub use tenants::{explain as explain_tenants, losers, tenants};

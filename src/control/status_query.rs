@@ -128,7 +128,7 @@ impl StatusQuery {
     }
 
     /// Returns the answer: the documents of the objects, and the quotas of namespaces.
-    pub(crate) fn answer(&self, items: Vec<Value>, mut uses: Vec<QuotaUse>) -> Value {
+    pub fn answer(&self, items: Vec<Value>, mut uses: Vec<QuotaUse>) -> Value {
         if let Some(namespace) = &self.selection.namespace {
             uses.retain(|of| *of.namespace == **namespace);
         }

@@ -45,7 +45,7 @@ pub(super) fn complaints(pipeline: &Pipeline, delta: &Delta) -> Vec<Event> {
 }
 
 /// Adds the owner of the hostname as the first links, since everything else follows from it.
-pub(super) fn explain(pipeline: &Pipeline, question: &Question, explanation: &mut Explanation) {
+pub fn explain(pipeline: &Pipeline, question: &Question, explanation: &mut Explanation) {
     let Ok(host) = Hostname::parse(&question.host) else {
         return;
     };

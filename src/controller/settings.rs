@@ -3,23 +3,62 @@
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
+use gatewright_core::model::ObjectName;
 use gatewright_core::ownership::Recording;
 use gatewright_core::tenancy;
+use gatewright_core::translate::{EndpointPolicy, Fleet, Settings, Unlisted};
 
 use super::CHALLENGES;
-use crate::cli;
 use crate::configuration::Configuration;
 
-/// Returns the settings of tenancy in a cluster.
-pub(super) fn tenancy_settings(
-    options: &cli::Controller,
+/// Returns the settings of the translation in a cluster, for an installation in this namespace.
+pub(crate) fn translation_settings(namespace: &str, configuration: &Configuration) -> Settings {
+    Settings {
+        fleet: Fleet::Shared,
+        envoys: Some(ObjectName::new(
+            namespace,
+            configuration.envoys.service.as_str(),
+        )),
+        dedicated: configuration.envoys.dedicated(namespace),
+        isolated: configuration
+            .envoys
+            .isolated_pod_template
+            .as_ref()
+            .map(|_| namespace.into()),
+        bind: configuration.envoys.bind.clone(),
+        limits: configuration.limits.clone(),
+        channel: configuration.gateway_api.channel,
+        recording: Recording::OtherProcess,
+        hold: configuration.tenancy.hold(),
+        issuers: configuration.issuer_policy(Unlisted::Nobody),
+        endpoints: EndpointPolicy {
+            loopback: false,
+            denied: configuration.backends.denied_networks(),
+        },
+        external_names: configuration.backends.external_names.policy(),
+        system_roots: configuration.backends.system_roots(),
+        tenants: configuration.tenancy.enabled,
+        named_hosts: configuration.envoys.traffic_metrics.need_owners(),
+        namespaces: configuration.watched(namespace),
+        ..Settings::new(
+            configuration.gateway_api.controller_name.as_str(),
+            addresses(&configuration.envoys.addresses),
+        )
+    }
+}
+
+/// Returns the settings of tenancy in a cluster; `answers` is true if challenges of Gateways of
+/// other data planes are answered.
+pub(crate) fn tenancy_settings(
+    namespace: &str,
+    answers: bool,
     configuration: &Configuration,
 ) -> tenancy::Settings {
     let solver = tenancy::SolverService {
-        namespace: options.namespace.as_str().into(),
+        namespace: namespace.into(),
         name: CHALLENGES.to_owned(),
         port: 80,
-        answers: options.challenges.is_some(),
+        answers,
     };
     tenancy::Settings {
         solver: Some(solver),
@@ -41,7 +80,7 @@ pub(super) fn check_issuers(configuration: &Configuration) -> Result<()> {
 }
 
 /// Returns the addresses of the fleet, each once.
-pub(super) fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
+fn addresses(given: &[IpAddr]) -> Vec<IpAddr> {
     let mut addresses = given.to_vec();
     addresses.sort();
     addresses.dedup();

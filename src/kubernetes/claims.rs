@@ -535,10 +535,15 @@ async fn write(
     .await
 }
 
+/// Returns the label selector of the record.
+pub(super) fn selector() -> String {
+    format!("{}={}", LABEL.0, LABEL.1)
+}
+
 /// Watches the record until the receiver is dropped.
 pub async fn watch(client: Client, namespace: String, out: mpsc::Sender<ClaimEvent>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
-    let config = Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
+    let config = Config::default().labels(&selector());
     follow(api, config, "who claimed hostnames first", out, Some).await;
 }
 

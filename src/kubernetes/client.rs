@@ -45,11 +45,11 @@ pub enum ClientError {
 pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client, ClientError> {
     // One crypto provider for all TLS of the process; it may be installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let (mut config, names_proxy) = match kubeconfig {
+    let (config, names_proxy) = match kubeconfig {
         Some(path) => {
             let read =
                 Kubeconfig::read_from(path).map_err(|error| fail(error.to_string(), path))?;
-            let names_proxy = names_proxy(&read);
+            let names_proxy = names_proxy(&read, None);
             let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
                 .await
                 .map_err(|error| fail(error.to_string(), path))?;
@@ -61,10 +61,67 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
                 .map_err(|error| ClientError::Find(error.to_string()))?;
             (
                 config,
-                Kubeconfig::read().is_ok_and(|read| names_proxy(&read)),
+                Kubeconfig::read().is_ok_and(|read| names_proxy(&read, None)),
             )
         }
     };
+    let builder = ClientBuilder::try_from(patient(config, names_proxy))
+        .map_err(|error| ClientError::Tls(error.to_string()))?;
+    Ok(builder
+        .with_layer(&MapRequestLayer::new(with_everything))
+        .with_layer(fence)
+        .build())
+}
+
+/// Creates a client with the rights of a person: the user of a context of a kubeconfig, by default
+/// of the current one in `$KUBECONFIG` or `~/.kube/config`; in a pod without any, its service
+/// account. Returns the namespace of the context as well.
+///
+/// # Errors
+/// When there is none, or it is not usable. No request is made yet.
+pub async fn connect_as_user(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<(Client, String), ClientError> {
+    // One crypto provider for all TLS of the process; it may be installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let read = match kubeconfig {
+        Some(path) => Kubeconfig::read_from(path).map_err(|error| fail(error.to_string(), path))?,
+        None => match Kubeconfig::read() {
+            Ok(read) => read,
+            Err(error) => {
+                let config = Config::incluster()
+                    .ok()
+                    .filter(|_| context.is_none())
+                    .ok_or_else(|| ClientError::Find(error.to_string()))?;
+                return client_of(patient(config, false));
+            }
+        },
+    };
+    let names_proxy = names_proxy(&read, context);
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let config = Config::from_custom_kubeconfig(read, &options)
+        .await
+        .map_err(|error| {
+            fail(
+                error.to_string(),
+                kubeconfig.unwrap_or(Path::new("of the user")),
+            )
+        })?;
+    client_of(patient(config, names_proxy))
+}
+
+fn client_of(config: Config) -> Result<(Client, String), ClientError> {
+    let namespace = config.default_namespace.clone();
+    let client = Client::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
+    Ok((client, namespace))
+}
+
+/// Sets the timeouts, and the proxy if the kubeconfig names it.
+fn patient(mut config: Config, names_proxy: bool) -> Config {
     // The proxy of the environment is for CAs and other addresses outside of the cluster. The
     // library takes it for the API server as well, whatever `NO_PROXY` says.
     if !names_proxy {
@@ -75,20 +132,16 @@ pub async fn connect(kubeconfig: Option<&Path>, fence: &Fence) -> Result<Client,
     config.write_timeout = Some(SILENCE);
     // The idle time of a connection between requests does not count.
     config.reset_reader_on_write = true;
-    let builder =
-        ClientBuilder::try_from(config).map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(builder
-        .with_layer(&MapRequestLayer::new(with_everything))
-        .with_layer(fence)
-        .build())
+    config
 }
 
-/// Returns whether the current cluster of a kubeconfig is behind a proxy.
-fn names_proxy(read: &Kubeconfig) -> bool {
+/// Returns whether the cluster of a context, by default of the current one, is behind a proxy.
+fn names_proxy(read: &Kubeconfig, context: Option<&str>) -> bool {
+    let name = context.or(read.current_context.as_deref());
     let context = read
         .contexts
         .iter()
-        .find(|context| Some(&context.name) == read.current_context.as_ref())
+        .find(|context| Some(context.name.as_str()) == name)
         .and_then(|context| context.context.as_ref());
     let mut clusters = read.clusters.iter();
     context
@@ -140,7 +193,8 @@ mod tests {
                  {{name: b, cluster: {{server: 'https://b', proxy-url: 'http://p:3128'}}}}]}}"
             );
             let read = Kubeconfig::from_yaml(&read).expect("a kubeconfig");
-            assert_eq!(names_proxy(&read), proxy, "{current}");
+            assert_eq!(names_proxy(&read, None), proxy, "{current}");
+            assert!(names_proxy(&read, Some("far")), "another context");
         }
     }
 

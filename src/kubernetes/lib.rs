@@ -7,6 +7,7 @@
 //! output.
 //!
 //! ```text
+//! API server ==reader==> commands of a person
 //! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server
 //! ```
 
@@ -30,6 +31,7 @@ pub mod lease;
 mod live_object;
 mod managed_fields;
 pub mod metrics;
+pub mod reader;
 pub mod replicas;
 mod runtime;
 mod secrets;
@@ -39,7 +41,7 @@ mod watch;
 mod write;
 
 pub use access::MetricsReaders;
-pub use client::{ClientError, connect};
+pub use client::{ClientError, connect, connect_as_user};
 pub use live_object::{LiveObject, derived};
 pub use runtime::KubernetesRuntime;
 pub use secrets::refs::{BodyAction, BodyRefs};

@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 use http_body_util::BodyExt;
 use hyper::Request;
@@ -45,7 +46,7 @@ use gatewright_core::interner::Interner;
 use gatewright_core::model::ObjectName;
 use gatewright_core::tenancy::{Derived, Existing};
 use located::{LocatedObject, RUNNING};
-use scope::{AccessSecret, ScopedWatch};
+use scope::{AccessSecret, Scope, ScopedWatch};
 use sync::Trouble;
 
 /// The maximum number of objects of one event.
@@ -180,18 +181,6 @@ async fn watch_by(
     names: Names,
     scoped: &ScopedWatch,
 ) -> Option<ListTypeRefused> {
-    let kind = scoped.kind();
-    let scope = &scoped.scope;
-    let config = Config {
-        page_size: Some(PAGE),
-        field_selector: selector(kind).map(str::to_owned),
-        initial_list_strategy: match lists {
-            Lists::Streamed => InitialListStrategy::StreamingList,
-            Lists::Paged => InitialListStrategy::ListWatch,
-        },
-        ..Config::default()
-    };
-    let config = scope.select(kind, config);
     let (resumed, _) = watch::channel(false);
     let running = RunningWatch {
         client: client.clone(),
@@ -202,37 +191,75 @@ async fn watch_by(
     };
     let heard = scoped.clone();
     let client = reporting_activity(client, resumed, move || heard.heard());
-    let api_version = Arc::from(resource.api_version.as_str());
-    let interner = names.interner.clone();
-    let whole = |event| Slim::of(event, kind, &api_version, &interner);
+    let scope = (scoped.kind(), &scoped.scope);
+    let events = events(client, resource, lists, names.interner.clone(), scope);
+    pass_on(events, running, scoped).await
+}
+
+/// Lists one scope of a kind, in pages: what a watch of it begins with.
+pub(crate) async fn list(
+    client: Client,
+    resource: &ApiResource,
+    (kind, scope): (Kind, &Scope),
+) -> watcher::Result<Vec<ObjectUpdate>> {
+    let interner = Arc::default();
+    let mut events = events(client, resource, Lists::Paged, interner, (kind, scope));
+    let mut updates = Vec::new();
+    while let Some(event) = events.try_next().await? {
+        match event {
+            Slim::Init => updates.clear(),
+            Slim::Applied(_, parts) => updates.extend(parts.into_iter().flatten()),
+            Slim::InitDone => break,
+            // A list has none.
+            Slim::Deleted(_) => {}
+        }
+    }
+    Ok(scope.told(updates))
+}
+
+/// Returns the events of one scope of a kind.
+fn events(
+    client: Client,
+    resource: &ApiResource,
+    lists: Lists,
+    interner: Arc<Mutex<Interner>>,
+    (kind, scope): (Kind, &Scope),
+) -> BoxStream<'static, watcher::Result<Slim>> {
+    let config = Config {
+        page_size: Some(PAGE),
+        field_selector: selector(kind).map(str::to_owned),
+        initial_list_strategy: match lists {
+            Lists::Streamed => InitialListStrategy::StreamingList,
+            Lists::Paged => InitialListStrategy::ListWatch,
+        },
+        ..Config::default()
+    };
+    let config = scope.select(kind, config);
+    let api_version: Arc<str> = Arc::from(resource.api_version.as_str());
     match kind.content() {
-        Content::Addresses => {
-            let api: Api<LocatedObject> = scope.api(client, kind, resource);
-            let events = watcher(api, config).map_ok(|event| Slim::located(event, kind, &interner));
-            pass_on(events, running, scoped).await
-        }
-        Content::Metadata => {
-            let events =
-                watcher(scope.api(client, kind, resource), config).map_ok(
-                    move |event| match event {
-                        Event::Apply(object) => Event::Apply(bare(object)),
-                        Event::InitApply(object) => Event::InitApply(bare(object)),
-                        Event::Delete(object) => Event::Delete(bare(object)),
-                        Event::Init => Event::Init,
-                        Event::InitDone => Event::InitDone,
-                    },
-                );
-            pass_on(events.map_ok(whole), running, scoped).await
-        }
+        Content::Addresses => watcher(scope.api::<LocatedObject>(client, kind, resource), config)
+            .map_ok(move |event| Slim::located(event, kind, &interner))
+            .boxed(),
+        Content::Metadata => watcher(scope.api(client, kind, resource), config)
+            .map_ok(|event| match event {
+                Event::Apply(object) => Event::Apply(bare(object)),
+                Event::InitApply(object) => Event::InitApply(bare(object)),
+                Event::Delete(object) => Event::Delete(bare(object)),
+                Event::Init => Event::Init,
+                Event::InitDone => Event::InitDone,
+            })
+            .map_ok(move |event| Slim::of(event, kind, &api_version, &interner))
+            .boxed(),
         Content::Whole | Content::Applied => {
-            let events = watcher(scope.api::<DynamicObject>(client, kind, resource), config);
-            pass_on(events.map_ok(whole), running, scoped).await
+            watcher(scope.api::<DynamicObject>(client, kind, resource), config)
+                .map_ok(move |event| Slim::of(event, kind, &api_version, &interner))
+                .boxed()
         }
     }
 }
 
 /// An object of which only the metadata is read.
-fn bare(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
+pub(crate) fn bare(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
     DynamicObject {
         types: None,
         metadata: object.metadata,
@@ -518,7 +545,7 @@ async fn pass_on(
     }
 }
 
-fn is_forbidden(error: &watcher::Error) -> bool {
+pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) =
         error
     else {
@@ -552,7 +579,7 @@ fn key(kind: Kind, metadata: &ObjectMeta) -> ObjectKey {
 }
 
 /// Parses an object and drops all fields that are not read.
-fn update(
+pub(crate) fn update(
     key: ObjectKey,
     mut object: DynamicObject,
     api_version: &Arc<str>,

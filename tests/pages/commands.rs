@@ -134,6 +134,22 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "gatewright serve ",
         "it needs a public host; serve.rs of the tests with ACME runs such lines",
     ),
+    (
+        "gatewright explain --context prod",
+        "at_hand.rs of the tests with an API server asks with kubeconfigs of several users",
+    ),
+    (
+        "kubectl gatewright explain",
+        "at_hand.rs of the tests with an API server runs the plugin without kubectl",
+    ),
+    (
+        "ln -s \"$(command -v gatewright)\"",
+        "at_hand.rs of the tests with an API server makes the same link",
+    ),
+    (
+        "gatewright lint ./manifests --kubeconfig",
+        "at_hand.rs of the tests with an API server judges files of several users",
+    ),
     ("sudo setcap", "it changes the machine"),
     ("make first", "it is `make demo ONCE=1` and a golden case"),
     ("make test", "it is what CI runs"),

@@ -22,6 +22,15 @@ before further ones, and these before commonLabels: a key stands there once. */}
 {{- end }}
 {{- end -}}
 
+{{/* labels of a ClusterRole for people: list of the root, and the roles of Kubernetes that get its rules. */}}
+{{- define "gatewright.aggregated" -}}
+{{- $labels := (index . 0).Values.commonLabels | default dict | deepCopy -}}
+{{- range rest . -}}
+{{- $_ := set $labels (printf "rbac.authorization.k8s.io/aggregate-to-%s" .) "true" -}}
+{{- end }}  labels:
+    {{- toYaml $labels | nindent 4 }}
+{{- end -}}
+
 {{/* image and imagePullPolicy of a container: list of the root, an image of the values, and the tag to use where it has none. With a
 digest it needs no tag. The registry of global replaces that of the repository, which is its first part if that has a dot or a colon
 or is localhost. */}}

@@ -2,6 +2,7 @@
 //! and a kubelet of ours. It runs as a process.
 
 mod admission_changes;
+mod at_hand;
 mod bad_input;
 mod cert_manager;
 mod certificate_sizes;

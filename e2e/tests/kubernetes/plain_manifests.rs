@@ -14,8 +14,15 @@ async fn they_are_as_the_schemas_of_the_server_have_it() -> Result<()> {
     let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     let schemas = Schemas::of(&server).await?;
     let mut checked = 0;
-    let files = ["", "certificates", "dedicated", "isolated", "policies"]
-        .map(|name| std::fs::read_dir(folder().join(name)));
+    let folders = [
+        "",
+        "certificates",
+        "dedicated",
+        "isolated",
+        "policies",
+        "roles-gateway-api",
+    ];
+    let files = folders.map(|name| std::fs::read_dir(folder().join(name)));
     for file in files.into_iter().flatten().flatten() {
         let path = file?.path();
         if path.extension().is_none_or(|kind| kind != "yaml")

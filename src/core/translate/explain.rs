@@ -14,7 +14,7 @@ use super::stage::report::Report;
 use super::stage::routes::{Port, Routing};
 use super::state::endpoints::AllowedEndpoints;
 use super::state::frontends::Frontends;
-use gatewright_objects::model::{Family, FrontendId, Hostname, Route, TransportPort};
+use gatewright_objects::model::{Family, FrontendId, Hostname, ObjectName, Route, TransportPort};
 use gatewright_objects::request_outcome::{
     self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED,
 };
@@ -61,6 +61,10 @@ pub struct Link {
     /// The authorization server that it is about, which is still to be asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<AuthorizationServer>,
+    /// The Service of a backend, for those who cannot read it. Until the link of the next one,
+    /// links are about it.
+    #[serde(skip)]
+    pub service: Option<ObjectName>,
 }
 
 impl Link {
@@ -72,6 +76,7 @@ impl Link {
             text,
             reason: None,
             server: None,
+            service: None,
         }
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Body {
     Refused(String),
 }
 
-type Answer = Result<Option<Box<Object>>, Failure>;
+pub(crate) type Answer = Result<Option<Box<Object>>, Failure>;
 
 /// The fetches of one kind.
 pub(crate) struct Bodies {
@@ -143,7 +143,7 @@ impl Bodies {
 }
 
 /// Fetches an object; `None` when it does not exist.
-async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
+pub(crate) async fn body(api: &Api<DynamicObject>, name: &ObjectName) -> Answer {
     let Some(object) = in_time(api.get_opt(&name.name)).await? else {
         return Ok(None);
     };

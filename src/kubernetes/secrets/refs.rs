@@ -307,7 +307,7 @@ impl BodyRefs {
 }
 
 /// Returns the references of an object whose bodies are fetched; `None` for objects of other kinds.
-fn references(object: &Object) -> Option<Vec<&LocalRef>> {
+pub(crate) fn references(object: &Object) -> Option<Vec<&LocalRef>> {
     match object {
         Object::Gateway(gateway) => {
             let shown = certificates(&gateway.listeners).chain(&gateway.client_certificate);

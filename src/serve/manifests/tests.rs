@@ -34,6 +34,7 @@ fn findings(plan: &Plan) -> String {
     };
     let found = crate::lint::lint(
         objects.collect(),
+        crate::lint::Beside::Nothing,
         settings,
         tenancy::Settings::default(),
         None,

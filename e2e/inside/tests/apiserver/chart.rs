@@ -158,7 +158,14 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rendered").tempdir()?;
     render(&[dir.path()])?;
     let mut files = BTreeSet::new();
-    for part in ["", "certificates", "dedicated", "isolated", "policies"] {
+    for part in [
+        "",
+        "certificates",
+        "dedicated",
+        "isolated",
+        "policies",
+        "roles-gateway-api",
+    ] {
         for entry in std::fs::read_dir(dir.path().join(part))? {
             let path = entry?.path();
             if path.is_file() {

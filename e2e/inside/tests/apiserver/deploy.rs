@@ -272,6 +272,7 @@ fn every_manifest_is_in_a_kustomization_and_every_image_has_a_tag() -> Result<()
         folder(),
         folder().join("policies"),
         folder().join("certificates"),
+        folder().join("roles-gateway-api"),
     ] {
         let index = std::fs::read_to_string(folder.join("kustomization.yaml"))?;
         for entry in std::fs::read_dir(&folder)? {

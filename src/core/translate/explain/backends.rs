@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use super::super::key::ListenerId;
 use super::super::rule::protocol::Protocol;
 use super::super::state::endpoints::PermittedEndpoints;
-use super::{Explainer, Explanation, answered, logged, with_causes, with_notes};
+use super::{Explainer, Explanation, Link, answered, logged, with_causes, with_notes};
 use gatewright_objects::inputs::{Kind, ObjectKey, PolicyTarget};
 use gatewright_objects::model::{
     Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
@@ -93,10 +93,11 @@ impl Explainer<'_> {
             return;
         };
         let text = format!("{} with weight {}", backend.port.in_words(), share.weight);
-        explanation.hold(
-            "backend",
-            with_notes(text, self.unknown_protocol(backend).into_iter().collect()),
-        );
+        let notes = self.unknown_protocol(backend).into_iter().collect();
+        explanation.links.push(Link {
+            service: Some(backend.port.service.clone()),
+            ..Link::new("backend", true, with_notes(text, notes))
+        });
         self.explain_tls(backend, protocol, explanation);
         if !explanation.ok() {
             return;

@@ -153,6 +153,7 @@ fn everything() -> Value {
         "namespace": {"create": true},
         "priorityClass": {"create": true},
         "certificates": {"rbac": true},
+        "roles": {"gatewayApi": true},
         "envoy": {"dedicated": {"enabled": true}},
         "isolated": {"enabled": true},
         "policies": {"enabled": true},

@@ -1,0 +1,105 @@
+//! The program as a plugin of kubectl: under the name `kubectl-gatewright` commands read the
+//! cluster of the current context, and help says `kubectl gatewright`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
+
+use super::{Cli, Cluster, Command as Verb};
+
+/// The name of the program by which kubectl finds its plugin.
+const NAME: &str = "kubectl-gatewright";
+/// The commands of which help tells: those that read a cluster, and those about the program.
+const SHOWN: [&str; 5] = ["explain", "status", "lint", "completion", "version"];
+
+const EXAMPLES: &str = "\
+Examples:
+  kubectl gatewright explain https://shop.example.org/cart
+  kubectl gatewright status -n team-a
+  kubectl gatewright lint ./manifests
+
+The commands read what you may read of the cluster. What you may not read is marked.
+
+Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line.";
+
+impl Cli {
+    /// Parses a command line, which begins with the name of the program. Prints help or an error,
+    /// and ends the process, where it is no command.
+    pub fn of(arguments: Vec<OsString>) -> Self {
+        if !arguments.first().is_some_and(|name| is_plugin(name)) {
+            return Self::parse_from(arguments);
+        }
+        let matches = Self::plugin().get_matches_from(arguments);
+        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        if let Some(cluster) = cli.command.cluster() {
+            cluster.is_plugin = true;
+        }
+        cli
+    }
+
+    /// The commands as kubectl runs them.
+    pub fn plugin() -> Command {
+        Self::command()
+            .name("kubectl gatewright")
+            .bin_name("kubectl gatewright")
+            .after_help(EXAMPLES)
+            .mut_subcommands(|verb| {
+                if !SHOWN.contains(&verb.get_name()) {
+                    return verb.hide(true);
+                }
+                let Some(help) = verb.get_after_help().map(ToString::to_string) else {
+                    return verb;
+                };
+                verb.after_help(help.replace("  gatewright ", "  kubectl gatewright "))
+            })
+    }
+}
+
+impl Verb {
+    /// The cluster that the command may read.
+    fn cluster(&mut self) -> Option<&mut Cluster> {
+        match self {
+            Self::Explain(options) => Some(&mut options.cluster),
+            Self::Lint(options) => Some(&mut options.cluster),
+            Self::Status(options) => Some(&mut options.cluster),
+            _ => None,
+        }
+    }
+}
+
+fn is_plugin(program: &OsStr) -> bool {
+    Path::new(program).file_stem() == Some(OsStr::new(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Cli {
+        Cli::of(line.split(' ').map(OsString::from).collect())
+    }
+
+    #[test]
+    fn a_plugin_reads_the_cluster_of_the_current_context() {
+        for (line, reads) in [
+            ("/usr/bin/kubectl-gatewright status", true),
+            ("gatewright status", false),
+            ("gatewright status --context prod", true),
+            ("gatewright status --kubeconfig config", true),
+        ] {
+            let Verb::Status(options) = parsed(line).command else {
+                panic!("{line} is status");
+            };
+            assert_eq!(options.cluster.is_asked(), reads, "{line}");
+        }
+    }
+
+    #[test]
+    fn help_of_the_plugin_names_kubectl() {
+        Cli::plugin().debug_assert();
+        let help = Cli::plugin().render_help().to_string();
+        assert!(help.contains("Usage: kubectl gatewright"), "{help}");
+        assert!(!help.contains("standalone"), "{help}");
+    }
+}

@@ -1,0 +1,122 @@
+//! `gatewright explain`: the steps that a request takes, from a running program, or from what the
+//! user of a kubeconfig may read.
+
+use anyhow::{Error, Result};
+use gatewright_control::{AskedUrl, path_with};
+use serde_json::Value;
+
+use crate::answer::{answer, show};
+use crate::cli;
+use crate::client::ClusterView;
+use crate::table::table;
+
+/// Prints an explanation. Returns whether every step holds.
+///
+/// # Errors
+/// When nobody answers, the URL is none, or the output cannot be written.
+pub async fn run(options: &cli::Explain) -> Result<bool> {
+    let reply = if options.cluster.is_asked() {
+        let question = asked(options).question().map_err(Error::msg)?;
+        let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+        view.explain(&question).await?
+    } else {
+        answer(&options.program, &path(asked(options))).await?
+    };
+    let links = reply["links"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    // Of a running program the last link is the result. Here more may follow what is not known.
+    let good =
+        links.last().is_some_and(is_ok) && (!options.cluster.is_asked() || links.iter().all(is_ok));
+    show(&reply, options.program.output, || Ok(text(&reply, links)))?;
+    Ok(good)
+}
+
+fn asked(options: &cli::Explain) -> AskedUrl {
+    AskedUrl {
+        url: options.url.clone(),
+        method: options.method.clone(),
+        upgrade: options.upgrade.clone(),
+        headers: (!options.headers.is_empty()).then(|| options.headers.join("\n")),
+        client: options.client,
+    }
+}
+
+/// The path of the admin socket with a question.
+fn path(asked: AskedUrl) -> String {
+    let AskedUrl {
+        url,
+        method,
+        upgrade,
+        headers,
+        client,
+    } = asked;
+    let fields = [
+        ("url", Some(url)),
+        ("method", Some(method)),
+        ("headers", headers),
+        ("client", client.map(|client| client.to_string())),
+        ("upgrade", upgrade),
+    ];
+    path_with("/explain", fields)
+}
+
+/// The text for people: the notes, and then the steps, since the result is the last row.
+fn text(reply: &Value, links: &[Value]) -> String {
+    let notes = reply["notes"].as_array().into_iter().flatten();
+    let notes = notes.map(|note| {
+        let text = note.as_str().unwrap_or_default().to_owned();
+        ["NOTE".to_owned(), "manifests".to_owned(), text]
+    });
+    let links = links.iter().map(|link| {
+        let what = link["what"].as_str().unwrap_or_default();
+        [mark(link).to_owned(), what.to_owned(), finding(link)]
+    });
+    table(&notes.chain(links).collect::<Vec<_>>())
+}
+
+fn is_ok(link: &Value) -> bool {
+    link["ok"] == true
+}
+
+fn mark(link: &Value) -> &'static str {
+    if link["unread"] == true {
+        "?"
+    } else if is_ok(link) {
+        "ok"
+    } else {
+        "FAILS"
+    }
+}
+
+/// The finding of a link of an explanation, with the reason that requests have in the access log.
+fn finding(link: &Value) -> String {
+    let text = link["text"].as_str().unwrap_or_default();
+    match link["reason"].as_str() {
+        Some(reason) => format!("{text} (reason {reason})"),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_read_is_marked() {
+        let links = [
+            json!({"what": "gateway", "ok": true, "unread": true, "text": "you may not read it"}),
+            json!({"what": "route", "ok": true, "text": "httproute shop/web"}),
+            json!({"what": "backend", "ok": false, "text": "no such port", "reason": "BrokenRule"}),
+        ];
+        let reply = json!({"notes": ["a file is stale"]});
+        let expected = "NOTE   manifests  a file is stale\n\
+            ?      gateway    you may not read it\n\
+            ok     route      httproute shop/web\n\
+            FAILS  backend    no such port (reason BrokenRule)\n";
+        assert_eq!(text(&reply, &links), expected);
+    }
+}
