@@ -30,6 +30,10 @@ OUT := $(TARGET)/image
 program = $(or $(BINARY),$(TARGET)/$(RUST_TARGET_$(notdir $(1)))/image/gatewright)
 # The program that runs on this machine.
 PROGRAM = $(call program,$(firstword $(PLATFORMS)))
+# The commit that programs of a release and images say.
+COMMIT = $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+IMAGE_BUILD = deploy/image/build --version $(VERSION) --revision "$(COMMIT)" --name $(IMAGE) \
+    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(call program,$(platform))) $(if $(BINARY),--with-libraries)
 
 .PHONY: help first demo test quick check golden e2e conformance chaos soak fuzz fuzz-guided dataplane bench generate reference manifests image release airgap kind kind-down kind-e2e
 
@@ -164,19 +168,25 @@ manifests: ## generate the plain manifests of deploy/, the chart's schema and CR
 	UPDATE=1 $(CARGO) test --workspace --test apiserver chart::
 	deploy/render
 
-image: ## build the container image as an archive, and load it into docker, podman or buildah if present; PLATFORMS="linux/amd64 linux/arm64"
+image: ## build the container image as an archive, and load it into docker, podman or buildah if present; PLATFORMS="linux/amd64 linux/arm64", ENVOY=1 for one with Envoy as well
 	mkdir -p $(OUT)
 	$(if $(BINARY),,$(foreach platform,$(PLATFORMS),CARGO="$(CARGO)" deploy/image/compile $(RUST_TARGET_$(notdir $(platform))) &&) true)
-	deploy/image/build --version $(VERSION) --name $(IMAGE) --output $(OUT)/gatewright-$(VERSION).oci.tar \
-	    $(foreach platform,$(PLATFORMS),--binary $(platform)=$(call program,$(platform))) \
-	    $(if $(BINARY),--with-libraries)
+	$(IMAGE_BUILD) --output $(OUT)/gatewright-$(VERSION).oci.tar
 	deploy/image/load $(OUT)/gatewright-$(VERSION).oci.tar $(IMAGE):$(VERSION)
+ifdef ENVOY
+	e2e/tools install envoy
+	deploy/release/envoy $(OUT) $(PLATFORMS)
+	$(IMAGE_BUILD) $(foreach platform,$(PLATFORMS),--envoy $(platform)=$(OUT)/envoy-$(notdir $(platform))) \
+	    --output $(OUT)/gatewright-$(VERSION)-envoy.oci.tar
+	deploy/image/load $(OUT)/gatewright-$(VERSION)-envoy.oci.tar $(IMAGE):$(VERSION)-envoy
+endif
 
-release: ## build a release in dist/: program, image, chart, manifests, bill of materials, notes, checksums
-	e2e/tools install helm kubernetes
+release: ## build a release in dist/: program, image, wheel, chart, manifests, bill of materials, notes, checksums; ENVOY=1 adds Envoy to archives and an image
+	e2e/tools install helm kubernetes maturin
 	digest=$$(deploy/release/envoy-digest); \
-	    GATEWRIGHT_ENVOY_DIGEST=$$digest $(MAKE) --no-print-directory image; \
-	    ENVOY_DIGEST=$$digest $(if $(BINARY),TRIAL=1) deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
+	    GATEWRIGHT_ENVOY_DIGEST=$$digest GATEWRIGHT_IMAGE=$(IMAGE) GATEWRIGHT_COMMIT=$(COMMIT) $(MAKE) --no-print-directory image; \
+	    ENVOY_DIGEST=$$digest IMAGE=$(IMAGE) $(if $(ENVOY),ENVOYS=$(OUT)) $(if $(BINARY),TRIAL=1) \
+	    deploy/release/build $(VERSION) $(OUT)/gatewright-$(VERSION).oci.tar $(or $(DIST),dist) \
 	    $(foreach platform,$(PLATFORMS),$(platform)=$(call program,$(platform)))
 
 airgap: release ## build one archive of the release and Envoy's image, with a script that installs them without internet access
@@ -196,7 +206,9 @@ kind-e2e: ## the tests in a kind cluster: rollouts under load, the drain of a no
 	kind/cluster up --nodes $(or $(NODES),3) $(if $(BINARY),--binary $(BINARY)) --cert-manager
 	BINARY=$(BINARY) $(CARGO) test --workspace --test kind -- --ignored --test-threads=1 $(TEST)
 
-.PHONY: print-image print-program
+.PHONY: print-version print-image print-program
+print-version:
+	@echo $(VERSION)
 print-image:
 	@echo $(OUT)/gatewright-$(VERSION).oci.tar
 print-program:

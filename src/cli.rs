@@ -32,6 +32,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use gatewright_core::model::Hostname;
 use gatewright_core::statuses::Selection;
 
+use crate::version::version;
+
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
 pub use cluster::Cluster;
@@ -58,7 +60,7 @@ pub use standalone::Standalone;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
-#[command(name = "gatewright", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "gatewright", version = version(), arg_required_else_help = true, after_help = EXAMPLES)]
 pub struct Cli {
     /// The command.
     #[command(subcommand)]

@@ -10,6 +10,12 @@ const VALUES: &str = include_str!("../deploy/chart/values.yaml");
 /// The digest that a release pins Envoy's image to, as the values of its chart do (`make release`).
 const ENVOY_DIGEST: Option<&str> = option_env!("GATEWRIGHT_ENVOY_DIGEST");
 
+/// The repository to which a release is pushed, as the values of its chart have it (`make release`).
+const REPOSITORY: Option<&str> = option_env!("GATEWRIGHT_IMAGE");
+
+/// The name of the image that `make image` builds, which no registry has.
+const LOCAL: &str = "gatewright";
+
 /// An image of an installation's pods.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Image {
@@ -50,6 +56,10 @@ fn images_of(envoy_digest: Option<&str>, values: &[String]) -> Result<Vec<Image>
     }
     for text in values {
         merge(&mut all, parse(text)?);
+    }
+    if all["image"]["repository"].as_str() == Some("") {
+        let pushed = REPOSITORY.filter(|name| !name.is_empty());
+        all["image"]["repository"] = pushed.unwrap_or(LOCAL).into();
     }
     let mut found = vec![image(
         "gatewright",
@@ -218,6 +228,8 @@ mod tests {
     fn the_last_values_take_precedence_and_a_digest_is_part_of_the_reference() {
         let digest = format!("sha256:{}", "0a".repeat(32));
         let pinned = format!("image: {{digest: '{digest}'}}");
+        let all = references(&["image: {repository: '', tag: t}"]).expect("values");
+        assert_eq!(all[0], "gatewright:t", "as in the chart of a checkout");
         let all = references(&[
             "image: {repository: one/a, tag: t}",
             "image: {repository: two/b}",

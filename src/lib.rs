@@ -37,6 +37,7 @@ pub mod status_command;
 pub mod table;
 mod tasks;
 mod tls_client;
+pub mod version;
 mod wiring;
 
 pub use tasks::log_panics;

@@ -161,7 +161,11 @@ fn perform(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Version => {
-            writeln!(io::stdout(), "gatewright {}", env!("CARGO_PKG_VERSION"))?;
+            writeln!(
+                io::stdout(),
+                "gatewright {}",
+                gatewright::version::version()
+            )?;
             Ok(true)
         }
     }

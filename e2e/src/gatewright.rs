@@ -37,6 +37,20 @@ impl Gatewright {
         })
     }
 
+    /// Starts a program that is installed elsewhere: its path, perhaps after programs that run it.
+    pub fn installed(command: &[&str], args: &[&str]) -> Result<Self> {
+        let (program, words) = command.split_first().context("a program")?;
+        let dir = tempfile::Builder::new()
+            .prefix("gatewright")
+            .tempdir()
+            .context("making a directory")?;
+        let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        words.extend(tied(args));
+        Ok(Self {
+            process: Process::start(Path::new(program), &words, dir)?,
+        })
+    }
+
     /// Starts `standalone` with Envoy over a directory of manifests and a private directory, with
     /// more options.
     pub fn standalone(manifests: &Path, state: &Path, options: &[&str]) -> Result<Self> {

@@ -37,6 +37,9 @@ pub fn examples() -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
+/// Values under all others: the name of the image, which a chart of a checkout does not have.
+const IMAGE: &str = "image: {repository: gatewright}\n";
+
 /// Helm with a home directory of its own.
 #[derive(Debug)]
 pub struct Helm {
@@ -47,10 +50,9 @@ pub struct Helm {
 impl Helm {
     /// Makes a Helm; with a kubeconfig it can access that cluster.
     pub fn new(kubeconfig: Option<PathBuf>) -> Result<Self> {
-        Ok(Self {
-            home: tempfile::Builder::new().prefix("helm").tempdir()?,
-            kubeconfig,
-        })
+        let home = tempfile::Builder::new().prefix("helm").tempdir()?;
+        std::fs::write(home.path().join("image.yaml"), IMAGE)?;
+        Ok(Self { home, kubeconfig })
     }
 
     /// Returns a private directory, removed on drop.
@@ -73,7 +75,15 @@ impl Helm {
         if let Some(kubeconfig) = &self.kubeconfig {
             program.env("KUBECONFIG", kubeconfig);
         }
-        let out = program.args(arguments).output()?;
+        let (verb, rest) = arguments.split_first().context("a command of Helm")?;
+        program.arg(verb);
+        if ["install", "lint", "template", "upgrade"].contains(verb) {
+            program
+                .arg("--values")
+                .arg(self.home.path().join("image.yaml"));
+        }
+        program.args(rest);
+        let out = program.output()?;
         ensure!(
             out.status.success(),
             "helm {}: {}",

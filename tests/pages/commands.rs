@@ -150,6 +150,24 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "gatewright lint ./manifests --kubeconfig",
         "at_hand.rs of the tests with an API server judges files of several users",
     ),
+    (
+        "pip install gatewright",
+        "kubernetes/installed.rs of the tests installs the wheel of this build",
+    ),
+    (
+        "uvx gatewright serve",
+        "it is `pip install gatewright`, and the next command",
+    ),
+    (
+        "helm install gatewright oci://",
+        "kubernetes/published.rs of the tests pulls the chart from a registry",
+    ),
+    ("cosign verify", "it needs a release"),
+    (
+        "sha256sum --check",
+        "it needs a release; the test of one checks the same file",
+    ),
+    ("gh attestation", "it needs a release"),
     ("sudo setcap", "it changes the machine"),
     ("make first", "it is `make demo ONCE=1` and a golden case"),
     ("make test", "it is what CI runs"),

@@ -33,11 +33,15 @@ before further ones, and these before commonLabels: a key stands there once. */}
 
 {{/* image and imagePullPolicy of a container: list of the root, an image of the values, and the tag to use where it has none. With a
 digest it needs no tag. The registry of global replaces that of the repository, which is its first part if that has a dot or a colon
-or is localhost. */}}
+or is localhost; it has our image under its name even if the values have no repository. */}}
 {{- define "gatewright.image" -}}
 {{- $image := index . 1 -}}
-{{- $repository := $image.repository -}}
-{{- with ((index . 0).Values.global | default dict).imageRegistry -}}
+{{- $registry := ((index . 0).Values.global | default dict).imageRegistry -}}
+{{- $repository := $image.repository | default (ternary "" "gatewright" (empty $registry)) -}}
+{{- if not $repository -}}
+{{- fail "image.repository: no registry has the image of a checkout. Build it by `make image`, push it, and set image.repository to its name; set image.repository=gatewright where the nodes have it already. The chart of a release has its repository" -}}
+{{- end -}}
+{{- with $registry -}}
 {{- $repository = printf "%s/%s" (trimSuffix "/" .) (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") -}}
 {{- end -}}
 {{- $tag := $image.tag | default (index . 2) -}}

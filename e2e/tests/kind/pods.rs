@@ -110,6 +110,8 @@ async fn alerts_speak_of_metrics_that_there_are() -> Result<()> {
             &chart,
             "--set",
             enabled,
+            "--set",
+            "image.repository=gatewright",
             "--show-only",
             "templates/monitoring.yaml",
         ],

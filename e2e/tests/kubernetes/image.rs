@@ -23,7 +23,7 @@ fn command(archive: &Path, programs: &[(&str, &Path)]) -> Command {
 }
 
 /// Builds it into an archive and returns its digest.
-fn build(archive: &Path, programs: &[(&str, &Path)], more: &[&str]) -> Result<String> {
+pub(super) fn build(archive: &Path, programs: &[(&str, &Path)], more: &[&str]) -> Result<String> {
     let out = command(archive, programs).args(more).output()?;
     ensure!(
         out.status.success(),
@@ -45,7 +45,7 @@ fn refused(dir: &Path, platform: &str, program: &Path) -> Result<String> {
 }
 
 /// A JSON document of an archive.
-fn document(archive: &Path, name: &str) -> Result<Value> {
+pub(super) fn document(archive: &Path, name: &str) -> Result<Value> {
     Ok(serde_json::from_slice(&tar(&[
         "-xOf",
         &archive.display().to_string(),
@@ -54,7 +54,7 @@ fn document(archive: &Path, name: &str) -> Result<Value> {
 }
 
 /// The name in an archive of what has this digest.
-fn blob(digest: &Value) -> Result<String> {
+pub(super) fn blob(digest: &Value) -> Result<String> {
     let hash = digest
         .as_str()
         .and_then(|name| name.strip_prefix("sha256:"))

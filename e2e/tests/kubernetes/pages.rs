@@ -92,7 +92,8 @@ fn chart_takes(values: &Value) -> Result<()> {
     std::fs::write(file.path(), values.to_string())?;
     let mut helm = Command::new(root.join(".tools/helm"));
     let ended = helm
-        .args(["template", "gatewright", "deploy/chart", "--values"])
+        .args(["template", "gatewright", "deploy/chart"])
+        .args(["--set", "image.repository=gatewright", "--values"])
         .arg(file.path())
         .current_dir(root)
         .output()?;

@@ -21,7 +21,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// A digest of Envoy's image, as passed by a user who knows it.
 const ENVOY: &str = "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
-fn output(command: &mut Command) -> Result<String> {
+pub(super) fn output(command: &mut Command) -> Result<String> {
     let out = command.output().with_context(|| format!("{command:?}"))?;
     let why = String::from_utf8_lossy(&out.stderr);
     ensure!(out.status.success(), "{command:?}: {why}");
@@ -54,7 +54,7 @@ fn a_program_that_is_not_optimised_is_refused() -> Result<()> {
 }
 
 /// Makes a release of a program that calls the one of this build, for two platforms.
-fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
+pub(super) fn release(dir: &Path, more: &[(&str, &str)]) -> Result<BTreeMap<String, String>> {
     let program = dir.join("gatewright");
     std::fs::write(
         &program,
@@ -81,6 +81,7 @@ fn release(dir: &Path) -> Result<BTreeMap<String, String>> {
         Command::new(folder().join("release/build"))
             .env("ENVOY_DIGEST", ENVOY)
             .env("TRIAL", "1")
+            .envs(more.iter().copied())
             .args([Path::new(VERSION), &image, &into])
             .args(platforms),
     )?;
@@ -102,7 +103,8 @@ async fn as_the_page_says(release: &Path) -> Result<()> {
     server
         .apply(include_str!("../../../deploy/namespace.yaml"))
         .await?;
-    let values = "controller: {replicas: 3}\n".to_owned();
+    let values =
+        "controller: {replicas: 3}\nimage: {repository: registry.example.org/gatewright}\n";
     let place = Place {
         dir: release.to_owned(),
         before: format!("cat >my-values.yaml <<'END'\n{values}END"),
@@ -147,7 +149,7 @@ fn small_program(compiler: &str, path: &Path, text: &str) -> Result<()> {
 
 /// Nothing of Rust is compiled: programs of both platforms are where the build would put them.
 #[test]
-#[ignore = "needs Helm, kubectl, compilers for arm64 and QEMU: e2e/tools install helm kubernetes cross"]
+#[ignore = "needs Helm, kubectl, maturin, compilers for arm64 and QEMU: e2e/tools install helm kubernetes maturin cross"]
 fn make_release_makes_everything_for_two_platforms() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("release").tempdir()?;
     let target = dir.path().join("target");
@@ -197,6 +199,8 @@ fn make_release_makes_everything_for_two_platforms() -> Result<()> {
     ] {
         let name = format!("gatewright-{VERSION}-linux-{platform}.tar.gz");
         assert!(sums.contains(&name), "{sums}");
+        let machine = triple.split('-').next().unwrap_or_default();
+        assert!(sums.contains(&format!("_{machine}.whl\n")), "{sums}");
         let packed = tar(&[
             "-xzOf",
             &into.join(name).display().to_string(),
@@ -216,7 +220,7 @@ fn make_release_makes_everything_for_two_platforms() -> Result<()> {
 #[ignore = "needs Helm, kubectl and Kubernetes: e2e/tools install helm kubernetes gateway-api"]
 async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("release").tempdir()?;
-    let sums = release(dir.path())?;
+    let sums = release(dir.path(), &[])?;
     let into = dir.path().join("dist");
     let named = |name: &str| format!("gatewright-{VERSION}{name}");
     let wanted: BTreeSet<String> = [
@@ -305,7 +309,7 @@ async fn a_release_is_whole_and_the_same_twice() -> Result<()> {
     as_the_page_says(&into).await?;
 
     let again = tempfile::Builder::new().prefix("release").tempdir()?;
-    let second = release(again.path())?;
+    let second = release(again.path(), &[])?;
     // Only the trial program itself contains the path of its folder, and both builds share it.
     assert_eq!(second, sums);
     Ok(())

@@ -192,7 +192,10 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
 fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
     let helm = Helm::new(None)?;
     let chart = chart().display().to_string();
-    for (name, file) in examples()? {
+    let mut files = examples()?;
+    let archive = folder().join("airgap/values.yaml");
+    files.insert("airgap".to_owned(), archive.display().to_string());
+    for (name, file) in files {
         helm.run(&["lint", &chart, "--strict", "--quiet", "-f", &file])
             .with_context(|| name.clone())?;
         // Command line and configuration of the pods are valid.
@@ -216,6 +219,10 @@ fn examples_pass_the_schema_and_mistakes_do_not() -> Result<()> {
         ("controller.namespaces={team.a}", "namespaces"),
         ("enovy.hostPorts=true", "enovy"),
         ("image.digest=latest", "digest"),
+        (
+            "image.repository=",
+            "image.repository: no registry has the image of a checkout",
+        ),
         ("envoy.resources.limits=null", "resources"),
         ("envoy.image.tag=", "/envoy/image"),
         ("isolated.enabled=true,isolated.image.tag=", "isolated"),

@@ -199,7 +199,9 @@ pub(super) fn extremes(folder: &Path) -> Result<BTreeMap<String, String>> {
         nothing.pointer_mut(image).context("values of Envoys")?["image"] = digest;
     }
     let mut files = BTreeMap::new();
-    for (name, values) in [("all empty", nothing), ("all null", nulls)] {
+    for (name, mut values) in [("all empty", nothing), ("all null", nulls)] {
+        // Ours has no default, and is refused without.
+        values["image"]["repository"] = json!("gatewright");
         let path = folder.join(format!("{name}.json"));
         std::fs::write(&path, values.to_string())?;
         files.insert(name.to_owned(), path.display().to_string());
