@@ -28,7 +28,7 @@ use gatewright_core::model::{
     Action, Addresses, AppProtocol, BackendId, CertificateSource, Chain, Cluster, ClusterId,
     Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, Match,
     ObjectName, OtherListeners, PathMatch, Rewrite, Route, Rule, Secret, SecretName, ServicePort,
-    Table, TableId, Target, Termination, Timeouts, TlsParams, VirtualHost, WeightedTarget,
+    Table, TableId, Target, Termination, TlsParams, VirtualHost, WeightedTarget,
 };
 use gatewright_core::translate::{Change, Resource};
 use names::Names;
@@ -426,22 +426,7 @@ impl Classic {
             session: None,
             hash: None,
         };
-        let rule = Rule {
-            action: Action::Forward(vec![share]),
-            request_headers: HeaderEdits::default(),
-            response_headers: HeaderEdits::default(),
-            rewrite: Rewrite::default(),
-            mirrors: Vec::new(),
-            cors: None,
-            timeouts: Timeouts::default(),
-            retry: None,
-            session: None,
-            auth: None,
-            access: Vec::new(),
-            rate_limits: None,
-            bodies: gatewright_core::model::Bodies::default(),
-            counted: false,
-        };
+        let rule = Rule::new(Action::Forward(vec![share]));
         let matches = Match {
             path: PathMatch::Prefix("/".to_owned()),
             call: None,

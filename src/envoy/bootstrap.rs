@@ -11,7 +11,7 @@ use super::REFUSED;
 use super::admin_listener::{readiness, statistics};
 use super::connection_limit::ConnectionLimit;
 use super::limits;
-use super::rate_limit;
+use super::settings::FORMATS;
 use super::statistics::{Statistics, excluded};
 use super::zone_preference;
 
@@ -175,7 +175,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             { "name": "gatewright", "static_layer": {
                 "re2.max_program_size.error_level": REGEX_INSTRUCTIONS,
                 "re2.max_program_size.warn_level": REGEX_INSTRUCTIONS,
-                rate_limit::FORMATS: true,
+                FORMATS: true,
                 "envoy.reloadable_features.max_response_headers_count": limits::HEADERS_COUNT,
                 "http.async_response_buffer_limit": limits::AUTH_ANSWER_BYTES,
                 "overload.premature_reset_total_stream_count": limits::PREMATURE_RESETS,

@@ -87,6 +87,7 @@ mod tests {
 
     use super::*;
     use crate::route::routes_of;
+    use crate::route_filters::InRoute;
     use crate::testdata::{route, rule};
     use gatewright_core::model::{Action as Does, ObjectName};
 
@@ -104,7 +105,7 @@ mod tests {
         let mut rule = rule(Does::Answer(Arc::new(answer(bytes))));
         let edits = &mut rule.response_headers;
         edits.set.push(("x-a".to_owned(), "b".to_owned()));
-        routes_of(&route("/", rule)).remove(0)
+        routes_of(&route("/", rule), &mut InRoute).remove(0)
     }
 
     #[test]

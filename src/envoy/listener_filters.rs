@@ -9,15 +9,11 @@
 //! rate limits, overrides of responses or limits of bodies, so that the matches of a rule have one
 //! filter, and one that collects a body only where it has to ([`shared`]).
 
-use std::collections::HashMap;
-
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
     TypedExtensionConfig, header_value_option::HeaderAppendAction,
 };
-use envoy_types::pb::envoy::config::route::v3::{
-    Route, VirtualHost, route::Action, route_action::ClusterSpecifier,
-};
+use envoy_types::pb::envoy::config::route::v3::{Route, VirtualHost};
 use envoy_types::pb::envoy::extensions::common::matching::v3::{
     ExtensionWithMatcher, ExtensionWithMatcherPerRoute,
 };
@@ -50,8 +46,8 @@ use super::internal_headers::ROUTE_HEADER;
 use super::predicate::{all_of, header, regex};
 use super::preflight::routes;
 use super::proto::{always, any, disabled, extension, map, map_with, xds_extension};
-use super::request_body;
-use super::route_filters;
+use super::route_filters::Place;
+use super::settings::{Filter, Phase, Waits};
 use super::virtual_host::answer;
 use gatewright_core::model::{ExternalAuth, ListenerFilters, VirtualHost as Host};
 use gatewright_core::request_outcome::{BROKEN_FILTERS, NO_ROUTE};
@@ -65,7 +61,7 @@ pub(super) const MARK: &str = "gatewright.mark_route";
 /// Make the filters of the marked route: Envoy's composite filter, which goes on with nothing
 /// behind a filter that waits. So each of these has the filters behind the waiting one of the one
 /// before.
-pub(super) const MARKED: [&str; route_filters::STAGES] = [
+pub(super) const MARKED: [&str; 3] = [
     "gatewright.marked_route_filters.1",
     "gatewright.marked_route_filters.2",
     "gatewright.marked_route_filters.3",
@@ -118,10 +114,7 @@ pub(super) fn guarded(
         ListenerFilters::Ask(servers) => servers,
     };
     let mut marked = MarkedFilters::default();
-    let made_routes = routes(&host.routes)
-        .into_iter()
-        .map(|route| marked.mark(route));
-    let mut all: Vec<Route> = first.chain(made_routes).collect();
+    let mut all: Vec<Route> = first.chain(routes(&host.routes, &mut marked)).collect();
     // Every request has a route, so that the filters run for it.
     all.push(answer(NO_ROUTE, 404));
     let ask = servers.iter().map(external_auth::before_routes).collect();
@@ -147,9 +140,7 @@ pub(super) fn guarded(
 /// together, and have the bodies of its overrides once.
 pub(super) fn shared(host: &Host, first: Option<&Route>, made: VirtualHost) -> VirtualHost {
     let mut marked = MarkedFilters::default();
-    let own = routes(&host.routes)
-        .into_iter()
-        .map(|route| marked.mark(route));
+    let own = routes(&host.routes, &mut marked);
     let all = first.cloned().into_iter().chain(own).collect();
     VirtualHost {
         routes: all,
@@ -196,9 +187,7 @@ pub(super) fn late(host: &Host, first: Option<&Route>, made: VirtualHost) -> Vir
         }
     });
     let mut marked = MarkedFilters::default();
-    let own = routes(&host.routes)
-        .into_iter()
-        .map(|route| marked.mark(route));
+    let own = routes(&host.routes, &mut marked);
     // Every request has a route: one without would be searched for elsewhere.
     let all = unasked.chain(own).chain([answer(NO_ROUTE, 404)]).collect();
     let by_mark = if marked.0.is_empty() {
@@ -245,32 +234,13 @@ fn unasked(route: &Route) -> Route {
 struct MarkedFilters(Vec<(String, Vec<Stage>)>);
 
 /// Filters in their order, of which the last one alone may wait.
-type Stage = Vec<TypedExtensionConfig>;
+type Stage = Vec<Filter>;
 
-impl MarkedFilters {
-    /// A route whose filters are made by its mark, and so are those of its shares, which stand in
-    /// place of the route's.
-    fn mark(&mut self, mut route: Route) -> Route {
-        if let Some(Action::Route(action)) = &mut route.action
-            && let Some(ClusterSpecifier::WeightedClusters(shares)) = &mut action.cluster_specifier
-        {
-            for share in &mut shares.clusters {
-                share.typed_per_filter_config =
-                    self.replace(std::mem::take(&mut share.typed_per_filter_config));
-            }
-        }
-        Route {
-            typed_per_filter_config: self.replace(route.typed_per_filter_config),
-            ..route
-        }
-    }
-
-    /// Replaces filters by their mark.
-    fn replace(&mut self, mut configs: HashMap<String, Any>) -> HashMap<String, Any> {
-        let stages = route_filters::take_out(&mut configs);
-        if stages.is_empty() {
-            return configs;
-        }
+/// A route has the mark in place of its filters, and so have its shares, whose filters stand in
+/// place of the route's.
+impl Place for MarkedFilters {
+    fn config(&mut self, filters: Vec<Filter>) -> (&'static str, Any) {
+        let stages = stages(&filters);
         let mark = name(&stages);
         let set = headers::mutation(
             ROUTE_HEADER,
@@ -280,9 +250,28 @@ impl MarkedFilters {
         if self.0.iter().all(|(known, _)| *known != mark) {
             self.0.push((mark, stages));
         }
-        map_with(&configs, MARK, any(&mutation(set)))
+        (MARK, any(&mutation(set)))
     }
+}
 
+/// Filters up to each that waits. Nobody passes where more of them wait than there are composite
+/// filters.
+fn stages(filters: &[Filter]) -> Vec<Stage> {
+    let stages: Vec<Stage> = filters
+        .split_inclusive(|filter| !matches!(filter.waits, Waits::Never))
+        .map(<[_]>::to_vec)
+        .collect();
+    if stages.len() <= MARKED.len() {
+        return stages;
+    }
+    vec![vec![Filter {
+        phase: Phase::Authorization,
+        config: external_auth::nobody(),
+        waits: Waits::Always,
+    }]]
+}
+
+impl MarkedFilters {
     /// The configuration of a virtual host for its marks.
     fn configs(self) -> Vec<(&'static str, Any)> {
         let unmarked = HeaderMutation {
@@ -334,7 +323,7 @@ fn name(stages: &[Stage]) -> String {
     stages
         .iter()
         .flatten()
-        .for_each(|filter| hash.update(filter.encode_length_delimited_to_vec()));
+        .for_each(|filter| hash.update(filter.config.encode_length_delimited_to_vec()));
     let hash: String = hash.finalize()[..16]
         .iter()
         .map(|byte| format!("{byte:02x}"))
@@ -343,14 +332,23 @@ fn name(stages: &[Stage]) -> String {
 }
 
 /// The filters of a mark, of which those that collect a body are left out by what the request says.
-fn by_request(mark: &str, filters: &[TypedExtensionConfig]) -> Vec<FieldMatcher> {
+fn by_request(mark: &str, filters: &[Filter]) -> Vec<FieldMatcher> {
     let mark = header(ROUTE_HEADER, MatchPattern::Exact(mark.to_owned()));
-    let uncollected = filters.split_last().and_then(|(last, others)| {
-        let passing = request_body::uncollected(last)?;
-        Some(when(all_of(vec![mark.clone(), passing]), others.to_vec()))
-    });
-    let collected = when(mark, filters.to_vec());
+    let uncollected = filters
+        .split_last()
+        .and_then(|(last, others)| match &last.waits {
+            Waits::Unless(passing) => {
+                let passing = all_of(vec![mark.clone(), passing.clone()]);
+                Some(when(passing, configs(others)))
+            }
+            Waits::Never | Waits::Always => None,
+        });
+    let collected = when(mark, configs(filters));
     uncollected.into_iter().chain([collected]).collect()
+}
+
+fn configs(filters: &[Filter]) -> Vec<TypedExtensionConfig> {
+    filters.iter().map(|filter| filter.config.clone()).collect()
 }
 
 fn when(predicate: Predicate, filters: Vec<TypedExtensionConfig>) -> FieldMatcher {
@@ -377,15 +375,19 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
-    use envoy_types::pb::envoy::config::route::v3::{FilterConfig, route::Action as PbAction};
+    use envoy_types::pb::envoy::config::route::v3::{
+        FilterConfig, route::Action as PbAction, route_action::ClusterSpecifier,
+    };
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, LimitUnit, LimitedBy, ObjectName,
-        Origin, RateLimit, RateLimits, Route as ModelRoute, RuleLimits, Session, WeightedTarget,
+        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, ObjectName, Origin,
+        Route as ModelRoute, Session, WeightedTarget,
     };
 
     use gatewright_core::request_outcome::MISDIRECTED;
+    use gatewright_core::settings::{LimitUnit, LimitedBy, OfPolicy, RateLimit, RateLimits};
 
     use super::*;
+    use crate::route_filters;
     use crate::testdata::{backend, host, route, rule, to};
     use crate::virtual_host::virtual_host;
 
@@ -520,14 +522,16 @@ mod tests {
                 by: LimitedBy::Everyone,
             };
             let mut rule = rule(Action::Forward(vec![to("web", 1)]));
-            rule.rate_limits = Some(RuleLimits {
-                rule: Arc::from(name),
-                all: Arc::new(RateLimits {
-                    policy: ObjectName::new("default", "p"),
+            rule.traffic.rate_limit = Some(Arc::new(OfPolicy {
+                policy: ObjectName::new("default", "p"),
+                setting: RateLimits {
                     limits: Arc::from([limit]),
-                }),
-            });
-            route(path, rule)
+                },
+            }));
+            ModelRoute {
+                name: Arc::from(name),
+                ..route(path, rule)
+            }
         }
         let plain = route("/plain", rule(Action::Forward(vec![to("web", 1)])));
         let all = vec![

@@ -22,6 +22,7 @@ use super::cors;
 use super::proto::{any, map};
 use super::request_match::{exact, header, matching, request_match};
 use super::route::{respond, routes_of};
+use super::route_filters::Place;
 use gatewright_core::model::{Cors, HeaderMatch, Match, Origin, Route};
 
 const ORIGIN: &str = "origin";
@@ -32,7 +33,7 @@ const REQUESTED_HEADERS: &str = "access-control-request-headers";
 const CARRIED: [&str; 2] = ["host", ORIGIN];
 
 /// The routes of a virtual host, in order, with those for preflights.
-pub(super) fn routes(all: &[Route]) -> Vec<pb::Route> {
+pub(super) fn routes(all: &[Route], place: &mut impl Place) -> Vec<pb::Route> {
     let mut made = Vec::new();
     // The path of matches whose headers are not known to hold, with their answers.
     let mut waiting: Option<(&Route, Vec<pb::Route>)> = None;
@@ -56,7 +57,7 @@ pub(super) fn routes(all: &[Route]) -> Vec<pb::Route> {
                     .extend(answers(route, cors, headers));
             }
         }
-        made.extend(routes_of(route));
+        made.extend(routes_of(route, place));
     }
     made.extend(waiting.into_iter().flat_map(|(_, answers)| answers));
     made
@@ -223,6 +224,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::route_filters::InRoute;
     use crate::testdata::{route, rule, to};
     use gatewright_core::model::{Action as ModelAction, Rule, StringMatch};
 
@@ -284,7 +286,7 @@ mod tests {
             };
             format!("{path}{mark}{}", matches.headers.len())
         }
-        routes(all).into_iter().map(show).collect()
+        routes(all, &mut InRoute).into_iter().map(show).collect()
     }
 
     #[test]
@@ -356,7 +358,7 @@ mod tests {
         let plain = [headed.clone(), served("/a", None)];
         assert_eq!(shown(&plain), [&known[..], &["/a?3", "/a0"]].concat());
         let elsewhere = [headed, served("/", None)];
-        assert_eq!(routes(&elsewhere).len(), 5);
+        assert_eq!(routes(&elsewhere, &mut InRoute).len(), 5);
     }
 
     #[test]

@@ -21,12 +21,13 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
     string_matcher::MatchPattern, value_matcher,
 };
 
-use super::jwt::JWT;
 use super::proto::extension;
 use super::rbac::{RBAC, segment, value};
 use super::request_match::{exact, regex_matcher};
-use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim, TokenAuth};
+use super::settings::JWT;
+use gatewright_core::model::{ClaimType, ObjectName, RequiredClaim};
 use gatewright_core::request_outcome::CLAIMS;
+use gatewright_core::settings::TokenAuth;
 
 /// The claim with the audiences (RFC 7519, 4.1.3): a text, or a list of texts.
 const AUDIENCE: &str = "aud";
@@ -36,17 +37,17 @@ const NO_VALUE: &str = r"(?s).*[\x00-\x08\x0a-\x1f\x7f].*";
 
 /// True if the payload of a token is read behind the filter of tokens.
 pub(super) fn reads_payload(auth: &TokenAuth) -> bool {
-    !auth.required_claims.is_empty() || !auth.audiences.is_empty()
+    !auth.rules.required_claims.is_empty() || !auth.rules.audiences.is_empty()
 }
 
 /// Denies tokens of a policy that lack one of the claims, or have one that cannot be told; `None` if
 /// it asks for none and tells none.
 pub(super) fn filter(policy: &ObjectName, auth: &TokenAuth) -> Option<TypedExtensionConfig> {
     let lacking = reads_payload(auth).then(|| {
-        let all = all(policy, &auth.required_claims, &auth.audiences);
+        let all = all(policy, &auth.rules.required_claims, &auth.rules.audiences);
         of(principal::Identifier::NotId(Box::new(all)))
     });
-    let untold = auth.claims.iter().map(|one| untold(&one.header));
+    let untold = auth.rules.claims.iter().map(|one| untold(&one.header));
     let principals: Vec<Principal> = lacking.into_iter().chain(untold).collect();
     if principals.is_empty() {
         return None;

@@ -22,7 +22,7 @@ use super::proto::{any, duration, map, uint};
 use super::request_hash;
 use super::request_match::{containing, header, request_match};
 use super::retry::{kept_bytes, times};
-use super::route_filters;
+use super::route_filters::{self, Place};
 use super::traffic;
 use gatewright_core::model::{
     Action, Answer, Fraction, HeaderEdits, Mirror, PathMatch, Redirect, Rewrite, Route, Rule,
@@ -38,12 +38,12 @@ const MILLION: u64 = 1_000_000;
 /// different hashes, which Envoy's weighted clusters cannot express, becomes one route per share;
 /// these get their parts of the requests by cumulative fractions of the one random number of a
 /// request.
-pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
+pub(super) fn routes_of(route: &Route, place: &mut impl Place) -> Vec<pb::Route> {
     let shares: &[WeightedTarget] = match &route.rule.action {
         Action::Forward(shares) => shares,
-        Action::Redirect(redirect) => return redirects(route, redirect),
-        Action::Answer(answer) => return vec![answered(route, answer)],
-        Action::Respond(status) => return vec![made(route, &[], respond(*status))],
+        Action::Redirect(redirect) => return redirects(route, redirect, place),
+        Action::Answer(answer) => return vec![answered(route, answer, place)],
+        Action::Respond(status) => return vec![made(route, &[], respond(*status), place)],
     };
     let shares: Vec<&WeightedTarget> = shares.iter().filter(|share| share.weight > 0).collect();
     let hash = shares.first().map(|share| &share.hash);
@@ -51,10 +51,12 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
         share.target != Target::Invalid && share.rewrite.path.is_none() && Some(&share.hash) == hash
     });
     match shares.as_slice() {
-        [] => vec![made(route, &[], nobody(route))],
-        [only] => vec![made(route, &[only], forward(route, &[only]))],
-        all if together => vec![made(route, all, forward(route, all))],
-        all => apart(route, all),
+        [] => vec![made(route, &[], nobody(route), place)],
+        all if together || all.len() == 1 => {
+            let action = forward(route, all, place);
+            vec![made(route, all, action, place)]
+        }
+        all => apart(route, all, place),
     }
 }
 
@@ -62,11 +64,11 @@ pub(super) fn routes_of(route: &Route) -> Vec<pb::Route> {
 /// hosts, and for addresses of IPv6, has the default one of its scheme, which is taken out of the
 /// answer. A host may have 60 KB: an expression would take it a hundred times as long to find the
 /// port.
-fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
+fn redirects(route: &Route, redirect: &Redirect, place: &mut impl Place) -> Vec<pb::Route> {
     fn action(redirect: &Redirect, route_matches_path: &PathMatch) -> PbAction {
         PbAction::Redirect(redirect_action(route_matches_path, redirect))
     }
-    let usual = made(route, &[], action(redirect, &route.matches.path));
+    let usual = made(route, &[], action(redirect, &route.matches.path), place);
     if redirect.port.is_some() || redirect.hostname.is_some() {
         return vec![usual];
     }
@@ -74,7 +76,7 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
         port: Some(redirect.default_port),
         ..redirect.clone()
     };
-    let mut with_port = made(route, &[], action(&redirect, &route.matches.path));
+    let mut with_port = made(route, &[], action(&redirect, &route.matches.path), place);
     with_port
         .r#match
         .get_or_insert_default()
@@ -85,14 +87,15 @@ fn redirects(route: &Route, redirect: &Redirect) -> Vec<pb::Route> {
 }
 
 /// Returns one route per share.
-fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
+fn apart(route: &Route, shares: &[&WeightedTarget], place: &mut impl Place) -> Vec<pb::Route> {
     let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
     let mut taken = 0;
     shares
         .iter()
         .map(|share| {
             taken += u64::from(share.weight);
-            let mut made = made(route, &[share], forward(route, &[share]));
+            let action = forward(route, &[share], place);
+            let mut made = made(route, &[share], action, place);
             if let (true, Some(matches)) = (taken < total, &mut made.r#match) {
                 matches.runtime_fraction = Some(fraction(taken * MILLION / total));
             }
@@ -107,7 +110,12 @@ fn apart(route: &Route, shares: &[&WeightedTarget]) -> Vec<pb::Route> {
 /// the reverse: a route may undo the mutations of its weighted cluster. So a single share's
 /// mutations are in the route after the rule's, and if several shares have mutations, the rule's
 /// are in each of them.
-fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Route {
+fn made(
+    route: &Route,
+    shares: &[&WeightedTarget],
+    action: PbAction,
+    place: &mut impl Place,
+) -> pb::Route {
     let Route {
         name,
         matches,
@@ -135,7 +143,7 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
         request_headers_to_remove: request.remove,
         response_headers_to_add: response.add,
         response_headers_to_remove: response.remove,
-        typed_per_filter_config: per_filter(rule, shares),
+        typed_per_filter_config: per_filter(route, shares, place),
         request_body_buffer_limit: kept_bytes(rule.retry.as_ref()),
         action: Some(action),
         ..Default::default()
@@ -143,21 +151,25 @@ fn made(route: &Route, shares: &[&WeightedTarget], action: PbAction) -> pb::Rout
 }
 
 /// The per-filter configuration of a route.
-fn per_filter(rule: &Rule, shares: &[&WeightedTarget]) -> HashMap<String, Any> {
-    let cors = rule
+fn per_filter(
+    route: &Route,
+    shares: &[&WeightedTarget],
+    place: &mut impl Place,
+) -> HashMap<String, Any> {
+    let cors = route
+        .rule
         .cors
         .as_ref()
         .map(|cors| (cors::FILTER, any(&cors::policy(cors))));
-    let own =
-        route_filters::filters(rule, shares).map(|filters| (route_filters::FILTER, any(&filters)));
+    let own = route_filters::config(route, shares, place);
     let configs: Vec<_> = cors.into_iter().chain(own).collect();
     map(&configs)
 }
 
 /// A route that answers itself. Its headers come before the edits of the rule, which change them.
-fn answered(route: &Route, answer: &Answer) -> pb::Route {
+fn answered(route: &Route, answer: &Answer, place: &mut impl Place) -> pb::Route {
     let action = direct_response::action(answer);
-    let made = made(route, &[], action);
+    let made = made(route, &[], action, place);
     let own = direct_response::headers_of(answer);
     let headers = headers(&[&own, &route.rule.response_headers]);
     pb::Route {
@@ -187,7 +199,7 @@ fn nobody(route: &Route) -> PbAction {
 }
 
 /// Forwards to one share, or to several that differ only in cluster, headers and host.
-fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
+fn forward(route: &Route, shares: &[&WeightedTarget], place: &mut impl Place) -> PbAction {
     let rule = &route.rule;
     let (hostname, path) = match shares {
         [only] => (
@@ -200,7 +212,7 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
         _ if edited(shares) => (None, rule.rewrite.path.as_ref()),
         _ => (rule.rewrite.hostname.as_ref(), rule.rewrite.path.as_ref()),
     };
-    let Some(cluster_specifier) = cluster_specifier(rule, shares) else {
+    let Some(cluster_specifier) = cluster_specifier(route, shares, place) else {
         return nobody(route);
     };
     let times = times(&rule.timeouts, rule.retry.as_ref());
@@ -226,7 +238,11 @@ fn forward(route: &Route, shares: &[&WeightedTarget]) -> PbAction {
 }
 
 /// Returns the cluster or weighted clusters; `None` if a share is invalid.
-fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterSpecifier> {
+fn cluster_specifier(
+    route: &Route,
+    shares: &[&WeightedTarget],
+    place: &mut impl Place,
+) -> Option<ClusterSpecifier> {
     fn name(share: &WeightedTarget) -> Option<String> {
         match &share.target {
             Target::Backend(backend) => Some(backend.to_string()),
@@ -238,11 +254,8 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
     }
     let edited = edited(shares);
     let weight = |share: &&WeightedTarget| {
-        let filters = route_filters::filters_of_share(rule, share);
-        let filters: Vec<_> = filters
-            .map(|filters| (route_filters::FILTER, any(&filters)))
-            .into_iter()
-            .collect();
+        let filters = route_filters::config_of_share(route, share, place);
+        let filters: Vec<_> = filters.into_iter().collect();
         let plain = ClusterWeight {
             name: name(share)?,
             weight: uint(share.weight),
@@ -250,7 +263,7 @@ fn cluster_specifier(rule: &Rule, shares: &[&WeightedTarget]) -> Option<ClusterS
             ..Default::default()
         };
         Some(if edited {
-            with_edits(plain, rule, share)
+            with_edits(plain, &route.rule, share)
         } else {
             plain
         })
@@ -360,11 +373,12 @@ fn redirect_action(matched: &PathMatch, redirect: &Redirect) -> pb::RedirectActi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route_filters::InRoute;
     use crate::testdata::{backend, route, rule, share, to};
     use gatewright_core::model::{AppProtocol, PathRewrite};
 
     fn forwarded(shares: Vec<WeightedTarget>) -> Vec<pb::Route> {
-        routes_of(&route("/a", rule(Action::Forward(shares))))
+        routes_of(&route("/a", rule(Action::Forward(shares))), &mut InRoute)
     }
 
     fn fraction_of(route: &pb::Route) -> Option<u32> {
@@ -431,7 +445,7 @@ mod tests {
         rewritten.rewrite.path = Some(PathRewrite::Prefix("/b".into()));
         let mut shared = rule(Action::Forward(vec![to("web", 1), rewritten]));
         shared.rewrite.path = Some(PathRewrite::Prefix("/c".into()));
-        let made = routes_of(&route("/a", shared));
+        let made = routes_of(&route("/a", shared), &mut InRoute);
         let prefixes: Vec<_> = made
             .iter()
             .map(|r| action_of(r).prefix_rewrite.as_str())
@@ -449,7 +463,7 @@ mod tests {
         fn with(shares: Vec<WeightedTarget>) -> pb::Route {
             let mut rule = rule(Action::Forward(shares));
             rule.request_headers.set.push(("x-a".into(), "rule".into()));
-            routes_of(&route("/a", rule)).remove(0)
+            routes_of(&route("/a", rule), &mut InRoute).remove(0)
         }
         let one = with(vec![edited.clone()]);
         assert_eq!(one.request_headers_to_add.len(), 2);

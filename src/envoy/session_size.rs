@@ -29,7 +29,7 @@ use super::headers::{HEADER_TO_METADATA, mutation, response_mutation};
 use super::predicate::response_header;
 use super::proto::{any, extension, uint, xds_extension};
 use super::request_match::regex_matcher;
-use super::response_override;
+use super::settings::CUSTOM_RESPONSE;
 use gatewright_core::request_outcome::SESSION_TOO_LARGE;
 
 /// The most bytes of the name and the value of a cookie together (RFC 6265bis, 5.7).
@@ -149,7 +149,7 @@ fn refused() -> TypedExtensionConfig {
             on_no_match: None,
         }),
     };
-    extension(response_override::FILTER, &filter)
+    extension(CUSTOM_RESPONSE, &filter)
 }
 
 #[cfg(test)]

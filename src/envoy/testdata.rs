@@ -3,12 +3,16 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use gatewright_core::model::{
-    Action, AppProtocol, BackendId, Bodies, Certificate, CertificateSource, Chain, ClientAddress,
-    Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname, IdentityRemoval, Match,
-    ObjectName, OtherListeners, PathMatch, PrivateKey, Rewrite, Route, Rule, ServicePort, Target,
-    Termination, Timeouts, TlsParams, WeightedTarget,
+    Action, AppProtocol, BackendId, Certificate, CertificateSource, Chain, ClientAddress,
+    Enforcement, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname,
+    IdentityRemoval, IssuerKeys, Jwks, KeyKind, Match, ObjectName, OtherListeners, PathMatch,
+    PrivateKey, Rewrite, Route, Rule, ServicePort, Target, Termination, TlsParams, WeightedTarget,
 };
+use gatewright_core::settings::{Access, JwksSource, TokenAuth, TokenRules};
+
+use crate::settings::Filters;
 
 pub(super) fn host(text: &str) -> Hostname {
     if text.is_empty() {
@@ -58,22 +62,7 @@ pub(super) fn certificate(name: &str) -> Arc<Certificate> {
 }
 
 pub(super) fn rule(action: Action) -> Rule {
-    Rule {
-        action,
-        request_headers: HeaderEdits::default(),
-        response_headers: HeaderEdits::default(),
-        rewrite: Rewrite::default(),
-        mirrors: vec![],
-        cors: None,
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
-        auth: None,
-        access: vec![],
-        rate_limits: None,
-        bodies: Bodies::default(),
-        counted: false,
-    }
+    Rule::new(action)
 }
 
 pub(super) fn route(prefix: &str, rule: Rule) -> Route {
@@ -120,4 +109,49 @@ pub(super) fn listener() -> envoy_types::pb::envoy::config::listener::v3::Listen
             sni_matcher: [(host("a.example.org"), "https".into())].into(),
         },
     })
+}
+
+/// A policy that asks for nothing.
+pub(super) fn policy(namespace: &str, name: &str) -> Access {
+    Access {
+        policy: ObjectName::new(namespace, name),
+        enforcement: Enforcement::Enforce,
+        client_address: None,
+        basic_auth: None,
+        oidc: None,
+        jwt: None,
+    }
+}
+
+/// The filters of policies.
+pub(super) fn filters(policies: &[Arc<Access>]) -> Vec<TypedExtensionConfig> {
+    let mut rule = rule(Action::Respond(200));
+    rule.access = policies.to_vec();
+    let route = route("/", rule);
+    let filters = Filters::of(&route).in_order().into_iter();
+    filters.map(|filter| filter.config).collect()
+}
+
+fn jwks() -> Jwks {
+    Jwks::new("{}".to_owned(), vec![KeyKind::P256])
+}
+
+/// Tokens of an issuer, of which nothing else is asked.
+pub(super) fn token_rules() -> TokenRules {
+    TokenRules {
+        issuer: "id".into(),
+        audiences: Arc::default(),
+        jwks: JwksSource::Inline(jwks()),
+        required_claims: Arc::default(),
+        claims: Arc::default(),
+        forward_payload: None,
+        forwards_credentials: true,
+    }
+}
+
+pub(super) fn tokens_of(rules: TokenRules) -> TokenAuth {
+    TokenAuth {
+        rules: rules.into(),
+        keys: IssuerKeys::Given(jwks()),
+    }
 }

@@ -34,6 +34,7 @@ use super::preflight::routes;
 use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::respond;
+use super::route_filters::InRoute;
 use gatewright_core::model::{self, Hostname, IdentityHeaders};
 
 /// A route configuration of virtual hosts.
@@ -87,7 +88,7 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
             routes: first
                 .cloned()
                 .into_iter()
-                .chain(routes(&host.routes))
+                .chain(routes(&host.routes, &mut InRoute))
                 .collect(),
             ..made
         },
@@ -106,8 +107,8 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
 /// and Envoy would have the bodies of overrides, and warn of the filter's status, for each match.
 /// Whether a body is collected says the request.
 fn shares_filters(rule: &model::Rule) -> bool {
-    let bodies = &rule.bodies;
-    rule.rate_limits.is_some() || bodies.overrides.is_some() || bodies.request.is_some()
+    let mut fields = rule.traffic.fields();
+    fields.any(|field| field.uses().is_shared)
 }
 
 /// The virtual host of one hostname before it has routes.

@@ -22,12 +22,13 @@ mod token;
 mod traces;
 
 pub use certificate::{chain, served};
-pub use policy::{bodies, guarded, rate_limits, settings, tls};
+pub use policy::{guarded, settings, tls};
 pub use record::{of_owner, of_tenant};
 pub use request::{MATCH_LESS, matching};
 pub use route::{OfServices, hostname, of_auth};
 pub use token::{
-    FETCHED_TIME, OTHER_KEY, P384, P521, TOKEN_BYTES, TOKEN_TIME, milliseconds, token_time,
+    FETCHED_TIME, OTHER_KEY, P384, P521, TOKEN_BYTES, TOKEN_TIME, milliseconds, time_of_token,
+    token_time,
 };
 pub use traces::traces;
 
@@ -41,9 +42,19 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    const fn of(envoy: u64, program: u64) -> Self {
+    pub(crate) const fn of(envoy: u64, program: u64) -> Self {
         Self { envoy, program }
     }
+}
+
+/// How often a rule needs its filters: each match has those of its own, and each backend may have
+/// them again, for a session.
+#[derive(Clone, Copy)]
+pub struct RuleSize {
+    /// The matches.
+    pub matches: u64,
+    /// The backends; at least one.
+    pub backends: u64,
 }
 
 impl Add for Bytes {
@@ -85,12 +96,12 @@ pub const REDIRECTED: Bytes = Bytes::of(11_500, 3_000);
 /// A match.
 const MATCH: Bytes = Bytes::of(4_500, 500);
 /// A byte of a text, beside what has the text.
-const TEXT: Bytes = Bytes::of(5, 3);
+pub(crate) const TEXT: Bytes = Bytes::of(5, 3);
 /// A condition on a header, on a query parameter, or on the method.
 const CONDITION: Bytes = Bytes::of(800, 120);
 /// A regular expression, and an instruction of it as RE2 compiles it. What RE2 keeps of it under
 /// traffic is in `Regexes`.
-const REGEX: Bytes = Bytes::of(3_000, 200);
+pub(crate) const REGEX: Bytes = Bytes::of(3_000, 200);
 const INSTRUCTION: Bytes = Bytes::of(50, 0);
 /// A header that a filter sets or adds, and one that it removes.
 const EDIT: Bytes = Bytes::of(730, 60);
@@ -115,42 +126,13 @@ const RETRY: Bytes = Bytes::of(500, 100);
 const RETRY_CODE: Bytes = Bytes::of(120, 10);
 /// A filter ExternalAuth: each match has one of its own.
 const AUTH: Bytes = Bytes::of(10_000, 1_500);
-/// A match whose filters all matches of its rule share, an AccessPolicy, and a network of it.
+/// A match whose filters all matches of its rule share, and an AccessPolicy beside its settings.
 const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
-const NETWORK: Bytes = Bytes::of(500, 100);
-/// A TrafficPolicy with rate limits before a rule, a match of a rule whose matches share their
-/// filters, a limit, and a client that is counted by itself, by its address or by a header.
-const RATE_LIMITS: Bytes = Bytes::of(8_000, 200);
-const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
-const RATE_LIMIT: Bytes = Bytes::of(3_000, 100);
-const LIMITED_ADDRESS: Bytes = Bytes::of(900, 0);
-const LIMITED_HEADER: Bytes = Bytes::of(1_150, 0);
-/// An algorithm of a compression before a match, beside the names of media types, and one of these.
-const COMPRESSION: Bytes = Bytes::of(9_000, 300);
-const MEDIA_TYPE: Bytes = Bytes::of(300, 30);
-/// Answers in place of errors before a rule, and one of them beside its texts.
-const OVERRIDES: Bytes = Bytes::of(3_000, 200);
-const OVERRIDE: Bytes = Bytes::of(9_000, 300);
-/// The filters for bodies of requests before a rule.
-const REQUEST_BODY: Bytes = Bytes::of(10_000, 200);
-/// The authentication of users, a user, and a byte of their names and hashes.
-const BASIC_AUTH: Bytes = Bytes::of(7_000, 200);
-const USER: Bytes = Bytes::of(200, 0);
-const USER_TEXT: Bytes = Bytes::of(3, 2);
-/// The verification of tokens, and a key of the issuer, beside their texts.
-const TOKENS: Bytes = Bytes::of(14_000, 400);
-const TOKEN_KEY: Bytes = Bytes::of(1_000, 0);
-/// Keys that Envoy fetches, as many as it takes, in each worker.
-const FETCHED_KEYS: Bytes = Bytes::of(60_000, 400);
+/// A match of a rule whose matches share the filters of a TrafficPolicy.
+pub(crate) const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
 /// The script of a cluster of key sets, which each thread of Envoy has.
 pub const KEY_SETS: Bytes = Bytes::of(310_000, 0);
-/// A claim that tokens have to have, with the filter that asks for it, and a value of it or a part
-/// of its name, beside their texts.
-const CLAIM: Bytes = Bytes::of(5_000, 200);
-const CLAIM_VALUE: Bytes = Bytes::of(500, 50);
-/// The login at a provider, beside its texts.
-const LOGIN: Bytes = Bytes::of(87_000, 1_000);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.
@@ -192,7 +174,7 @@ pub const PORT_TCP: Bytes = Bytes::of(50_000, 40_000);
 /// A port of UDP.
 pub const PORT_UDP: Bytes = Bytes::of(85_000, 50_000);
 
-fn text(text: &str) -> Bytes {
+pub(crate) fn text(text: &str) -> Bytes {
     TEXT * text.len() as u64
 }
 

@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod printable;
 pub mod quota;
 pub mod request_outcome;
+pub mod settings;
 pub mod status;
 pub mod status_maxima;
 pub mod store;

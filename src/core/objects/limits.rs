@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::inputs::Selector;
-use crate::model::RequestBody;
+use crate::settings::RequestBody;
 
 /// The limits of an installation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Validate)]

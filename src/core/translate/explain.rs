@@ -454,8 +454,7 @@ impl<'a> Explainer<'a> {
         if !explanation.ok() {
             return;
         }
-        self.explain_rate_limits(question, route, (&hostname, listener), explanation);
-        bodies::explain(&route.rule.bodies, explanation);
+        self.explain_traffic(question, route, (&hostname, listener), explanation);
         if let Some(auth) = &route.rule.auth {
             self.explain_authorization("filter ExternalAuth", auth, explanation);
             if !explanation.ok() {
@@ -561,13 +560,11 @@ mod access;
 mod authorization;
 mod backend_settings;
 mod backends;
-mod bodies;
 mod causes;
-mod credentials;
 mod handshake;
 mod hosts;
-mod rate_limits;
 mod request;
 mod servers;
 #[cfg(test)]
 mod tests;
+mod traffic;

@@ -18,6 +18,7 @@ mod key;
 #[cfg(test)]
 mod published;
 mod rule;
+mod settings;
 mod stage;
 mod state;
 

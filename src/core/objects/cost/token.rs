@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use crate::model::{Access, IssuerKeys, Jwks, KeyKind, TokenAuth};
+use crate::model::{IssuerKeys, Jwks, KeyKind};
+use crate::settings::{Access, TokenAuth};
 
 /// The most time of a token at a rule, by all policies there.
 pub const TOKEN_TIME: Duration = Duration::from_millis(10);
@@ -38,13 +39,15 @@ pub const OTHER_KEY: Duration = RSA_4096;
 
 /// The time of a token at a policy.
 pub fn token_time(access: &Access) -> Duration {
-    let tokens = access.tokens.as_ref();
-    tokens.map_or(Duration::ZERO, |TokenAuth { keys, .. }| {
-        READ + match keys {
-            IssuerKeys::Given(jwks) => given(jwks),
-            IssuerKeys::Fetched(_) => FETCHED_TIME,
-        }
-    })
+    access.jwt.as_ref().map_or(Duration::ZERO, time_of_token)
+}
+
+/// The time of a token that is verified.
+pub fn time_of_token(tokens: &TokenAuth) -> Duration {
+    READ + match &tokens.keys {
+        IssuerKeys::Given(jwks) => given(jwks),
+        IssuerKeys::Fetched(_) => FETCHED_TIME,
+    }
 }
 
 /// The keys of one curve, which the algorithm of a token says, and those of RSA, which Envoy tries

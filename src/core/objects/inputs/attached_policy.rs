@@ -2,7 +2,7 @@
 //! same way, whatever it asks for.
 //!
 //! A new kind of such policies gets a variant of [`AttachedRules`], and its own file that reads
-//! `spec`.
+//! `spec`; a new setting of one is a row of `settings/mod.rs`.
 
 use std::sync::Arc;
 
@@ -11,9 +11,10 @@ use serde_json::Value;
 
 use super::document::text;
 use super::manifest::Manifest;
-use super::{AccessRules, Kind, LocalRef, Meta, ObjectKey, ParseError, RouteTraffic};
+use super::{Kind, LocalRef, Meta, ObjectKey, ParseError};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{Enforcement, ObjectName};
+use crate::settings::{AccessRules, TrafficRules};
 
 /// The most targets of a policy.
 const TARGETS: usize = 16;
@@ -53,8 +54,9 @@ pub enum AttachedRules {
     /// AccessPolicy: who may send requests. Where it cannot be told, nobody may, unless the policy
     /// only reports.
     Access(Enforcement, Result<AccessRules, String>),
-    /// TrafficPolicy: how many requests pass. Where it cannot be told the policy has no effect.
-    Traffic(Result<RouteTraffic, String>),
+    /// TrafficPolicy: what becomes of requests and responses. Where it cannot be told the policy
+    /// has no effect.
+    Traffic(Result<TrafficRules, String>),
 }
 
 /// What a policy is attached to.
@@ -151,16 +153,14 @@ impl AttachedPolicy {
             AttachedRules::Traffic(rules) => (None, rules.as_ref().ok()),
         };
         let access = access.into_iter().flat_map(AccessRules::references);
-        access.chain(traffic.into_iter().flat_map(RouteTraffic::references))
+        access.chain(traffic.into_iter().flat_map(TrafficRules::references))
     }
 
     /// The Services that it sends requests to.
     pub fn servers(&self) -> impl Iterator<Item = &ObjectName> {
-        let access = match &self.rules {
-            AttachedRules::Access(_, rules) => rules.as_ref().ok(),
-            AttachedRules::Traffic(_) => None,
-        };
-        access.into_iter().flat_map(AccessRules::servers)
+        self.references()
+            .filter(|reference| reference.kind == Kind::Service.as_str())
+            .map(|reference| &reference.name)
     }
 
     /// Kind and name.

@@ -1,10 +1,11 @@
 //! `spec.policies` of GatewayParameters: what the policies and routes of namespaces may ask of the
 //! Gateways of a class.
 
-use std::fmt;
 use std::sync::Arc;
 
 use serde::Deserialize;
+
+use crate::settings::PolicyField;
 
 /// What policies may ask for. The namespace of the parameters may ask for everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -31,55 +32,6 @@ pub struct ClassPolicyLimits {
     pub rate_limit_clients: Option<u32>,
     /// The bytes of a request that `requestBody` collects.
     pub buffered_bytes: Option<u32>,
-}
-
-/// A field of an AccessPolicy or of a TrafficPolicy on Gateways, ListenerSets and routes; or a
-/// filter of routes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum PolicyField {
-    /// `clientAddress` of an AccessPolicy.
-    ClientAddress,
-    /// `basicAuth` of an AccessPolicy.
-    BasicAuth,
-    /// `jwt` of an AccessPolicy.
-    #[serde(rename = "JWT")]
-    Jwt,
-    /// `oidc` of an AccessPolicy.
-    #[serde(rename = "OIDC")]
-    Oidc,
-    /// `rateLimit` of a TrafficPolicy.
-    RateLimit,
-    /// `compression` of a TrafficPolicy.
-    Compression,
-    /// `responseOverride` of a TrafficPolicy.
-    ResponseOverride,
-    /// `requestBody` of a TrafficPolicy.
-    RequestBody,
-    /// Filter ExtensionRef of a rule that refers to a DirectResponse.
-    DirectResponse,
-}
-
-impl PolicyField {
-    /// The name of the field in the policy, or of the kind that the filter refers to.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ClientAddress => "clientAddress",
-            Self::BasicAuth => "basicAuth",
-            Self::Jwt => "jwt",
-            Self::Oidc => "oidc",
-            Self::RateLimit => "rateLimit",
-            Self::Compression => "compression",
-            Self::ResponseOverride => "responseOverride",
-            Self::RequestBody => "requestBody",
-            Self::DirectResponse => "DirectResponse",
-        }
-    }
-}
-
-impl fmt::Display for PolicyField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl ClassPolicies {

@@ -151,7 +151,7 @@ impl WrittenProxyProtocol {
 
 /// A network in CIDR notation, without bits beyond its prefix; one of IPv4-mapped addresses is that
 /// of IPv4. That of all addresses is one only where `anyone` may be a sender.
-pub(super) fn network(text: &str, anyone: bool) -> Result<IpNet, String> {
+pub(crate) fn network(text: &str, anyone: bool) -> Result<IpNet, String> {
     let network: IpNet = text
         .parse()
         .map_err(|_| format!("{text:?}: expected a network, as 192.0.2.0/24 or 2001:db8::/32"))?;

@@ -18,7 +18,7 @@ pub const DIRECT_RESPONSE_CRD: &str =
     include_str!("../../../../deploy/crds/gatewright.io_directresponses.yaml");
 
 /// The most bytes of a body in the object itself.
-pub(super) const INLINE_BYTES: usize = 4096;
+pub(crate) const INLINE_BYTES: usize = 4096;
 /// The most headers.
 const HEADERS: usize = 16;
 /// The most bytes of a media type with its parameters.
@@ -185,7 +185,7 @@ fn checked_header(name: &str, value: &str) -> Result<(), Refused> {
 }
 
 /// Checks a media type with parameters (RFC 9110, 8.3.1) as far as a header needs it.
-pub(super) fn media_type(field: &str, media: &str) -> Result<(), String> {
+pub(crate) fn media_type(field: &str, media: &str) -> Result<(), String> {
     text::header_value(field, media).map_err(|Refused(text)| text)?;
     let (kind, rest) = media.split_once('/').unwrap_or_default();
     let subtype = rest.split(';').next().unwrap_or_default().trim_end();
@@ -200,7 +200,7 @@ pub(super) fn media_type(field: &str, media: &str) -> Result<(), String> {
 }
 
 /// A body in the object itself; `reference` is the field for a longer one.
-pub(super) fn inline_body(
+pub(crate) fn inline_body(
     field: &str,
     text: String,
     reference: &str,

@@ -18,8 +18,9 @@ use super::{
 use crate::gateway_api::httproutes as gw;
 use crate::model::{
     Cors, Fraction, HeaderEdits, HeaderMatch, Match, PathMatch, PathRewrite, QueryMatch, Redirect,
-    RequestBody, Retry, Rewrite, StringMatch, Timeouts,
+    Retry, Rewrite, StringMatch, Timeouts,
 };
+use crate::settings::RequestBody;
 
 impl Route {
     pub(super) fn read_http(

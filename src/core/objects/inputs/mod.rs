@@ -18,11 +18,10 @@ mod chain_judgement;
 mod change;
 mod change_kind;
 mod class_policies;
-mod client_addresses;
-mod compression;
+pub(crate) mod client_addresses;
 mod configmap;
 mod configmap_data;
-mod direct_response;
+pub(crate) mod direct_response;
 mod direct_response_filter;
 mod document;
 mod duration;
@@ -52,11 +51,8 @@ mod plain_words;
 mod policy;
 mod re2;
 mod reference;
-mod request_body;
-mod response_override;
 mod route;
 mod route_key;
-mod route_traffic;
 mod schema;
 mod secret;
 mod selector;
@@ -66,20 +62,18 @@ mod slice_endpoint;
 mod tcproute;
 mod telemetry_policy;
 mod tenantgateway;
-mod text;
+pub(crate) mod text;
 mod tlsroute;
 mod traffic_distribution;
 mod trafficpolicy;
-mod trafficpolicy_value;
+pub(crate) mod trafficpolicy_value;
 mod trust_bundle;
 mod unreadable;
 mod xbackend;
 mod xlistenerset;
 
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
-pub use accesspolicy::{
-    ACCESS_POLICY_CRD, AccessRules, BasicAuthRules, JwksSource, LoginRules, TokenRules,
-};
+pub use accesspolicy::ACCESS_POLICY_CRD;
 pub use address::{Address, AddressRequest};
 pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
 pub use backendtlspolicy::{Roots, Validation};
@@ -87,9 +81,8 @@ pub use backendtrafficpolicy::TrafficRules;
 pub use chain_judgement::ChainJudgement;
 pub use change::ObjectChange;
 pub use change_kind::ChangeKind;
-pub use class_policies::{ClassPolicies, ClassPolicyLimits, PolicyField};
+pub use class_policies::{ClassPolicies, ClassPolicyLimits};
 pub use client_addresses::ClientAddresses;
-pub use compression::CompressionRules;
 pub use configmap::{CaBundle, CaBundleError, CaCertificate, ConfigMap};
 pub use configmap_data::ConfigMapData;
 pub use direct_response::{DIRECT_RESPONSE_CRD, DirectResponse, WrittenAnswer, WrittenBody};
@@ -127,11 +120,8 @@ pub use parameters::{
 pub use plain_words::plain;
 pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
 pub use reference::{LocalRef, ParentRef};
-pub use request_body::RequestBodyRules;
-pub use response_override::OverrideRules;
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
-pub use route_traffic::RouteTraffic;
 pub use secret::{
     CERT_MANAGER, CERTIFICATE_NAME, ISSUED_BY, ISSUED_SERIAL, Secret, SecretError, issued_by,
     parse_certificate,

@@ -25,7 +25,7 @@ const QUOTED: usize = 100;
 
 /// An error: which text cannot become a field of Envoy's configuration, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refused(pub(super) String);
+pub(crate) struct Refused(pub(crate) String);
 
 impl From<Refused> for ParseError {
     fn from(Refused(text): Refused) -> Self {
@@ -46,7 +46,7 @@ fn refuse<T>(field: &str, text: &str) -> Result<T, Refused> {
 }
 
 /// A text in quotes, shortened, since a user's text may have any length.
-pub(super) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     match text.char_indices().nth(QUOTED) {
         None => format!("{text:?}"),
         Some((end, _)) => format!(
@@ -59,7 +59,7 @@ pub(super) fn quoted(text: &str) -> String {
 
 /// Checks the path of an exact or prefix match (`HTTPPathMatch`): absolute, without parts that
 /// normalisation would change.
-pub(super) fn path(field: &str, path: &str) -> Checked {
+pub(crate) fn path(field: &str, path: &str) -> Checked {
     if !path.starts_with('/') {
         return refuse(field, &format!("{} must start with \"/\"", quoted(path)));
     }
@@ -123,7 +123,7 @@ fn is_token(text: &str) -> bool {
 }
 
 /// True for the type or the subtype of a media type (RFC 6838, 4.2).
-pub(super) fn is_media_name(name: &str) -> bool {
+pub(crate) fn is_media_name(name: &str) -> bool {
     !name.is_empty()
         && name
             .bytes()
@@ -131,7 +131,7 @@ pub(super) fn is_media_name(name: &str) -> bool {
 }
 
 /// Checks the name of a header (RFC 9110, 5.1: a token).
-pub(super) fn header_name(field: &str, name: &str) -> Checked {
+pub(crate) fn header_name(field: &str, name: &str) -> Checked {
     if is_token(name) {
         Ok(())
     } else {
@@ -185,7 +185,7 @@ fn no_control(field: &str, text: &str) -> Checked {
 
 /// Checks a hostname without a wildcard (`PreciseHostname`). The schema admits an IPv4 address as
 /// well.
-pub(super) fn precise_hostname(field: &str, text: &str) -> Checked {
+pub(crate) fn precise_hostname(field: &str, text: &str) -> Checked {
     if text.parse::<std::net::Ipv4Addr>().is_ok() {
         return Ok(());
     }
@@ -332,7 +332,7 @@ pub(super) fn session_header(field: &str, name: &str) -> Checked {
 }
 
 /// Checks the name of a header in which backends are told who the client is.
-pub(super) fn identity_header(field: &str, name: &str) -> Checked {
+pub(crate) fn identity_header(field: &str, name: &str) -> Checked {
     let cannot = "the name of a client cannot be in";
     unkept_header(field, name, cannot)?;
     // Requests with '_' in a name are refused, so that no other spelling of it reaches backends.

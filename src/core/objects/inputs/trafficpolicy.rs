@@ -1,6 +1,6 @@
 //! TrafficPolicy (`gatewright.io/v1alpha1`): how the endpoints of a Service are chosen, checked and
 //! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy. One on Gateways,
-//! ListenerSets and routes is another object to us: `route_traffic.rs` has its settings.
+//! ListenerSets and routes is another object to us: `settings/` has its settings.
 //!
 //! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
 //! validated.
@@ -11,17 +11,14 @@ use serde::Deserialize;
 
 use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
-use super::compression::WrittenCompression;
 use super::document::text as text_of;
 use super::manifest::Manifest;
-use super::request_body::WrittenRequestBody;
-use super::response_override::WrittenOverride;
-use super::route_traffic::{self, WrittenRateLimit, WrittenRouteTraffic};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
 use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{BackendLimits, BackendSettings, HashKey, LoadBalancing, ProxyHeader};
+use crate::settings::{PolicyField, TrafficRules, settings, specification};
 
 /// The custom resource definition.
 pub const TRAFFIC_POLICY_CRD: &str =
@@ -30,20 +27,16 @@ pub const TRAFFIC_POLICY_CRD: &str =
 /// The largest limit of a circuit breaker.
 const LIMIT: u32 = 1_000_000;
 
-/// `spec` of a TrafficPolicy.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct TrafficPolicySpec {
-    target_refs: Vec<BackendTlsPolicyTargetRefs>,
-    load_balancer: Option<WrittenLoadBalancer>,
-    timeout: Option<WrittenTimeout>,
-    circuit_breaker: Option<WrittenCircuitBreaker>,
-    health_check: Option<WrittenHealthCheck>,
-    proxy_protocol: Option<WrittenProxyProtocol>,
-    rate_limit: Option<Vec<WrittenRateLimit>>,
-    compression: Option<WrittenCompression>,
-    response_override: Option<Vec<WrittenOverride>>,
-    request_body: Option<WrittenRequestBody>,
+settings! { specification, of traffic
+    /// `spec` of a TrafficPolicy.
+    struct TrafficPolicySpec, read as TrafficRules {
+        target_refs: Vec<BackendTlsPolicyTargetRefs>,
+        load_balancer: Option<WrittenLoadBalancer>,
+        timeout: Option<WrittenTimeout>,
+        circuit_breaker: Option<WrittenCircuitBreaker>,
+        health_check: Option<WrittenHealthCheck>,
+        proxy_protocol: Option<WrittenProxyProtocol>,
+    }
 }
 
 #[derive(Deserialize)]
@@ -139,100 +132,114 @@ pub(super) enum TrafficPolicy {
 
 impl TrafficPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(meta: Meta, written: Self) -> Result<TrafficPolicy, ParseError> {
-        let targets = written.target_refs.iter();
-        if is_of_routes(&mut targets.map(|one| (&*one.group, &*one.kind))) {
-            return written.of_routes(meta);
+    pub(super) fn policy(meta: Meta, mut written: Self) -> Result<TrafficPolicy, ParseError> {
+        let targets = std::mem::take(&mut written.target_refs);
+        if is_of_routes(&mut targets.iter().map(|one| (&*one.group, &*one.kind))) {
+            let rules = written.of_routes(&meta.name.namespace, &targets);
+            return AttachedPolicy::new(meta, targets, AttachedRules::Traffic(rules))
+                .map(TrafficPolicy::OfRoutes);
         }
-        let Self {
-            target_refs,
-            load_balancer,
-            timeout,
-            circuit_breaker,
-            health_check,
-            proxy_protocol,
-            rate_limit,
-            compression,
-            response_override,
-            request_body,
-        } = written;
-        let of_routes = WrittenRouteTraffic {
-            rate_limit,
-            compression,
-            response_override,
-            request_body,
-        };
-        let is_mixed = target_refs
+        let is_mixed = targets
             .iter()
             .any(|one| is_attachable(&one.group, &one.kind));
-        let rules = match of_routes.first_field() {
-            _ if is_mixed => Err(
+        let rules = if is_mixed {
+            Err(
                 "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes"
                     .to_owned(),
-            ),
-            Some(field) => Err(format!(
-                "{field}: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
-            )),
-            None => settings(
-                load_balancer,
-                timeout,
-                circuit_breaker,
-                health_check,
-                proxy_protocol,
-            ),
+            )
+        } else {
+            written.of_services()
         };
-        Policy::new(meta, target_refs, PolicyRules::Backend(rules.map(Arc::new)))
+        Policy::new(meta, targets, PolicyRules::Backend(rules.map(Arc::new)))
             .map(TrafficPolicy::OfServices)
     }
 
-    fn of_routes(self, meta: Meta) -> Result<TrafficPolicy, ParseError> {
-        let Self {
-            target_refs,
-            load_balancer,
-            timeout,
-            circuit_breaker,
-            health_check,
-            proxy_protocol,
-            rate_limit,
-            compression,
-            response_override,
-            request_body,
-        } = self;
+    fn of_routes(
+        self,
+        namespace: &Arc<str>,
+        targets: &[BackendTlsPolicyTargetRefs],
+    ) -> Result<TrafficRules, String> {
         let of_services = [
-            ("loadBalancer", load_balancer.is_some()),
-            ("timeout", timeout.is_some()),
-            ("circuitBreaker", circuit_breaker.is_some()),
-            ("healthCheck", health_check.is_some()),
-            ("proxyProtocol", proxy_protocol.is_some()),
+            ("loadBalancer", self.load_balancer.is_some()),
+            ("timeout", self.timeout.is_some()),
+            ("circuitBreaker", self.circuit_breaker.is_some()),
+            ("healthCheck", self.health_check.is_some()),
+            ("proxyProtocol", self.proxy_protocol.is_some()),
         ];
-        let has_calls = target_refs
+        if let Some((field, _)) = of_services.into_iter().find(|(_, is_there)| *is_there) {
+            return Err(format!(
+                "{field}: it belongs to Services, and targetRefs has a {}",
+                targets[0].kind
+            ));
+        }
+        let on_calls = targets
             .iter()
             .any(|one| one.kind == Kind::GRPCRoute.as_str());
-        let rules = match of_services.into_iter().find(|(_, is_there)| *is_there) {
-            Some((field, _)) => Err(format!(
-                "{field}: it belongs to Services, and targetRefs has a {}",
-                target_refs[0].kind
-            )),
-            None if has_calls && response_override.is_some() => Err(
-                "responseOverride: errors of gRPC are no pages, and targetRefs has a GRPCRoute"
-                    .to_owned(),
-            ),
-            None if has_calls && request_body.is_some() => Err(
-                "requestBody: the messages of a call are one body, and targetRefs has a GRPCRoute"
-                    .to_owned(),
-            ),
-            None => {
-                let written = WrittenRouteTraffic {
-                    rate_limit,
-                    compression,
-                    response_override,
-                    request_body,
-                };
-                route_traffic::read(&meta.name.namespace, written)
-            }
+        let useless = self
+            .fields()
+            .find_map(|field| Some((field, field.uses().not_on_calls?)));
+        if let Some((field, why)) = useless.filter(|_| on_calls) {
+            return Err(format!("{field}: {why}, and targetRefs has a GRPCRoute"));
+        }
+        if self.fields().next().is_none() {
+            let fields = PolicyField::OF_TRAFFIC.iter().map(|field| field.as_str());
+            return Err(format!(
+                "spec: one of {} is needed",
+                listed(fields.collect())
+            ));
+        }
+        self.settings(namespace)
+    }
+
+    fn of_services(self) -> Result<BackendSettings, String> {
+        if let Some(field) = self.fields().next() {
+            return Err(format!(
+                "{field}: it belongs to Gateways, ListenerSets and routes, and targetRefs has a Service"
+            ));
+        }
+        let (tcp, http) = self
+            .timeout
+            .map_or((None, None), |timeout| (timeout.tcp, timeout.http));
+        let connect_timeout = tcp
+            .and_then(|tcp| tcp.connect_timeout)
+            .map(|text| time("timeout.tcp.connectTimeout", &text, "10ms", "1m"));
+        let idle_timeout = http
+            .and_then(|http| http.connection_idle_timeout)
+            .map(|text| time("timeout.http.connectionIdleTimeout", &text, "100ms", "1h"));
+        let (active, passive, panic_percent) = match self.health_check {
+            Some(written) => backend_health::read(written)?,
+            None => (None, None, None),
         };
-        AttachedPolicy::new(meta, target_refs, AttachedRules::Traffic(rules))
-            .map(TrafficPolicy::OfRoutes)
+        Ok(BackendSettings {
+            load_balancing: self
+                .load_balancer
+                .map(balancing)
+                .transpose()?
+                .unwrap_or_default(),
+            prefers_zone: false,
+            connect_timeout: connect_timeout.transpose()?,
+            idle_timeout: idle_timeout.transpose()?,
+            limits: self
+                .circuit_breaker
+                .map(limits)
+                .transpose()?
+                .unwrap_or_default(),
+            active,
+            passive,
+            panic_percent,
+            proxy_protocol: self.proxy_protocol.map(|header| match header.version {
+                WrittenVersion::V1 => ProxyHeader::V1,
+                WrittenVersion::V2 => ProxyHeader::V2,
+            }),
+        })
+    }
+}
+
+/// Names as a list, with "and" before the last.
+fn listed(names: Vec<&str>) -> String {
+    match names.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
     }
 }
 
@@ -254,43 +261,6 @@ pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Traffi
         return AttachedPolicy::salvage(manifest, why).map(TrafficPolicy::OfRoutes);
     }
     Policy::salvage(manifest, why).map(TrafficPolicy::OfServices)
-}
-
-fn settings(
-    load_balancer: Option<WrittenLoadBalancer>,
-    timeout: Option<WrittenTimeout>,
-    circuit_breaker: Option<WrittenCircuitBreaker>,
-    health_check: Option<WrittenHealthCheck>,
-    proxy_protocol: Option<WrittenProxyProtocol>,
-) -> Result<BackendSettings, String> {
-    let (tcp, http) = timeout.map_or((None, None), |timeout| (timeout.tcp, timeout.http));
-    let connect_timeout = tcp
-        .and_then(|tcp| tcp.connect_timeout)
-        .map(|text| time("timeout.tcp.connectTimeout", &text, "10ms", "1m"));
-    let idle_timeout = http
-        .and_then(|http| http.connection_idle_timeout)
-        .map(|text| time("timeout.http.connectionIdleTimeout", &text, "100ms", "1h"));
-    let (active, passive, panic_percent) = match health_check {
-        Some(written) => backend_health::read(written)?,
-        None => (None, None, None),
-    };
-    Ok(BackendSettings {
-        load_balancing: load_balancer
-            .map(balancing)
-            .transpose()?
-            .unwrap_or_default(),
-        prefers_zone: false,
-        connect_timeout: connect_timeout.transpose()?,
-        idle_timeout: idle_timeout.transpose()?,
-        limits: circuit_breaker.map(limits).transpose()?.unwrap_or_default(),
-        active,
-        passive,
-        panic_percent,
-        proxy_protocol: proxy_protocol.map(|header| match header.version {
-            WrittenVersion::V1 => ProxyHeader::V1,
-            WrittenVersion::V2 => ProxyHeader::V2,
-        }),
-    })
 }
 
 fn balancing(written: WrittenLoadBalancer) -> Result<LoadBalancing, String> {
@@ -365,5 +335,7 @@ fn limits(written: WrittenCircuitBreaker) -> Result<BackendLimits, String> {
     })
 }
 
+#[cfg(test)]
+mod of_routes;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::duration::duration;
 
 /// A number within bounds.
-pub(super) fn number(field: &str, value: i64, bounds: RangeInclusive<u32>) -> Result<u32, String> {
+pub(crate) fn number(field: &str, value: i64, bounds: RangeInclusive<u32>) -> Result<u32, String> {
     let (least, most) = (bounds.start(), bounds.end());
     u32::try_from(value)
         .ok()
@@ -15,7 +15,7 @@ pub(super) fn number(field: &str, value: i64, bounds: RangeInclusive<u32>) -> Re
 }
 
 /// A number within bounds, or its default.
-pub(super) fn number_or(
+pub(crate) fn number_or(
     field: &str,
     value: Option<i64>,
     default: u32,
@@ -48,7 +48,7 @@ pub(super) fn time(field: &str, text: &str, least: &str, most: &str) -> Result<D
 }
 
 /// A duration within bounds, or its default.
-pub(super) fn time_or(
+pub(crate) fn time_or(
     field: &str,
     text: Option<String>,
     default: &str,

@@ -10,11 +10,9 @@ mod answer;
 mod backend;
 mod backend_settings;
 mod backend_tls;
-mod bodies;
 mod certificate;
 mod client_address;
 mod client_validation;
-mod compression;
 mod condition;
 mod export_header;
 mod external_auth;
@@ -30,9 +28,6 @@ mod listener_filters;
 mod login;
 mod name;
 mod origin;
-mod rate_limit;
-mod request_body;
-mod response_override;
 mod retry_budget;
 mod route;
 mod session;
@@ -45,7 +40,7 @@ mod users;
 mod xbackend;
 mod zone;
 
-pub use access::{Access, AddressList, BasicAuth, Enforcement};
+pub use access::Enforcement;
 pub use access_log::{AccessLog, LogSink, LoggedQuery, LoggedRequests};
 pub use answer::Answer;
 pub use backend::{
@@ -57,11 +52,9 @@ pub use backend_settings::{
     ProxyHeader, RequestHash,
 };
 pub use backend_tls::{BackendTls, BackendTransport, SubjectAltName, TrustedRoots};
-pub use bodies::Bodies;
 pub use certificate::{Certificate, PrivateKey, Secret, SecretName};
 pub use client_address::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
-pub use compression::{Compression, CompressionAlgorithm};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use export_header::ExportHeader;
 pub use external_auth::{AuthProtocol, ExternalAuth};
@@ -80,12 +73,9 @@ pub use identity_headers::{
     is_identity_header,
 };
 pub use listener_filters::ListenerFilters;
-pub use login::{ClientCredentials, GenericSecret, Login, SecretText};
+pub use login::{ClientCredentials, GenericSecret, SecretText};
 pub use name::ObjectName;
 pub use origin::{Origin, OriginScheme};
-pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits, RuleLimits};
-pub use request_body::{BodyBuffer, RequestBody};
-pub use response_override::{ResponseOverride, ResponseOverrides, StatusRange};
 pub use retry_budget::RetryBudget;
 pub use route::{
     Action, Call, Cors, Fraction, HeaderEdits, HeaderMatch, HostOwner, Match, Mirror,
@@ -97,7 +87,7 @@ pub use session::{Session, SessionCookie};
 pub use ticket_keys::{TICKET_KEY_BYTES, TicketKeys, TicketSecret};
 pub use tls::{TlsParams, TlsVersion};
 pub use tokens::{
-    ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, KeyKind, RequiredClaim, SCOPE, TokenAuth,
+    ClaimHeader, ClaimType, FetchedKeys, IssuerKeys, Jwks, KeyKind, RequiredClaim, SCOPE,
 };
 pub use traces::{AttributeValue, KnownAttribute, SamplingRate, SpanAttribute, Tracing};
 pub use transport::{Transport, TransportPort};

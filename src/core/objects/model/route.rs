@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Access, Answer, BackendId, Bodies, ExternalAuth, FrontendId, Hostname, IdentityHeaders,
-    ListenerFilters, ObjectName, Origin, RequestHash, RuleLimits, Session,
+    Answer, BackendId, ExternalAuth, FrontendId, Hostname, IdentityHeaders, ListenerFilters,
+    ObjectName, Origin, RequestHash, Session,
 };
+use crate::settings::{Access, TrafficSettings};
 
 /// The routes of one hostname on one frontend: one ScopedRouteConfiguration, keyed by the request's
 /// host. On TLS the hostname is exact.
@@ -260,12 +261,31 @@ pub struct Rule {
     pub auth: Option<Box<ExternalAuth>>,
     /// What AccessPolicies ask for, the outermost first: a request passes all of them.
     pub access: Vec<Arc<Access>>,
-    /// How many requests pass, of those that `access` lets pass.
-    pub rate_limits: Option<RuleLimits>,
-    /// Changes to the bodies of requests and responses.
-    pub bodies: Bodies,
+    /// What TrafficPolicies ask for.
+    pub traffic: TrafficSettings,
     /// True if requests of its route are counted by themselves.
     pub counted: bool,
+}
+
+impl Rule {
+    /// A rule that asks for nothing else.
+    pub fn new(action: Action) -> Self {
+        Self {
+            action,
+            request_headers: HeaderEdits::default(),
+            response_headers: HeaderEdits::default(),
+            rewrite: Rewrite::default(),
+            mirrors: Vec::new(),
+            cors: None,
+            timeouts: Timeouts::default(),
+            retry: None,
+            session: None,
+            auth: None,
+            access: Vec::new(),
+            traffic: TrafficSettings::default(),
+            counted: false,
+        }
+    }
 }
 
 /// The target of a request, or its response.

@@ -1,4 +1,4 @@
-//! Clients by tokens of an issuer (JSON Web Tokens, RFC 7519).
+//! Keys and claims of the tokens of an issuer (JSON Web Tokens, RFC 7519).
 
 use std::sync::Arc;
 
@@ -87,25 +87,6 @@ pub struct FetchedKeys {
     pub server: BackendId,
     /// The seconds that the keys are kept for.
     pub cache_seconds: u32,
-}
-
-/// Clients by tokens that one issuer has signed and that have not expired.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TokenAuth {
-    /// The issuer, `iss` of tokens.
-    pub issuer: Arc<str>,
-    /// The audiences, of which a token has one in `aud`; empty for any.
-    pub audiences: Arc<[Arc<str>]>,
-    /// The keys.
-    pub keys: IssuerKeys,
-    /// Claims that a token has, all of them.
-    pub required_claims: Arc<[RequiredClaim]>,
-    /// Claims that backends get in headers.
-    pub claims: Arc<[ClaimHeader]>,
-    /// The lower-case name of the header in which backends get the payload.
-    pub forward_payload: Option<Arc<str>>,
-    /// True if backends get the token as well.
-    pub forwards_credentials: bool,
 }
 
 /// A claim that a token has, with one of these values.

@@ -5,18 +5,13 @@ use std::time::Duration;
 
 use super::super::key::{ListenerId, RouteKey};
 use super::super::state::attached_policies::{Effect, JudgedAttachment};
-use super::credentials::{self, Refusal};
 use super::{Explainer, Explanation, Question, with_causes};
+use crate::settings::{Denial, ExplainedAccess};
 use gatewright_objects::cost::{self, TOKEN_TIME, milliseconds};
 use gatewright_objects::inputs::{Kind, ObjectKey};
-use gatewright_objects::model::{
-    Access, AddressList, BasicAuth, ClaimType, Enforcement, FetchedKeys, Hostname, IssuerKeys,
-    Login, Reason, RequiredClaim, Route, TokenAuth,
-};
-use gatewright_objects::request_outcome::{ACCESS_CLOSED, ADDRESS_DENIED, UNAUTHENTICATED};
-
-/// The most networks, and the most values of a claim, that are told.
-const SHOWN: usize = 5;
+use gatewright_objects::model::{Enforcement, Hostname, Reason, Route};
+use gatewright_objects::request_outcome::{ACCESS_CLOSED, UNAUTHENTICATED};
+use gatewright_objects::settings::Access;
 
 impl Explainer<'_> {
     /// Adds what AccessPolicies ask of a request of a route, and the servers that are asked for
@@ -44,16 +39,22 @@ impl Explainer<'_> {
             return;
         }
         for access in &route.rule.access {
-            let asked = words(access);
-            match judged(access, question) {
+            let mut explained = ExplainedAccess::new(question);
+            access.visit(&mut explained);
+            let asked = words(access, &explained.parts);
+            match explained
+                .findings
+                .into_iter()
+                .collect::<Result<Vec<_>, _>>()
+            {
                 Ok(found) if found.is_empty() => explanation.hold("access", asked),
                 Ok(found) => explanation.hold("access", format!("{asked}; {}", found.join(", "))),
-                Err(Refusal { why, status, .. }) if access.only_reports() => {
+                Err(Denial { why, status, .. }) if access.only_reports() => {
                     let text =
                         format!("{asked}; {why}: with enforcement Enforce answered {status}");
                     explanation.hold("access", text);
                 }
-                Err(Refusal { why, status, cause }) => {
+                Err(Denial { why, status, cause }) => {
                     let text = format!("{asked}; {why}: answered {status}");
                     return explanation.fail_by("access", text, Some(cause));
                 }
@@ -70,7 +71,7 @@ impl Explainer<'_> {
 
     /// Adds why the logins of a policy cannot end, as its status says it.
     fn explain_login(&self, access: &Access, explanation: &mut Explanation) {
-        if access.login.is_none() {
+        if access.oidc.is_none() {
             return;
         }
         let key = ObjectKey::new(Kind::AccessPolicy, access.policy.clone());
@@ -128,7 +129,7 @@ impl Explainer<'_> {
     fn beyond_time(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
         let policies = self.policies(hostname, listener);
         let timed = policies.filter_map(|judged| match &judged.effect {
-            Effect::Admit(access) if access.tokens.is_some() && !access.only_reports() => {
+            Effect::Admit(access) if access.jwt.is_some() && !access.only_reports() => {
                 Some((judged.policy.key(), cost::token_time(access)))
             }
             _ => None,
@@ -152,7 +153,7 @@ impl Explainer<'_> {
     fn logins(&self, hostname: &Hostname, listener: &ListenerId) -> Vec<String> {
         let policies = self.policies(hostname, listener);
         let named = policies.filter_map(|judged| match &judged.effect {
-            Effect::Admit(access) if access.login.is_some() => Some(judged.policy.key()),
+            Effect::Admit(access) if access.oidc.is_some() => Some(judged.policy.key()),
             _ => None,
         });
         sorted(named.map(|key| {
@@ -197,125 +198,14 @@ fn sorted(texts: impl Iterator<Item = String>) -> Vec<String> {
     texts.collect::<BTreeSet<String>>().into_iter().collect()
 }
 
-/// The findings about the client and credentials of a request, as far as they are known.
-fn judged(access: &Access, question: &Question) -> Result<Vec<String>, Refusal> {
-    let by_address = access
-        .addresses
-        .as_ref()
-        .zip(question.client())
-        .map(|(list, client)| {
-            if list.admits(client) {
-                return Ok(format!("{client} is admitted"));
-            }
-            Err(Refusal {
-                why: format!("{client} is not admitted"),
-                status: 403,
-                cause: ADDRESS_DENIED,
-            })
-        });
-    by_address
-        .into_iter()
-        .chain(credentials::judged(access, question))
-        .collect()
-}
-
-fn words(access: &Access) -> String {
-    let Access {
-        policy,
-        enforcement,
-        addresses,
-        users,
-        login,
-        tokens,
-    } = access;
-    let mut parts = Vec::new();
-    if let Some(AddressList { allow, deny }) = addresses {
-        if !allow.is_empty() {
-            parts.push(format!("only clients of {}", listed(allow)));
-        }
-        if !deny.is_empty() {
-            parts.push(format!("no clients of {}", listed(deny)));
-        }
-    }
-    if let Some(BasicAuth { secret, users, .. }) = users {
-        let count = users.count();
-        parts.push(format!(
-            "only users of Secret {secret} ({count}), by name and password, others are answered 401"
-        ));
-    }
-    if let Some(login) = login {
-        let Login {
-            issuer, client_id, ..
-        } = login;
-        parts.push(format!(
-            "only clients that have logged in at {issuer} (client {client_id}), browsers are sent there, others \
-             are answered 401"
-        ));
-    }
-    if let Some(TokenAuth {
-        issuer,
-        audiences,
-        keys,
-        required_claims,
-        ..
-    }) = tokens
-    {
-        let named = if audiences.is_empty() {
-            String::new()
-        } else {
-            format!(" for {}", audiences.join(" or "))
-        };
-        let keys = match keys {
-            IssuerKeys::Given(jwks) => format!("one of its keys ({})", jwks.count()),
-            IssuerKeys::Fetched(FetchedKeys { url, .. }) => format!("one of the keys at {url}"),
-        };
-        parts.push(format!(
-            "only tokens of {issuer}{named}, signed by {keys}, others are answered 401"
-        ));
-        if !required_claims.is_empty() {
-            let all: Vec<String> = required_claims.iter().map(required).collect();
-            parts.push(format!(
-                "and of them those with {}, others are answered 403",
-                all.join(" and ")
-            ));
-        }
-    }
-    let reports = match enforcement {
+fn words(access: &Access, parts: &[String]) -> String {
+    let reports = match access.enforcement {
         Enforcement::Enforce => "",
         Enforcement::Report => " only reports, and refuses nobody",
     };
-    format!("AccessPolicy {policy}{reports}: {}", parts.join(", "))
-}
-
-fn required(required: &RequiredClaim) -> String {
-    let RequiredClaim {
-        claim,
-        value_type,
-        values,
-    } = required;
-    let shown: Vec<&str> = values.iter().take(SHOWN).map(|value| &**value).collect();
-    let shown = shown.join(" or ");
-    let more = match values.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        rest => format!(" or {rest} more"),
-    };
-    match value_type {
-        ClaimType::String => format!("{claim} {shown}{more}"),
-        ClaimType::StringArray => format!("{shown}{more} in {claim}"),
-    }
-}
-
-fn listed(networks: &[ipnet::IpNet]) -> String {
-    let shown: Vec<String> = networks
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect();
-    let rest = networks.len() - shown.len();
-    let more = if rest > 0 {
-        format!(" and {rest} more")
-    } else {
-        String::new()
-    };
-    format!("{}{more}", shown.join(", "))
+    format!(
+        "AccessPolicy {}{reports}: {}",
+        access.policy,
+        parts.join(", ")
+    )
 }

@@ -27,14 +27,14 @@ impl Question {
 
     /// The first value of a header, by its name in lower case. `None` if the request does not have
     /// it, or its headers are not known.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter().flatten();
         let (_, value) = headers.find(|(given, _)| given == name)?;
         Some(value)
     }
 
     /// The address of the client, IPv4 as such.
-    pub(super) fn client(&self) -> Option<IpAddr> {
+    pub(crate) fn client(&self) -> Option<IpAddr> {
         Some(self.client?.to_canonical())
     }
 

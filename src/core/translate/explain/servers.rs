@@ -4,8 +4,9 @@
 use std::net::SocketAddr;
 
 use super::{Explainer, Explanation};
-use gatewright_objects::model::{Access, BackendId, BackendTransport};
+use gatewright_objects::model::{BackendId, BackendTransport};
 use gatewright_objects::request_outcome::UNAUTHENTICATED;
+use gatewright_objects::settings::Access;
 
 /// A server that Envoys can ask.
 pub(super) struct ReachedServer {
@@ -40,11 +41,11 @@ impl Explainer<'_> {
 
     /// Adds the servers that Envoys ask for a policy, up to the first that is not reached.
     pub(super) fn explain_servers(&self, access: &Access, explanation: &mut Explanation) {
-        let provider = access.login.iter().map(|login| {
+        let provider = access.oidc.iter().map(|login| {
             let failure = "who has no session cannot log in";
             ("oidc.provider.backendRef", &login.server, failure)
         });
-        let keys = access.tokens.iter().filter_map(|auth| {
+        let keys = access.jwt.iter().filter_map(|auth| {
             let failure = "tokens are answered 401 once Envoys have no keys";
             Some(("jwt.jwks.remote.backendRef", auth.keys.server()?, failure))
         });

@@ -11,7 +11,7 @@ use crate::rule::protocol::Protocol;
 use crate::state::attached_policies::{AccessAt, AttachedPolicies, places};
 use crate::state::attachments::Attachments;
 use crate::state::parent::Parent;
-use gatewright_objects::cost::{self, Bytes};
+use gatewright_objects::cost::{self, Bytes, RuleSize};
 use gatewright_objects::inputs::Route;
 use gatewright_objects::model::BackendId;
 
@@ -42,7 +42,7 @@ impl AttachedPolicies {
         .sum()
     }
 
-    /// TrafficPolicies: rate limits, of which there may be many clients, and changes to bodies.
+    /// TrafficPolicies: each match and each backend may have their filters.
     pub(crate) fn traffic_cost(
         &self,
         parent: &Parent,
@@ -53,11 +53,10 @@ impl AttachedPolicies {
         let key = RouteKey::of_route(route);
         let all = places(parent, listener, (&key, route));
         all.map(|(rule, place)| {
-            let matches = rule.matches.len() as u64;
-            let limits = self.rate_limits(place, attachments);
-            let limits = limits.map(|limits| cost::rate_limits(limits, matches));
-            let bodies = self.bodies(place, attachments);
-            limits.unwrap_or_default() + cost::bodies(&bodies, matches, rule.backends.len() as u64)
+            self.traffic(place, attachments).cost(RuleSize {
+                matches: rule.matches.len() as u64,
+                backends: rule.backends.len().max(1) as u64,
+            })
         })
         .sum()
     }

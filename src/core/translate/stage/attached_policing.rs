@@ -4,18 +4,15 @@
 
 use std::sync::Arc;
 
-use super::access;
 use super::admission::Admission;
 use super::policing::{touch_listeners, touch_units_of};
-use super::route_traffic;
 use crate::key::{ParentKey, RouteKey};
+use crate::settings::judged;
 use crate::state::attached_policies::{AttachedPolicies, JudgedAttachment};
 use crate::state::dirty::Dirty;
 use crate::state::parent::Parent;
 use crate::state::quotas::Quotas;
-use gatewright_objects::inputs::{
-    AttachedPolicy, AttachedRules, AttachmentTarget, Kind, ObjectKey, SetKey,
-};
+use gatewright_objects::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, SetKey};
 use gatewright_objects::store::Store;
 
 /// The stage that judges policies.
@@ -66,15 +63,7 @@ impl AttachedPolicing<'_> {
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let beyond = self.quotas.attached_beyond(key);
-        match &policy.rules {
-            AttachedRules::Access(enforcement, rules) => {
-                access::judged(policy, (*enforcement, rules), beyond, self.store)
-            }
-            AttachedRules::Traffic(rules) => {
-                let limits = self.quotas.of_objects();
-                route_traffic::judged(policy, rules, beyond, limits, self.store)
-            }
-        }
+        judged(policy, beyond, self.quotas.of_objects(), self.store)
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.

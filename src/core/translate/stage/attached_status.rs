@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::login_ways::{LoginWays, ways};
 use super::report::Report;
-use super::route_traffic;
 use super::verdict::condition;
 use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::rule::protocol::Protocol;
@@ -23,7 +22,7 @@ impl Report<'_> {
         let judged = self.attached.get(key)?;
         let mut ancestors: BTreeMap<ObjectKey, Verdict> = BTreeMap::new();
         for target in &judged.policy.targets {
-            let effect = route_traffic::takes_effect(self.attached, judged, target);
+            let effect = self.attached.takes_effect(judged, target);
             for (ancestor, verdict) in self.ancestors(judged, target) {
                 let verdict = verdict.and(effect.clone());
                 let known = ancestors.entry(ancestor).or_insert(Ok(()));
@@ -58,7 +57,7 @@ impl Report<'_> {
             .servers()
             .find(|server| self.policies.transport(server) == BackendTransport::Refused);
         let reached = refused.map_or(Ok(()), |server| {
-            let comes_of_it = match &access.login {
+            let comes_of_it = match &access.oidc {
                 Some(login) if login.server == *server => "oidc.provider: nobody can log in",
                 Some(_) | None => "jwt.jwks.remote: tokens are answered 401",
             };
@@ -68,7 +67,7 @@ impl Report<'_> {
             );
             Err((Reason::Invalid, text))
         });
-        let login = access.login.as_ref();
+        let login = access.oidc.as_ref();
         let ways = login.and_then(|login| ways(judged, login, self.store, self.attachments));
         match ways {
             Some(LoginWays { back, notes }) => (reached.and(back), notes),
@@ -107,7 +106,7 @@ impl Report<'_> {
                                 || judged.closes_parent(object, parent)
                         }
                     };
-                is_there && route_traffic::takes_effect(self.attached, judged, target).is_ok()
+                is_there && self.attached.takes_effect(judged, target).is_ok()
             })
     }
 
@@ -121,7 +120,7 @@ impl Report<'_> {
         section: Option<&str>,
     ) -> Verdict {
         let enforces_tokens = match &judged.effect {
-            Effect::Admit(access) => access.tokens.is_some() && !access.only_reports(),
+            Effect::Admit(access) => access.jwt.is_some() && !access.only_reports(),
             _ => false,
         };
         if !enforces_tokens {
@@ -262,9 +261,9 @@ fn accepted(judged: &JudgedAttachment, verdict: Verdict, notes: &[String]) -> Co
     let accepted = judged.accepted.clone().and(verdict);
     let mut accepted = condition(ConditionType::Accepted, accepted, Reason::Accepted);
     if accepted.status == Status::True {
-        let own = Some(route_traffic::note(judged)).filter(|note| !note.is_empty());
-        let all: Vec<String> = own.into_iter().chain(notes.iter().cloned()).collect();
-        accepted.message = all.join("; ");
+        let own = judged.notes.iter().copied();
+        let notes: Vec<&str> = own.chain(notes.iter().map(String::as_str)).collect();
+        accepted.message = notes.join("; ");
     }
     accepted
 }

@@ -12,7 +12,8 @@ use crate::key::{RouteKey, Verdict};
 use crate::state::attached_policies::JudgedAttachment;
 use crate::state::attachments::{Attachments, handed_out};
 use gatewright_objects::inputs::{ObjectKey, Route, RouteRule};
-use gatewright_objects::model::{Hostname, Login, Match, PathMatch, Reason};
+use gatewright_objects::model::{Hostname, Match, PathMatch, Reason};
+use gatewright_objects::settings::Login;
 use gatewright_objects::store::Store;
 
 /// Query parameters that providers add to the way back.
@@ -52,7 +53,7 @@ pub(crate) fn ways(
         .iter()
         .try_for_each(|host| way_back(host, login, &places, &mut notes));
     for host in hosts {
-        if let Err(why) = answered(host, &login.logout_path, &places, &mut notes) {
+        if let Err(why) = answered(host, &login.rules.logout_path, &places, &mut notes) {
             notes.insert(format!("oidc.logoutPath: {why}: nobody can log out"));
         }
     }
@@ -117,7 +118,7 @@ fn way_back(
     places: &[Place<'_>],
     notes: &mut BTreeSet<String>,
 ) -> Result<(), String> {
-    let written = login.redirect_host.as_deref();
+    let written = login.rules.redirect_host.as_deref();
     let written = written.map(|host| host.split(':').next().unwrap_or(host));
     let callback = match written.map(Hostname::parse).transpose() {
         Ok(callback) => callback,
@@ -126,7 +127,7 @@ fn way_back(
         Err(error) => return Err(format!("oidc.redirectURL: {error}")),
     };
     let callback = callback.as_ref().unwrap_or(host);
-    match login.cookie_domain.as_deref() {
+    match login.rules.cookie_domain.as_deref() {
         Some(domain) => {
             for of in [host, callback] {
                 if is_outside(of, domain) {
@@ -144,7 +145,7 @@ fn way_back(
         }
         None => {}
     }
-    answered(callback, &login.redirect_path, places, notes)
+    answered(callback, &login.rules.redirect_path, places, notes)
         .map_err(|why| format!("oidc.redirectURL: {why}"))
 }
 

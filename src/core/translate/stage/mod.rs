@@ -1,7 +1,6 @@
 //! Stages: the steps of [`Engine::apply`](super::Engine::apply), which read some states and write
 //! others (`engine/stages.rs`), and what they decide by several states.
 
-pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod allowed_hostnames;
 pub(crate) mod ambiguous_paths;
@@ -37,7 +36,6 @@ pub(crate) mod port_protocols;
 pub(crate) mod report;
 pub(crate) mod resolve;
 pub(crate) mod routability;
-pub(crate) mod route_traffic;
 pub(crate) mod routes;
 pub(crate) mod settle;
 pub(crate) mod solver;

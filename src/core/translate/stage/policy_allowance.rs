@@ -9,9 +9,9 @@ use crate::key::Verdict;
 use crate::rule::gateway_exposure::PolicyAllowance;
 use crate::state::attached_policies::{Effect, JudgedAttachment};
 use crate::state::parent::Parent;
-use crate::state::traffic_settings::TrafficSettings;
-use gatewright_objects::inputs::{ClassPolicyLimits, PolicyField, Route};
-use gatewright_objects::model::{Access, Bodies, LimitedBy, Reason};
+use gatewright_objects::inputs::Route;
+use gatewright_objects::model::Reason;
+use gatewright_objects::settings::{Amount, PolicyField};
 
 impl Parent {
     /// Ok if the class of the Gateway allows a policy.
@@ -61,88 +61,24 @@ impl PolicyAllowance {
         if judged.policy.meta.name.namespace == self.parameters.namespace {
             return Ok(());
         }
-        let (verdict, comes_of_it) = match &judged.effect {
+        let limits = &self.policies.limits;
+        let (asked, consequence) = match &judged.effect {
             Effect::Admit(access) if access.only_reports() => {
-                (self.access(access), "the policy reports nothing there")
+                (access.amounts(limits), "the policy reports nothing there")
             }
-            Effect::Admit(access) => (self.access(access), "requests there are answered 500"),
-            Effect::Traffic(settings) => (self.traffic(settings), "the policy has no effect there"),
+            Effect::Admit(access) => (access.amounts(limits), "requests there are answered 500"),
+            Effect::Traffic(settings) => {
+                (settings.amounts(limits), "the policy has no effect there")
+            }
             Effect::Close | Effect::Nothing => return Ok(()),
         };
-        verdict.map_err(|text| (Reason::NotAllowed, format!("{text}; {comes_of_it}")))
-    }
-
-    fn access(&self, access: &Access) -> Result<(), String> {
-        let Access {
-            policy: _,
-            enforcement: _,
-            addresses,
-            users,
-            login,
-            tokens,
-        } = access;
-        let ClassPolicyLimits {
-            networks: most_networks,
-            users: most_users,
-            ..
-        } = self.policies.limits;
-        if let Some(list) = addresses {
-            self.may_have(PolicyField::ClientAddress)?;
-            self.within(("clientAddress", list.len()), ("networks", most_networks))?;
-        }
-        if let Some(auth) = users {
-            self.may_have(PolicyField::BasicAuth)?;
-            self.within(("basicAuth", auth.users.count()), ("users", most_users))?;
-        }
-        if login.is_some() {
-            self.may_have(PolicyField::Oidc)?;
-        }
-        if tokens.is_some() {
-            self.may_have(PolicyField::Jwt)?;
-        }
-        Ok(())
-    }
-
-    fn traffic(&self, settings: &TrafficSettings) -> Result<(), String> {
-        let TrafficSettings {
-            rate_limits,
-            bodies:
-                Bodies {
-                    compression,
-                    overrides,
-                    request,
-                },
-        } = settings;
-        let ClassPolicyLimits {
-            rate_limits: most_limits,
-            rate_limit_clients: most_clients,
-            buffered_bytes: most_bytes,
-            ..
-        } = self.policies.limits;
-        if let Some(all) = rate_limits {
-            self.may_have(PolicyField::RateLimit)?;
-            let asked = ("rateLimit", all.limits.len());
-            self.within(asked, ("rateLimits", most_limits))?;
-            let told_apart = all
-                .limits
-                .iter()
-                .filter(|limit| limit.by != LimitedBy::Everyone);
-            let clients = told_apart.map(|limit| limit.by.buckets()).max();
-            let asked = ("rateLimit[].by.maxClients", clients.unwrap_or(0) as usize);
-            self.within(asked, ("rateLimitClients", most_clients))?;
-        }
-        if compression.is_some() {
-            self.may_have(PolicyField::Compression)?;
-        }
-        if overrides.is_some() {
-            self.may_have(PolicyField::ResponseOverride)?;
-        }
-        if let Some(request) = request {
-            self.may_have(PolicyField::RequestBody)?;
-            let asked = ("requestBody", request.buffered_bytes() as usize);
-            self.within(asked, ("bufferedBytes", most_bytes))?;
-        }
-        Ok(())
+        asked
+            .into_iter()
+            .try_for_each(|(field, amounts)| {
+                self.may_have(field)?;
+                amounts.iter().try_for_each(|amount| self.within(amount))
+            })
+            .map_err(|text| (Reason::NotAllowed, format!("{text}; {consequence}")))
     }
 
     fn may_have(&self, field: PolicyField) -> Result<(), String> {
@@ -155,14 +91,14 @@ impl PolicyAllowance {
         ))
     }
 
-    /// Ok if so much of a field is within a limit of this name.
-    fn within(
-        &self,
-        (field, asked): (&str, usize),
-        (limit, most): (&str, Option<u32>),
-    ) -> Result<(), String> {
+    /// Ok if so much of a field is within its limit.
+    fn within(&self, amount: &Amount) -> Result<(), String> {
+        let Amount {
+            asked: (field, asked),
+            limit: (limit, most),
+        } = amount;
         match most {
-            Some(most) if asked > most as usize => Err(format!(
+            Some(most) if *asked > *most as usize => Err(format!(
                 "{field}: {asked}, the Gateway's class allows {most} (spec.policies.limits.{limit} of GatewayParameters {})",
                 self.parameters
             )),

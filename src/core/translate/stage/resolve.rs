@@ -19,8 +19,8 @@ use gatewright_objects::inputs::{
     BackendRef, Filters, LocalRef, Route, RouteKind, RouteRule, Unsupported,
 };
 use gatewright_objects::model::{
-    Action, Answer, AppProtocol, BackendId, Bodies, ExternalAuth, HeaderEdits, Mirror, ObjectName,
-    Reason, Rewrite, Rule, ServicePort, Target, WeightedTarget, clipped,
+    Action, Answer, AppProtocol, BackendId, ExternalAuth, Mirror, ObjectName, Reason, Rule,
+    ServicePort, Target, WeightedTarget, clipped,
 };
 use gatewright_objects::store::Store;
 
@@ -217,22 +217,7 @@ fn unspoken(backend: &BackendId, store: &Store) -> Option<String> {
 
 /// A rule that answers every request with one status.
 pub(crate) fn respond(status: u16) -> Rule {
-    Rule {
-        action: Action::Respond(status),
-        request_headers: HeaderEdits::default(),
-        response_headers: HeaderEdits::default(),
-        rewrite: Rewrite::default(),
-        mirrors: Vec::new(),
-        cors: None,
-        timeouts: gatewright_objects::model::Timeouts::default(),
-        retry: None,
-        session: None,
-        auth: None,
-        access: Vec::new(),
-        rate_limits: None,
-        bodies: Bodies::default(),
-        counted: false,
-    }
+    Rule::new(Action::Respond(status))
 }
 
 /// The error of a reference that does not resolve; the reason is in [`Resolver::references`].
@@ -309,20 +294,14 @@ impl Resolver<'_> {
             }
         }
         Ok(Rule {
-            action,
             request_headers: filters.request_headers.clone(),
             response_headers: filters.response_headers.clone(),
             rewrite: filters.rewrite.clone(),
             mirrors,
             cors: filters.cors.clone(),
             timeouts: rule.timeouts,
-            retry: None,
-            session: None,
             auth,
-            access: Vec::new(),
-            rate_limits: None,
-            bodies: Bodies::default(),
-            counted: false,
+            ..Rule::new(action)
         })
     }
 

@@ -14,10 +14,10 @@ use crate::state::backend_policies::BackendPolicies;
 use crate::state::resolutions::{Resolutions, Resolved, ResolvedRule};
 use gatewright_objects::inputs::Route as InputRoute;
 use gatewright_objects::model::{
-    Action, Bodies, Hostname, Match, Redirect, Route, Rule, RuleLimits, Session, SessionCookie,
-    WeightedTarget,
+    Action, Hostname, Match, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
 };
 use gatewright_objects::request_outcome::ACCESS_CLOSED;
+use gatewright_objects::settings::TrafficSettings;
 use gatewright_objects::store::Store;
 
 /// The states from which routes are compiled.
@@ -115,8 +115,7 @@ impl<'a> Routing<'a> {
             return Guards {
                 answers: true,
                 access: AccessAt::Admit(Vec::new()),
-                rate_limits: None,
-                bodies: Bodies::default(),
+                traffic: TrafficSettings::default(),
             };
         };
         let place = Place {
@@ -126,7 +125,6 @@ impl<'a> Routing<'a> {
             rules: self.store.route(route).map_or(&[], |route| &route.rules),
             rule: rule.section.as_deref(),
         };
-        let limits = self.attached.rate_limits(place, self.admission.attachments);
         let answers = match rule.rule.action {
             Action::Answer(_) => parent.allows_answers(&route.name.namespace).is_ok(),
             Action::Forward(_) | Action::Redirect(_) | Action::Respond(_) => true,
@@ -134,11 +132,7 @@ impl<'a> Routing<'a> {
         Guards {
             answers,
             access: self.access(at, place),
-            rate_limits: limits.map(|all| RuleLimits {
-                rule: rule.name.clone(),
-                all: all.clone(),
-            }),
-            bodies: self.attached.bodies(place, self.admission.attachments),
+            traffic: self.attached.traffic(place, self.admission.attachments),
         }
     }
 
@@ -267,8 +261,7 @@ struct Guards {
     /// False for a rule that answers, where the class of the Gateway does not allow it.
     answers: bool,
     access: AccessAt,
-    rate_limits: Option<RuleLimits>,
-    bodies: Bodies,
+    traffic: TrafficSettings,
 }
 
 /// A route behind policies. One that nobody may use has the name of its answer.
@@ -276,32 +269,22 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
     let Guards {
         answers,
         access,
-        rate_limits,
-        bodies,
+        mut traffic,
     } = guards;
     let rule = if answers {
         rule
     } else {
         Arc::new(respond(500))
     };
-    // A DirectResponse is what its author wants clients to get, errors as well, and reads no body.
-    let bodies = match rule.action {
-        Action::Answer(_) => Bodies {
-            overrides: None,
-            request: None,
-            ..bodies
-        },
-        _ => bodies,
-    };
+    if let Action::Answer(_) = rule.action {
+        traffic.retain(|field, _| field.uses().on_answers);
+    }
     let (name, rule) = match access {
-        AccessAt::Admit(all) if all.is_empty() && rate_limits.is_none() && bodies.is_empty() => {
-            (name.clone(), rule)
-        }
+        AccessAt::Admit(all) if all.is_empty() && traffic.is_empty() => (name.clone(), rule),
         AccessAt::Admit(access) => {
             let rule = Rule {
                 access,
-                rate_limits,
-                bodies,
+                traffic,
                 ..(*rule).clone()
             };
             (name.clone(), Arc::new(rule))

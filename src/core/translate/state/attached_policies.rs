@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::parent::Parent;
-use super::traffic_settings::TrafficSettings;
 use crate::key::{ListenerId, RouteKey, Verdict};
 use gatewright_objects::cost::{self, TOKEN_TIME};
 use gatewright_objects::inputs::{
     AttachedPolicy, AttachmentTarget, Kind, ObjectKey, Route, RouteRule,
 };
-use gatewright_objects::model::{Access, ClientCredentials};
+use gatewright_objects::model::ClientCredentials;
 use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::settings::{Access, TrafficSettings};
 
 mod traffic;
 
@@ -37,9 +37,10 @@ pub(crate) enum Effect {
     Admit(Arc<Access>),
     /// AccessPolicy that cannot be carried out: nobody passes.
     Close,
-    /// AccessPolicy that only reports, and cannot be carried out: everybody passes.
+    /// AccessPolicy that only reports, and cannot be carried out: everybody passes. Or
+    /// TrafficPolicy that cannot be carried out.
     Nothing,
-    /// TrafficPolicy; without settings if it cannot be carried out.
+    /// TrafficPolicy.
     Traffic(TrafficSettings),
 }
 
@@ -54,6 +55,8 @@ pub(crate) struct JudgedAttachment {
     pub(crate) effect: Effect,
     /// The credentials of its login, which are no part of routes.
     pub(crate) credentials: Option<ClientCredentials>,
+    /// What of it is not as one may expect, where it has effect.
+    pub(crate) notes: Vec<&'static str>,
 }
 
 impl JudgedAttachment {
@@ -358,7 +361,7 @@ fn within_token_time(all: Vec<Arc<Access>>) -> AccessAt {
 /// True if so many of the policies ask for a login. One alone can: the paths of the way back from
 /// the provider and of the logout belong to it.
 pub(crate) fn has_logins(all: &[Arc<Access>], count: usize) -> bool {
-    let logins = all.iter().filter(|access| access.login.is_some());
+    let logins = all.iter().filter(|access| access.oidc.is_some());
     logins.count() >= count
 }
 

@@ -14,11 +14,12 @@ use crate::delta::{Resource, ResourceKey};
 use crate::rule::experimental;
 use gatewright_objects::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
 use gatewright_objects::model::{
-    Access, Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
+    Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
     Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
     SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
 };
 use gatewright_objects::multimap::MultiMap;
+use gatewright_objects::settings::Access;
 
 /// Policies, and their target Services.
 #[derive(Default)]

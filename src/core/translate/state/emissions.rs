@@ -208,7 +208,7 @@ fn logins(resource: &Resource) -> BTreeSet<ObjectName> {
         .iter()
         .flat_map(|host| &host.routes)
         .flat_map(|route| &route.rule.access);
-    let with_login = policies.filter(|access| access.login.is_some());
+    let with_login = policies.filter(|access| access.oidc.is_some());
     with_login.map(|access| access.policy.clone()).collect()
 }
 

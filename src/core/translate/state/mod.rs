@@ -53,7 +53,6 @@ pub(crate) mod shared_parts;
 pub(crate) mod sni_matcher;
 pub(crate) mod statuses;
 pub(crate) mod telemetry_marks;
-pub(crate) mod traffic_settings;
 pub(crate) mod udp_ports;
 pub(crate) mod uses;
 pub(crate) mod wanted_index;

@@ -13,8 +13,8 @@ use gatewright_core::model::{
     Action, Addresses, AppProtocol, BackendId, Certificate, CertificateSource, Chain, Cluster,
     ClusterId, Endpoints, Frontend, FrontendId, FrontendKind, Handler, HeaderEdits, Hostname,
     IdentityRemoval, Match, ObjectName, OtherListeners, PathMatch, PrivateKey, Requests, Rewrite,
-    Route, Rule, Scope, Secret, SecretName, ServicePort, Table, Target, Termination, Timeouts,
-    TlsParams, VirtualHost, WeightedTarget,
+    Route, Rule, Scope, Secret, SecretName, ServicePort, Table, Target, Termination, TlsParams,
+    VirtualHost, WeightedTarget,
 };
 use gatewright_envoy as envoy;
 use gatewright_envoy::{AdsServer, BootstrapOptions, ConnectionLimit, ResourceName};
@@ -303,22 +303,7 @@ pub(crate) fn to(name: &str, weight: u32) -> WeightedTarget {
 }
 
 pub(crate) fn rule(action: Action) -> Rule {
-    Rule {
-        action,
-        request_headers: HeaderEdits::default(),
-        response_headers: HeaderEdits::default(),
-        rewrite: Rewrite::default(),
-        mirrors: vec![],
-        cors: None,
-        timeouts: Timeouts::default(),
-        retry: None,
-        session: None,
-        auth: None,
-        access: Vec::new(),
-        rate_limits: None,
-        bodies: gatewright_core::model::Bodies::default(),
-        counted: false,
-    }
+    Rule::new(action)
 }
 
 /// A route for a prefix.

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
 use crate::model::{ClaimType, Enforcement, ObjectName, RequiredClaim};
+use crate::settings::{JwksSource, TokenRules};
 
 fn written(spec: Value) -> Value {
     let mut spec = spec;
@@ -36,7 +37,7 @@ fn access(rules: AttachedRules) -> Result<AccessRules, String> {
 fn networks_are_read() {
     let rules = rules_of(json!({"clientAddress":
         {"allow": ["198.51.100.0/24", "2001:db8::/32", "198.51.100.0/24"], "deny": ["198.51.100.7/32"]}}));
-    let addresses = rules.expect("valid").addresses.expect("a list");
+    let addresses = rules.expect("valid").client_address.expect("a list");
     assert_eq!(addresses.allow.len(), 2, "each once");
     assert_eq!(addresses.deny.len(), 1, "one is denied");
 }
@@ -66,15 +67,28 @@ fn a_value_that_cannot_be_carried_out_is_kept_with_its_reason() {
 }
 
 #[test]
+fn an_empty_policy_is_told_all_fields() {
+    macro_rules! names {
+        (access { $($field:ident: $setting:ident, $variant:ident, $name:literal;)* } traffic $traffic:tt) => {
+            [$($name),*]
+        };
+    }
+    let error = rules_of(json!({})).expect_err("it asks for nothing");
+    for name in settings!(names) {
+        assert!(error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
 fn users_are_those_of_a_secret_and_their_header_is_no_other_ones() {
     let rules = rules_of(json!({"basicAuth":
         {"users": {"name": "users"}, "forwardUsernameHeader": "X-User", "credentials": "Remove"}}));
-    let users = rules.expect("valid").users.expect("users");
+    let users = rules.expect("valid").basic_auth.expect("users");
     assert_eq!(users.secret.name, ObjectName::new("a", "users"));
     assert_eq!(users.forward_username.as_deref(), Some("x-user"));
     assert!(!users.forwards_credentials, "they are removed");
     let rules = rules_of(json!({"basicAuth": {"users": {"name": "users", "namespace": "b"}}}));
-    let users = rules.expect("valid").users.expect("users");
+    let users = rules.expect("valid").basic_auth.expect("users");
     assert_eq!(users.secret.name, ObjectName::new("b", "users"));
     assert!(users.forwards_credentials, "they are kept by default");
     let long = "x".repeat(65);
@@ -107,7 +121,7 @@ fn tokens_have_an_issuer_and_keys_and_each_header_has_one_claim() {
         let mut jwt = more;
         jwt["issuer"] = json!(issuer);
         jwt["jwks"] = jwks.clone();
-        rules_of(json!({"jwt": jwt})).map(|rules| *rules.tokens.expect("tokens"))
+        rules_of(json!({"jwt": jwt})).map(|rules| Arc::unwrap_or_clone(rules.jwt.expect("tokens")))
     }
     let claims = json!([{"claim": "sub", "header": "X-Sub"}]);
     let tokens = read("id", &inline, json!({"claimToHeaders": claims})).expect("valid");
@@ -181,7 +195,7 @@ fn required_claims_have_values_and_one_type_each() {
     fn read(claims: Value) -> Result<TokenRules, String> {
         let keys = json!({"configMapRef": {"name": "keys", "key": "jwks.json"}});
         let jwt = json!({"issuer": "id", "jwks": keys, "requiredClaims": claims});
-        rules_of(json!({"jwt": jwt})).map(|rules| *rules.tokens.expect("tokens"))
+        rules_of(json!({"jwt": jwt})).map(|rules| Arc::unwrap_or_clone(rules.jwt.expect("tokens")))
     }
     let tokens = read(json!([
         {"name": "org.team", "values": ["red", "blue", "red"]},
@@ -342,7 +356,7 @@ fn a_login_is_for_routes_and_its_urls_and_paths_are_checked() {
         json!({"oidc": oidc})
     }
     let rules = rules_of(login(|_| ())).expect("it is valid");
-    let rules = rules.login.expect("a login");
+    let rules = rules.oidc.expect("a login");
     assert_eq!(*rules.redirect_path, *"/oauth2/callback");
     assert_eq!(rules.redirect_host, None, "that of the request");
     assert_eq!(*rules.logout_path, *"/logout");
@@ -351,10 +365,7 @@ fn a_login_is_for_routes_and_its_urls_and_paths_are_checked() {
         oidc["redirectURL"] = json!("https://shop.example.org:8443/back");
         oidc["scopes"] = json!(["profile", "openid", "email"]);
     });
-    let rules = rules_of(rules)
-        .expect("it is valid")
-        .login
-        .expect("a login");
+    let rules = rules_of(rules).expect("it is valid").oidc.expect("a login");
     assert_eq!(
         rules.redirect_host.as_deref(),
         Some("shop.example.org:8443")
