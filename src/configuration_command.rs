@@ -23,7 +23,7 @@ pub fn run(verb: &ConfigVerb) -> Result<bool> {
         }
         ConfigVerb::Check(configured) => {
             let configuration = configured.load()?;
-            let faults = faults(&configuration)?;
+            let faults = runtime()?.block_on(faults(&configuration))?;
             if !faults.is_empty() {
                 bail!("{}", faults.join("\n"));
             }
@@ -47,17 +47,12 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     runtime.context("starting the runtime")
 }
 
-/// Returns what keeps issuers from issuing certificates, each fault with its field.
+/// Returns what keeps issuers from issuing certificates, each fault with its field, as far as it
+/// shows without a request: each is opened as at a start, beside a storage that is thrown away.
 ///
 /// # Errors
 /// When it cannot be found out.
-pub fn faults(configuration: &Configuration) -> Result<Vec<String>> {
-    runtime()?.block_on(faults_of_issuers(configuration))
-}
-
-/// Returns what keeps issuers from issuing certificates, as far as it shows without a request: each
-/// is opened as at a start, beside a storage that is thrown away.
-async fn faults_of_issuers(configuration: &Configuration) -> Result<Vec<String>> {
+pub async fn faults(configuration: &Configuration) -> Result<Vec<String>> {
     let issuers = &configuration.issuers;
     let dir = tempfile::tempdir().context("a directory for the check")?;
     let storage: Arc<dyn Storage> = Arc::new(Directory::open(dir.path().join("storage"))?);

@@ -300,7 +300,7 @@ async fn lint(options: &cli::Lint) -> Result<bool> {
     let of_findings = found
         .into_iter()
         .map(|finding| LintRow::of_finding(finding, &folder));
-    let faults = configuration_command::faults(&configuration)?;
+    let faults = configuration_command::faults(&configuration).await?;
     let of_configuration = faults.into_iter().map(|why| {
         let file = options
             .configured

@@ -25,7 +25,7 @@ fn client(answers: BTreeMap<String, Value>) -> Client {
             Some(value) => (StatusCode::OK, value.clone()),
             None => {
                 let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
-                    "message": format!("{path} is forbidden"), "reason": "Forbidden", "code": 403});
+                    "message": format!("{path} is forbidden: User \"developer\" cannot list resource \"x\""), "reason": "Forbidden", "code": 403});
                 (StatusCode::FORBIDDEN, status)
             }
         };
@@ -83,7 +83,7 @@ async fn cluster(routes: &[Value]) -> ClusterView {
         ),
         (
             "/api/v1",
-            resources("v1", &["services Service", "secrets Secret"]),
+            resources("v1", &["pods Pod", "services Service", "secrets Secret"]),
         ),
         (
             "/apis/gateway.networking.k8s.io/v1",
@@ -144,7 +144,7 @@ async fn the_gateway_is_marked_and_the_rest_is_judged() {
          that it accepted it",
         "route: httproute/shop/web/0 for shop.example.org",
         "backend: Service shop/web:80 with weight 1",
-        "endpoints: 1 ready: 10.0.0.7:8080",
+        "? endpoints: 1 ready: 10.0.0.7:8080; you may not read the pods, by which they are admitted",
     ];
     assert_eq!(steps, expected);
 }

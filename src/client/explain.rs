@@ -187,10 +187,7 @@ impl ClusterView {
     /// read, and what the status of the Gateway says of its Envoys.
     fn steps(&self, pipeline: &Pipeline, explanation: Explanation) -> Vec<Step> {
         let holds = explanation.ok();
-        let gateway = explanation
-            .owner
-            .as_ref()
-            .map(|(id, _)| ObjectKey::new(Kind::Gateway, id.gateway.clone()));
+        let gateway = explanation.parent.clone();
         let mut steps: Vec<Step> = self.unread_class(gateway.as_ref()).into_iter().collect();
         // The Service that links are about, since the last one that names a backend.
         let mut service: Option<ObjectKey> = None;
@@ -213,11 +210,23 @@ impl ClusterView {
                 .is_some_and(|key| is_by_name(pipeline, key));
             steps.push(match link.what {
                 "endpoints" if is_by_name => addresses_of_a_name(),
+                "endpoints" if !self.knows_pods(service.as_ref()) => Step {
+                    text: format!(
+                        "{}; you may not read the pods, by which they are admitted",
+                        link.text
+                    ),
+                    unread: true,
+                    ..Step::from(link)
+                },
                 _ => self.step(pipeline, link, gateway.as_ref()),
             });
         }
         steps.extend(gateway.filter(|_| holds).and_then(|key| self.envoys(&key)));
         steps
+    }
+
+    fn knows_pods(&self, service: Option<&ObjectKey>) -> bool {
+        service.is_none_or(|key| self.view.may_read_pods(&key.name.namespace))
     }
 
     /// The step about the class of a Gateway, if it may not be read.

@@ -16,6 +16,7 @@ pub mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
@@ -26,12 +27,12 @@ use crate::cli;
 use crate::configuration::{Configuration, load_text};
 use crate::controller::settings::{tenancy_settings, translation_settings};
 use crate::lint::Beside;
-use gatewright_core::inputs::{Kind, Object, ObjectKey};
+use gatewright_core::inputs::{Kind, Namespace, Object, ObjectKey};
 use gatewright_core::model::{ObjectName, TICKET_KEY_BYTES, TicketKeys};
 use gatewright_core::ownership::Recording;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{Change, Fact, Settings};
+use gatewright_core::translate::{Change, ENDPOINTS_LABEL, Fact, Settings};
 use gatewright_kubernetes::connect_as_user;
 use gatewright_kubernetes::reader::{self, View};
 
@@ -84,9 +85,10 @@ impl ClusterView {
             configuration.gateway_api.channel,
         )
         .collect();
-        let view = reader::read(&client, &kinds, namespace, installation)
+        let mut view = reader::read(&client, &kinds, namespace, installation)
             .await
             .context("reading the cluster")?;
+        admit_unknown_endpoints(&mut view);
         let unread = view.unread();
         Ok(Self {
             client,
@@ -274,6 +276,35 @@ impl ClusterView {
     /// The Secrets with certificates of issuers that the user may not read.
     fn unread_issued(&self, pipeline: &Pipeline) -> impl Iterator<Item = ObjectKey> {
         wanted(pipeline).filter(|key| !self.view.may_read(key))
+    }
+}
+
+/// Admits the endpoints of namespaces whose pods the user may not read: the controller judges them
+/// by these.
+fn admit_unknown_endpoints(view: &mut View) {
+    let slices = view
+        .objects
+        .keys()
+        .filter(|key| key.kind == Kind::EndpointSlice);
+    let namespaces: BTreeSet<Arc<str>> = slices
+        .map(|key| key.name.namespace.clone())
+        .filter(|namespace| !view.may_read_pods(namespace))
+        .collect();
+    for name in namespaces {
+        let key = ObjectKey::new(Kind::Namespace, ObjectName::new("", name.clone()));
+        let unknown = || {
+            let namespace = Namespace {
+                name,
+                labels: BTreeMap::new(),
+                annotations: BTreeMap::new(),
+                uid: String::new(),
+            };
+            namespace.into()
+        };
+        if let Object::Namespace(namespace) = view.objects.entry(key).or_insert_with(unknown) {
+            let label = (ENDPOINTS_LABEL.to_owned(), "any".to_owned());
+            namespace.labels.extend([label]);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use gatewright_core::inputs::{Kind, Object, ObjectKey, Route, Secret};
+use gatewright_core::inputs::{Kind, Object, ObjectKey, Route, RouteKind, Secret};
 use gatewright_core::model::{Certificate, Hostname, ObjectName, PrivateKey};
 use gatewright_core::store::target_ports;
 use gatewright_core::translate::Question;
@@ -204,13 +204,13 @@ fn class(name: &str, controller: &str) -> Value {
 
 /// The listener of a place: of the protocol that its routes need.
 fn listener(place: &Place, is_plain: bool) -> Value {
-    let is_of = |kind: Kind| place.routes.iter().all(|route| route.kind == kind);
+    let is_of = |kind: RouteKind| place.routes.iter().all(|route| route.kind == kind.kind());
     let certificates = json!({"certificateRefs": [{"name": NAME}]});
-    let (protocol, tls) = if is_of(Kind::TLSRoute) {
+    let (protocol, tls) = if is_of(RouteKind::Tls) {
         ("TLS", json!({"mode": "Passthrough"}))
-    } else if is_of(Kind::TCPRoute) {
+    } else if is_of(RouteKind::Tcp) {
         ("TCP", Value::Null)
-    } else if is_of(Kind::UDPRoute) {
+    } else if is_of(RouteKind::Udp) {
         ("UDP", Value::Null)
     } else if is_plain {
         ("HTTP", Value::Null)

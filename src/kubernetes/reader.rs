@@ -95,6 +95,12 @@ impl View {
         }
     }
 
+    /// Returns whether the user may read the pods of a namespace.
+    pub fn may_read_pods(&self, namespace: &Arc<str>) -> bool {
+        let any = ObjectName::new(namespace.clone(), "");
+        self.may_read(&ObjectKey::new(Kind::Pod, any))
+    }
+
     /// Returns whether everything was read that the controller reads.
     pub fn is_complete(&self) -> bool {
         self.has_record && self.partly_read().next().is_none()

@@ -14,6 +14,7 @@ use super::stage::report::Report;
 use super::stage::routes::{Port, Routing};
 use super::state::endpoints::AllowedEndpoints;
 use super::state::frontends::Frontends;
+use gatewright_objects::inputs::ObjectKey;
 use gatewright_objects::model::{Family, FrontendId, Hostname, ObjectName, Route, TransportPort};
 use gatewright_objects::request_outcome::{
     self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED,
@@ -90,6 +91,9 @@ pub struct Explanation {
     /// acknowledgement counts. Written as the name of the frontend.
     #[serde(rename = "frontend", serialize_with = "frontend_name")]
     pub owner: Option<(FrontendId, Hostname)>,
+    /// The Gateway or ListenerSet whose listener serves the URL, once found.
+    #[serde(skip)]
+    pub parent: Option<ObjectKey>,
     /// Notes about the inputs as a whole: what is not as its author wrote it.
     pub notes: Vec<String>,
 }
@@ -163,6 +167,7 @@ impl<'a> Explainer<'a> {
         explanation.owner = Some((id.clone(), hostname.clone()));
         let frontend = self.frontends().get(&id).expect("found above");
         let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
+        explanation.parent = Some(listener.parent.object());
         let namespace = &listener.parent.name().namespace;
         explanation.hold(
             "namespace",

@@ -49,6 +49,7 @@ pub use stage::brought_certificates::BroughtCertificate;
 pub use stage::report::{BEING_ISSUED, NOT_ISSUED};
 pub use state::challenge_answer::{Asked, ChallengeAnswer};
 pub use state::challenge_answers::{Obstacle, ServedAt, Validation};
+pub use state::endpoints::ENDPOINTS_LABEL;
 pub use state::ends::CertificateEnds;
 pub use state::isolated_envoys::{DesiredEnvoys, ISOLATED_PREFIX, isolated_name};
 pub use state::named_service::{NamedPort, NamedService};

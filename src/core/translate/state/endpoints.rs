@@ -32,7 +32,7 @@ use gatewright_objects::store::{Holder, Store};
 /// The label of namespaces whose endpoints need not be their pods: they may be outside of the
 /// cluster, or at addresses of nodes, Services, the API server and Envoys. Its value is `any`.
 /// Tenants must not be able to set it.
-const ENDPOINTS_LABEL: &str = "gatewright.io/endpoints";
+pub const ENDPOINTS_LABEL: &str = "gatewright.io/endpoints";
 /// The largest number of refused endpoints that a message names.
 const NAMED: usize = 3;
 
