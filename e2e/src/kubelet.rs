@@ -54,7 +54,7 @@ pub struct Kubelet {
 /// The environment of pods.
 struct Surroundings {
     client: Client,
-    /// Program and first arguments by the image's name without its tag.
+    /// Program and first arguments by the image's name without its tag, of any registry.
     images: BTreeMap<&'static str, PathBuf>,
     network: Network,
     logs: Logs,

@@ -224,6 +224,7 @@ impl Running {
         let program = around
             .images
             .get(name)
+            .or_else(|| around.images.get(own_name(name)))
             .with_context(|| format!("no program is known for image {image}"))?;
         let dir = tempfile::Builder::new().prefix("container").tempdir()?;
         let inside = inside(name);
@@ -474,10 +475,12 @@ const NODE_ADDRESS: &str = "127.0.0.1";
 /// Returns the path of an image's program in a container: the image's name, regardless of the name
 /// of its file. Some programs act by their name, and probes call them by it.
 fn inside(image: &str) -> String {
-    format!(
-        "/{}",
-        image.rsplit_once('/').map_or(image, |(_, name)| name)
-    )
+    format!("/{}", own_name(image))
+}
+
+/// Returns the name of an image without that of its registry.
+fn own_name(image: &str) -> &str {
+    image.rsplit_once('/').map_or(image, |(_, name)| name)
 }
 
 fn security_of(spec: &PodSpec) -> Option<&PodSecurityContext> {
