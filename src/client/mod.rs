@@ -191,29 +191,24 @@ impl ClusterView {
     /// have in the cluster; new ones are the youngest.
     pub fn beside(&self, objects: &mut [Object]) -> (Beside, Vec<String>) {
         let mut others = self.view.objects.clone();
-        let mut unread: BTreeMap<ObjectKey, BTreeSet<ObjectKey>> = BTreeMap::new();
         for object in objects.iter_mut() {
             let mut live = others.remove(&object.key());
             let created = live.as_mut().and_then(Object::created_mut).map(|at| *at);
             if let Some(at) = object.created_mut() {
                 *at = created.unwrap_or_else(|| Timestamp::now().as_second());
             }
-            let targets = reader::references(object).into_iter();
-            for target in targets.filter(|target| !self.view.may_read(target)) {
-                unread.entry(target).or_default().insert(object.key());
-            }
         }
-        let given: BTreeSet<ObjectKey> = objects.iter().map(Object::key).collect();
-        unread.retain(|target, _| !given.contains(target));
+        let given: BTreeMap<ObjectKey, Object> = objects
+            .iter()
+            .map(|object| (object.key(), object.clone()))
+            .collect();
+        let mut unread = self.view.unread_of(objects.iter());
+        unread.retain(|target, _| !given.contains_key(target));
         let marks = unread
             .iter()
             .map(|(target, referrers)| self.said(target, referrers.iter()).text)
             .collect();
-        let all: BTreeMap<ObjectKey, Object> = objects
-            .iter()
-            .map(|object| (object.key(), object.clone()))
-            .collect();
-        let stand_ins = StandIns::new(&all, &unread, self.controller(), None);
+        let stand_ins = StandIns::new(&given, &unread, self.controller(), None);
         let beside = Beside::Cluster {
             objects: others.into_values().chain(stand_ins.objects).collect(),
             facts: self.facts(),
@@ -265,7 +260,7 @@ impl ClusterView {
         let store = pipeline.engine().store();
         let unknown = wanted(&pipeline).filter(|key| store.secret(&key.name).is_none());
         let readable = unknown.filter(|key| self.view.may_read(key));
-        let issued = reader::read_secrets(&self.client, readable.collect()).await?;
+        let issued = reader::read_contents(&self.client, readable).await?;
         let hidden = self.unread_issued(&pipeline);
         let hidden = hidden.map(|key| stand_ins::certificate(key.name));
         let secrets = issued.into_iter().chain(hidden).map(Change::put).collect();
@@ -292,16 +287,12 @@ fn admit_unknown_endpoints(view: &mut View) {
         .collect();
     for name in namespaces {
         let key = ObjectKey::new(Kind::Namespace, ObjectName::new("", name.clone()));
-        let unknown = || {
-            let namespace = Namespace {
-                name,
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
-                uid: String::new(),
-            };
-            namespace.into()
+        let unknown = Namespace {
+            name,
+            ..Namespace::default()
         };
-        if let Object::Namespace(namespace) = view.objects.entry(key).or_insert_with(unknown) {
+        let there = view.objects.entry(key).or_insert_with(|| unknown.into());
+        if let Object::Namespace(namespace) = there {
             let label = (ENDPOINTS_LABEL.to_owned(), "any".to_owned());
             namespace.labels.extend([label]);
         }

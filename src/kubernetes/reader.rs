@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 use kube::api::{Api, ApiResource, ListParams};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher;
-use kube::{Client, Error};
 
-pub use self::references::references;
+use self::references::references;
 use crate::claims::{self, ClaimEvent, Claims};
 use crate::secrets::body::body;
 use crate::secrets::refs::{BodyAction, BodyRefs};
 use crate::watch::discovery::{DiscoveryError, Served, discover};
 use crate::watch::observed::ObservedObject;
 use crate::watch::scope::Scope;
-use crate::watch::{ObjectUpdate, is_forbidden, list, update};
+use crate::watch::{ObjectUpdate, is_denied, is_forbidden, list, update};
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
 use gatewright_core::inputs::{Kind, Object, ObjectKey, Secret, SecretError};
@@ -120,11 +120,19 @@ impl View {
     /// Returns the objects that others refer to and that the user may not read, each with those
     /// that refer to it.
     pub fn unread(&self) -> BTreeMap<ObjectKey, BTreeSet<ObjectKey>> {
+        self.unread_of(self.objects.values())
+    }
+
+    /// Returns the same of these objects.
+    pub fn unread_of<'a>(
+        &self,
+        objects: impl IntoIterator<Item = &'a Object>,
+    ) -> BTreeMap<ObjectKey, BTreeSet<ObjectKey>> {
         let mut unread: BTreeMap<ObjectKey, BTreeSet<ObjectKey>> = BTreeMap::new();
-        for (referrer, object) in &self.objects {
+        for object in objects {
             for target in references(object) {
                 if !self.may_read(&target) {
-                    unread.entry(target).or_default().insert(referrer.clone());
+                    unread.entry(target).or_default().insert(object.key());
                 }
             }
         }
@@ -192,18 +200,15 @@ pub async fn read_document(
     }
 }
 
-/// Reads Secrets that exist and that nothing refers to by name: those of wanted certificates.
+/// Reads Secrets and ConfigMaps with their content, as far as they exist.
 ///
 /// # Errors
 /// When the API server does not answer.
-pub async fn read_secrets(
+pub async fn read_contents(
     client: &Client,
-    secrets: Vec<ObjectKey>,
+    keys: impl IntoIterator<Item = ObjectKey>,
 ) -> Result<Vec<Object>, ReadError> {
-    let requests: Vec<_> = secrets
-        .into_iter()
-        .map(|key| content(client, key))
-        .collect();
+    let requests: Vec<_> = keys.into_iter().map(|key| content(client, key)).collect();
     let objects: Vec<Option<Object>> = stream::iter(requests)
         .buffered(AT_ONCE)
         .try_collect()
@@ -230,14 +235,7 @@ impl Reader {
             .filter(|kind| served.resource(**kind).is_none())
             .map(|kind| (*kind, Namespaces::All));
         self.view.read.extend(absent);
-        let requests = kinds.iter().filter_map(|kind| {
-            let resource = served.resource(*kind)?;
-            Some(lists(&self.client, *kind, resource, Namespaces::All))
-        });
-        let lists: Vec<_> = stream::iter(requests.collect::<Vec<_>>())
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await?;
+        let lists = self.list_all(kinds, served, &Namespaces::All).await?;
         for (kind, updates) in lists {
             let namespaces = match updates {
                 Some(updates) => {
@@ -258,18 +256,10 @@ impl Reader {
         served: &Served,
     ) -> Result<(), ReadError> {
         let only = Namespaces::Listed(BTreeSet::from([namespace.clone()]));
-        let kinds: Vec<Kind> = self.view.partly_read().map(|(kind, _)| kind).collect();
-        let requests = kinds.iter().filter_map(|kind| {
-            let resource = served
-                .resource(*kind)
-                .filter(|_| kind.namespaced() || *kind == Kind::Namespace)?;
-            Some(lists(&self.client, *kind, resource, only.clone()))
-        });
-        let lists: Vec<_> = stream::iter(requests.collect::<Vec<_>>())
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await?;
-        for (kind, updates) in lists {
+        let kinds = self.view.partly_read().map(|(kind, _)| kind);
+        let kinds = kinds.filter(|kind| kind.namespaced() || *kind == Kind::Namespace);
+        let kinds: Vec<Kind> = kinds.collect();
+        for (kind, updates) in self.list_all(&kinds, served, &only).await? {
             let Some(updates) = updates else { continue };
             if let Some(Namespaces::Listed(names)) = self.view.read.get_mut(&kind) {
                 names.insert(namespace.clone());
@@ -277,6 +267,23 @@ impl Reader {
             self.take_in(updates);
         }
         Ok(())
+    }
+
+    /// Lists served kinds in these namespaces.
+    async fn list_all(
+        &self,
+        kinds: &[Kind],
+        served: &Served,
+        namespaces: &Namespaces,
+    ) -> Result<Vec<(Kind, Option<Vec<ObjectUpdate>>)>, ReadError> {
+        let requests = kinds.iter().filter_map(|kind| {
+            let resource = served.resource(*kind)?;
+            Some(lists(&self.client, *kind, resource, namespaces.clone()))
+        });
+        stream::iter(requests.collect::<Vec<_>>())
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await
     }
 
     /// Reads the record of ownership.
@@ -304,13 +311,8 @@ impl Reader {
 
     /// Reads the content of Secrets and ConfigMaps that objects refer to.
     async fn read_bodies(&mut self) -> Result<(), ReadError> {
-        let keys = std::mem::take(&mut self.bodies).into_iter();
-        let requests: Vec<_> = keys.map(|key| content(&self.client, key)).collect();
-        let contents: Vec<Option<Object>> = stream::iter(requests)
-            .buffered(AT_ONCE)
-            .try_collect()
-            .await?;
-        let contents = contents.into_iter().flatten();
+        let keys = std::mem::take(&mut self.bodies);
+        let contents = read_contents(&self.client, keys).await?.into_iter();
         self.view
             .objects
             .extend(contents.map(|object| (object.key(), object)));
@@ -449,10 +451,6 @@ fn unread(key: ObjectKey, why: String) -> Option<Object> {
         Kind::ConfigMap => ConfigMap::without(key.name, CaBundleError::Unread(why)).into(),
         _ => Secret::without(key.name, SecretError::Unread(why)).into(),
     })
-}
-
-fn is_denied(error: &Error) -> bool {
-    matches!(error, Error::Api(status) if status.code == 403)
 }
 
 fn failed(kind: Kind, error: &impl std::fmt::Display) -> ReadError {

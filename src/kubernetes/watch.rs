@@ -551,6 +551,11 @@ pub(crate) fn is_forbidden(error: &watcher::Error) -> bool {
     else {
         return false;
     };
+    is_denied(error)
+}
+
+/// Returns whether the API server does not allow a request.
+pub(crate) fn is_denied(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 403)
 }
 

@@ -54,7 +54,7 @@ impl Visit<Login> for Filters<'_> {
         for bound in session_size::filters(&tokens) {
             self.add(Phase::Login, bound);
         }
-        self.add_waiting(Phase::Login, filter(policy, login), Waits::Always);
+        self.add_waiting(Phase::Login, filter(policy, login, names), Waits::Always);
     }
 }
 
@@ -63,7 +63,7 @@ impl Visit<Login> for Report<'_, '_> {
     fn visit(&mut self, _: &ObjectName, _: &Login) {}
 }
 
-fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
+fn filter(policy: &ObjectName, login: &Login, names: CookieNames) -> TypedExtensionConfig {
     let LoginRules {
         issuer: _,
         authorization_endpoint,
@@ -88,7 +88,7 @@ fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
         token_formation: Some(TokenFormation::HmacSecret(sds(&SecretName::CookieKey(
             policy.clone(),
         )))),
-        cookie_names: Some(cookie_names(policy, cookie_domain.is_none())),
+        cookie_names: Some(names),
         cookie_domain: cookie_domain.as_deref().unwrap_or_default().to_owned(),
     };
     let config = OAuth2Config {
@@ -141,28 +141,18 @@ fn filter(policy: &ObjectName, login: &Login) -> TypedExtensionConfig {
 
 /// The names of cookies, which no other policy has.
 fn cookie_names(policy: &ObjectName, of_host: bool) -> CookieNames {
-    let prefix = if of_host { "__Host-" } else { "" };
-    let (namespace, name) = (&policy.namespace, &policy.name);
-    let [
-        bearer_token,
-        oauth_hmac,
-        oauth_expires,
-        id_token,
-        refresh_token,
-        oauth_nonce,
-        code_verifier,
-    ] = [
-        "access", "hmac", "expires", "id", "refresh", "nonce", "verifier",
-    ]
-    .map(|part| format!("{prefix}gw-{part}.{namespace}.{name}"));
+    let name = |part: &str| {
+        let prefix = if of_host { "__Host-" } else { "" };
+        format!("{prefix}gw-{part}.{}.{}", policy.namespace, policy.name)
+    };
     CookieNames {
-        bearer_token,
-        oauth_hmac,
-        oauth_expires,
-        id_token,
-        refresh_token,
-        oauth_nonce,
-        code_verifier,
+        bearer_token: name("access"),
+        oauth_hmac: name("hmac"),
+        oauth_expires: name("expires"),
+        id_token: name("id"),
+        refresh_token: name("refresh"),
+        oauth_nonce: name("nonce"),
+        code_verifier: name("verifier"),
     }
 }
 

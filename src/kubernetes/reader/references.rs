@@ -6,7 +6,7 @@ use gatewright_core::model::ObjectName;
 
 /// Returns the objects that an object refers to and that decide about it: parents, classes,
 /// Services, Secrets and ConfigMaps.
-pub fn references(object: &Object) -> Vec<ObjectKey> {
+pub(super) fn references(object: &Object) -> Vec<ObjectKey> {
     let own = match object {
         Object::Route(route) => return of_route(route),
         Object::Gateway(gateway) => {

@@ -17,7 +17,7 @@ pub const GATEWAY_LABEL: &str = "namespace.cozystack.io/gateway";
 pub const ATTACHED_BY: &str = "cozystack.io/gateway-attached-by";
 
 /// A Namespace: the labels for selectors, and the annotations that name the writer of a label.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Namespace {
     /// Its name.
     pub name: Arc<str>,
