@@ -10,9 +10,9 @@
 
 mod names;
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -92,8 +92,7 @@ impl Site {
     async fn start(count: usize, names: Names, echo: &Echo) -> Result<Self> {
         let port = free_port()?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         fs::write(manifests.path().join("base.yaml"), base(port))?;
         for space in 0..(count + ROUNDS).div_ceil(OF_ONE_NAMESPACE) {
             let hosts = space * OF_ONE_NAMESPACE..count.min((space + 1) * OF_ONE_NAMESPACE);

@@ -7,14 +7,13 @@
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints its table")]
 
-use std::fs;
+use e2e::private_dir::private_dir;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use e2e::caddy::{self, Caddy};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::port::free_port;
@@ -45,8 +44,7 @@ struct Place {
 
 impl Place {
     fn new(backend: SocketAddr) -> Result<Self> {
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         Ok(Self {
             state,
             http: free_port()?,
@@ -96,7 +94,6 @@ impl Place {
     async fn caddy(&self, program: &Path) -> Result<Duration> {
         // The command makes root certificates of the machine trust its CA, which is not for a bench
         // to do: the same site as a file, without that.
-        let file = self.state.path().join("Caddyfile");
         let Self {
             http,
             https,
@@ -107,40 +104,10 @@ impl Place {
             "{{\n admin off\n skip_install_trust\n http_port {http}\n}}\n\
              {HOST}:{https} {{\n reverse_proxy 127.0.0.1:{backend}\n}}\n"
         );
-        fs::write(&file, text)?;
         let began = Instant::now();
-        let child = Command::new(program)
-            .env("HOME", self.state.path())
-            .env("XDG_DATA_HOME", self.state.path())
-            .env("XDG_CONFIG_HOME", self.state.path())
-            .args(["run", "--adapter", "caddyfile", "--config"])
-            .arg(&file)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let _running = Running(child);
+        let _program = Caddy::start(program, self.state.path(), &text)?;
         self.page(began).await
     }
-}
-
-/// A program that ends with this value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
-}
-
-fn caddy() -> Result<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools");
-    std::env::split_paths(&path)
-        .chain([own])
-        .map(|dir| dir.join("caddy"))
-        .find(|program| program.is_file())
-        .context("no caddy: run e2e/tools install caddy")
 }
 
 fn median(mut all: Vec<Duration>) -> f64 {
@@ -150,7 +117,7 @@ fn median(mut all: Vec<Duration>) -> f64 {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let caddy = caddy()?;
+    let caddy = caddy::binary()?;
     let backend = Echo::start("web").await?;
     let mut times: [Vec<Duration>; 4] = Default::default();
     for _ in 0..TURNS {

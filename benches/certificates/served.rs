@@ -4,24 +4,23 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::bind::{Bind, BindKey, BindZone};
+use e2e::caddy::{self, Caddy};
 use e2e::echo::Echo;
 use e2e::gatewright::{CONFIGURATION, Gatewright};
 use e2e::pebble::{Options, Pebble};
 use e2e::port::free_port;
+use e2e::private_dir::private_dir;
 use e2e::probe::{Probe, roots_of};
 use e2e::usage::{child, processor_time};
 use e2e_inside::responders::Responder;
 use futures::StreamExt;
 use instant_acme::KeyAuthorization;
-use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::plain_client;
@@ -72,7 +71,7 @@ struct Run {
 pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<()> {
     let hosts = hosts.unwrap_or(HOSTS);
     match only {
-        Some("caddy") => return caddy(hosts).await,
+        Some("caddy") => return by_caddy(hosts).await,
         Some("ceiling") => return ceiling(hosts).await,
         _ => {}
     }
@@ -126,7 +125,7 @@ pub(crate) async fn served(hosts: Option<usize>, only: Option<&str>) -> Result<(
         }
     }
     if only.is_none() {
-        caddy(hosts).await
+        by_caddy(hosts).await
     } else {
         Ok(())
     }
@@ -157,7 +156,7 @@ async fn run(case: &Case, hosts: usize) -> Result<Run> {
     let pebble = eager(resolver).await?;
     let echo = Echo::start("web").await?;
     let manifests = tempfile::tempdir()?;
-    let state = private()?;
+    let state = private_dir()?;
     let port = if case.way == Way::TlsAlpn {
         pebble.tls_port
     } else {
@@ -222,12 +221,6 @@ async fn eager(resolver: Option<SocketAddr>) -> Result<Pebble> {
         ..Options::default()
     };
     Pebble::start(&options).await
-}
-
-fn private() -> Result<TempDir> {
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
-    Ok(state)
 }
 
 /// Returns the content of the configuration. Names share a certificate only where the CA's
@@ -396,48 +389,33 @@ async fn plain(hosts: usize) -> Result<(Duration, Duration)> {
 }
 
 /// Measures caddy, the usual choice for a few hosts: it obtains and serves certificates by itself.
-async fn caddy(hosts: usize) -> Result<()> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools");
-    let mut places = std::env::split_paths(&path)
-        .chain([own])
-        .map(|dir| dir.join("caddy"));
-    let Some(caddy) = places.find(|program| program.is_file()) else {
-        println!("  caddy: not there, e2e/tools install caddy");
-        return Ok(());
+async fn by_caddy(hosts: usize) -> Result<()> {
+    let program = match caddy::binary() {
+        Ok(program) => program,
+        Err(error) => {
+            println!("  {error:#}");
+            return Ok(());
+        }
     };
     let pebble = eager(None).await?;
     let ca = pebble.ca_pem();
-    let dir = private()?;
+    let dir = private_dir()?;
     let port = free_port()?;
     fs::write(dir.path().join("ca.pem"), ca)?;
     let names: Vec<String> = (0..hosts).map(host).collect();
-    let file = dir.path().join("Caddyfile");
-    fs::write(
-        &file,
-        format!(
-            "{{\n admin off\n http_port {}\n https_port {port}\n acme_ca {}\n acme_ca_root {}\n email a@example.com\n}}\n\
-             {} {{\n respond \"x\"\n}}\n",
-            pebble.http_port,
-            pebble.directory(),
-            dir.path().join("ca.pem").display(),
-            names.join(", ")
-        ),
-    )?;
+    let caddyfile = format!(
+        "{{\n admin off\n http_port {}\n https_port {port}\n acme_ca {}\n acme_ca_root {}\n email a@example.com\n}}\n\
+         {} {{\n respond \"x\"\n}}\n",
+        pebble.http_port,
+        pebble.directory(),
+        dir.path().join("ca.pem").display(),
+        names.join(", ")
+    );
     let start = Instant::now();
-    let mut child = Command::new(&caddy)
-        .env("HOME", dir.path())
-        .env("XDG_DATA_HOME", dir.path())
-        .env("XDG_CONFIG_HOME", dir.path())
-        .args(["run", "--adapter", "caddyfile", "--config"])
-        .arg(&file)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()?;
+    let running = Caddy::start(&program, dir.path(), &caddyfile)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let all = tokio::time::timeout(WATCHDOG, until_served(&pebble, address, hosts, start)).await;
-    child.kill()?;
-    child.wait()?;
+    drop(running);
     match all {
         Ok(all) => println!(
             "  caddy         {:6.1} hosts/s",

@@ -7,6 +7,16 @@ use serde_json::{Value, json};
 
 use crate::apiserver::manifests::documents;
 
+/// The folders of it with manifests that the chart renders; the first one is itself.
+pub const RENDERED: [&str; 6] = [
+    "",
+    "certificates",
+    "dedicated",
+    "isolated",
+    "policies",
+    "roles-gateway-api",
+];
+
 /// Returns the path of the folder.
 pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy")

@@ -21,13 +21,12 @@ pub async fn read_answer(
 }
 
 fn is_whole(answer: &[u8]) -> bool {
-    let text = String::from_utf8_lossy(answer);
-    let Some((head, _)) = text.split_once("\r\n\r\n") else {
+    let Some(end) = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
         return false;
     };
+    let head = String::from_utf8_lossy(&answer[..end]);
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
-    let body = answer.windows(4).position(|at| at == b"\r\n\r\n");
-    matches!((length, body), (Some(length), Some(at)) if answer.len() - at - 4 >= length)
+    length.is_some_and(|length| answer.len() >= end + 4 + length)
 }

@@ -1,8 +1,8 @@
 //! Entitlement to certificates: mallory requests certificates for names that are not hers.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -72,8 +72,7 @@ impl House {
     /// Starts with alice's `alice.example.com` served with a certificate of Pebble's.
     async fn open(rules: &[&'static str]) -> Result<Self> {
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let mut house = Self {
             pebble: Pebble::start(&Options::default()).await?,
             other: TestCa::start().await?,

@@ -1,9 +1,9 @@
 //! The fixture of these tests: two tenants on one Gateway in standalone mode, `alice`, who is
 //! served, and `mallory`, who attacks.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -128,8 +128,7 @@ impl Site {
         let alice = Echo::start("alice").await?;
         let mallory = Echo::start("mallory").await?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let base = format!(
             "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {{name: ours}}\n\
              spec: {{controllerName: gatewright.io/gateway-controller}}\n---\n\

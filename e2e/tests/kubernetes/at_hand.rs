@@ -78,6 +78,21 @@ impl Site {
         })
     }
 
+    /// Waits until the route is accepted, and the developer has the rights of the role.
+    async fn is_ready(&self) -> Result<()> {
+        self.cluster
+            .until(GATEWAY, "HTTPRoute", "shop", "web", |route| {
+                is_true(&route["status"]["parents"][0], "Accepted")
+            })
+            .await?;
+        let lists = ("list", "gateway.networking.k8s.io", "httproutes", "shop");
+        self.cluster
+            .server
+            .until_may(DEVELOPER, lists, true)
+            .await?;
+        Ok(())
+    }
+
     /// Runs a command with the rights of a user.
     fn run(&self, user: &str, groups: &[&str], arguments: &[&str]) -> Result<Output> {
         let kubeconfig = self.cluster.server.kubeconfig(user, groups)?;
@@ -135,18 +150,7 @@ async fn explain_tells_each_user_what_they_may_read() -> Result<()> {
             is_true(&gateway["status"], "Programmed")
         })
         .await?;
-    site.cluster
-        .until(GATEWAY, "HTTPRoute", "shop", "web", |route| {
-            is_true(&route["status"]["parents"][0], "Accepted")
-        })
-        .await?;
-    server
-        .until_may(
-            DEVELOPER,
-            ("list", "gateway.networking.k8s.io", "httproutes", "shop"),
-            true,
-        )
-        .await?;
+    site.is_ready().await?;
 
     // The platform, who may read everything, gets the controller's own answer.
     let own = Gatewright::run(&["explain", &site.url, "--admin", &socket, "-o", "json"])?;
@@ -208,18 +212,7 @@ async fn files_are_judged_beside_the_cluster() -> Result<()> {
     }
     let mut controller = site.cluster.controller("one")?;
     controller.line("xDS at").await?;
-    site.cluster
-        .until(GATEWAY, "HTTPRoute", "shop", "web", |route| {
-            is_true(&route["status"]["parents"][0], "Accepted")
-        })
-        .await?;
-    server
-        .until_may(
-            DEVELOPER,
-            ("list", "gateway.networking.k8s.io", "httproutes", "shop"),
-            true,
-        )
-        .await?;
+    site.is_ready().await?;
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("route.yaml");
     let write = |route: Value| std::fs::write(&file, route.to_string());

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use e2e::apiserver::manifests::documents;
 use e2e::apiserver::{ApiServer, Definitions};
-use e2e::deploy::folder;
+use e2e::deploy::{RENDERED, folder};
 use e2e::kubeconform::Schemas;
 use serde_json::json;
 
@@ -14,15 +14,7 @@ async fn they_are_as_the_schemas_of_the_server_have_it() -> Result<()> {
     let server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
     let schemas = Schemas::of(&server).await?;
     let mut checked = 0;
-    let folders = [
-        "",
-        "certificates",
-        "dedicated",
-        "isolated",
-        "policies",
-        "roles-gateway-api",
-    ];
-    let files = folders.map(|name| std::fs::read_dir(folder().join(name)));
+    let files = RENDERED.map(|name| std::fs::read_dir(folder().join(name)));
     for file in files.into_iter().flatten().flatten() {
         let path = file?.path();
         if path.extension().is_none_or(|kind| kind != "yaml")

@@ -1,8 +1,8 @@
 //! Tests without any network: the program, Envoy and the internal CA in a network namespace without
 //! routes.
 
+use e2e::private_dir::private_dir;
 use std::fmt::Write as _;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
@@ -33,12 +33,6 @@ fn isolated(args: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
-fn private() -> Result<tempfile::TempDir> {
-    let dir = tempfile::tempdir()?;
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700))?;
-    Ok(dir)
-}
-
 fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
@@ -46,7 +40,7 @@ fn text(output: &Output) -> String {
 #[test]
 #[ignore = "needs Envoy"]
 fn the_built_in_example_is_served_without_a_network() -> Result<()> {
-    let state = private()?;
+    let state = private_dir()?;
     let dir = state.path().display().to_string();
     let envoy = e2e::envoy::binary()?.canonicalize()?;
     let args = [
@@ -99,7 +93,7 @@ fn gateway(hosts: usize) -> String {
 #[test]
 #[ignore = "builds the program"]
 fn hundreds_of_hosts_get_certificates_without_a_network() -> Result<()> {
-    let state = private()?;
+    let state = private_dir()?;
     let manifests = tempfile::tempdir()?;
     std::fs::write(manifests.path().join("gateways.yaml"), gateway(HOSTS))?;
     fn path(path: &Path) -> String {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
+use e2e::private_dir::private_dir;
 use e2e::probe::{Answer, Probe, roots_of};
 use e2e_inside::world::free_port;
 use tempfile::TempDir;
@@ -82,13 +83,6 @@ impl Place {
             }
         }
     }
-}
-
-fn private_dir() -> Result<TempDir> {
-    use std::os::unix::fs::PermissionsExt;
-    let dir = tempfile::Builder::new().prefix("serve").tempdir()?;
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o700))?;
-    Ok(dir)
 }
 
 /// Waits until a request is answered by this backend.

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use e2e::apiserver::manifests::documents;
 use e2e::apiserver::{ApiServer, Definitions};
-use e2e::deploy::folder;
+use e2e::deploy::{RENDERED, folder};
 use e2e::helm::{Helm, NAMESPACE, chart, examples};
 use e2e::kubeconform::Schemas;
 use gatewright::cli::{Cli, Command};
@@ -158,14 +158,7 @@ fn plain_manifests_are_rendered_from_the_chart() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("rendered").tempdir()?;
     render(&[dir.path()])?;
     let mut files = BTreeSet::new();
-    for part in [
-        "",
-        "certificates",
-        "dedicated",
-        "isolated",
-        "policies",
-        "roles-gateway-api",
-    ] {
+    for part in RENDERED {
         for entry in std::fs::read_dir(dir.path().join(part))? {
             let path = entry?.path();
             if path.is_file() {

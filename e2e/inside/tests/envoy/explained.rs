@@ -1,9 +1,9 @@
 //! `explain` of the program with a directory and a real Envoy: authorization servers, and
 //! preflights.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -73,8 +73,7 @@ impl Site {
         let port = free_port()?;
         let echo = Echo::start("web").await?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let channel = ["--set", "gatewayApi.channel=Experimental"];
         let program = Gatewright::standalone(manifests.path(), state.path(), &channel)?;
         Ok(Self {

@@ -1,6 +1,7 @@
 //! Envoy outlives the program: the program is killed, restarted and replaced while clients send
 //! requests continuously.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
@@ -68,8 +69,7 @@ impl Site {
         let http = free_port()?;
         let https = free_port()?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         fs::write(
             manifests.path().join("base.yaml"),
             base(http, https, echo.address().port()),

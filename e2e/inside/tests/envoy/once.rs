@@ -1,8 +1,8 @@
 //! `standalone DIR --once` on a real Envoy: its exit status says whether the directory is served.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result};
 use e2e::client_ca::ClientCa;
@@ -76,8 +76,7 @@ fn site(own: &Pair, clients: &ClientCa, web: SocketAddr, vault: SocketAddr) -> R
 /// Returns the exit status and the output of a check of these objects.
 fn check(objects: &[Value]) -> Result<(Option<i32>, String)> {
     let manifests = tempfile::tempdir()?;
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
     fs::write(manifests.path().join("site.json"), list.to_string())?;
     let dir = manifests.path().display().to_string();

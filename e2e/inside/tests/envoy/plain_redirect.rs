@@ -1,9 +1,9 @@
 //! Plain HTTP beside HTTPS on a real Envoy: the three ways of `docs/redirects.md`, with the
 //! examples of the page.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -60,8 +60,7 @@ impl Site {
         let (http, https) = (free_port()?, free_port()?);
         let web = Echo::start("web").await?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let yaml = example(section)?
             .replace(
                 "protocol: HTTP, port: 80",

@@ -10,6 +10,7 @@ mod status;
 mod strict;
 mod traffic;
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
@@ -69,8 +70,7 @@ impl Standalone {
         let echo = Echo::start("web").await?;
         let port = free_port()?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         fs::write(
             manifests.path().join("base.yaml"),
             base(port, echo.address()),
@@ -430,8 +430,7 @@ async fn an_envoy_started_elsewhere_is_served() -> Result<()> {
     let echo = Echo::start("web").await?;
     let port = free_port()?;
     let manifests = tempfile::tempdir()?;
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     fs::write(
         manifests.path().join("base.yaml"),
         base(port, echo.address()),
@@ -473,8 +472,7 @@ async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Resu
     let echo = Echo::start("web").await?;
     let port = free_port()?;
     let manifests = tempfile::tempdir()?;
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let dir = manifests.path().display().to_string();
     let mut program = Gatewright::standalone(manifests.path(), state.path(), &[])?;
     let line = program.line("has no object").await?;
@@ -492,8 +490,7 @@ async fn an_empty_directory_is_reported_and_served_once_it_has_objects() -> Resu
 #[ignore = "needs Envoy"]
 async fn a_port_of_another_program_is_reported() -> Result<()> {
     let mut first = Standalone::start().await?;
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let mut second = Gatewright::standalone(first.manifests.path(), state.path(), &[])?;
     let port = first.port;
     let line = second.line("another program listens").await?;
@@ -575,8 +572,7 @@ async fn envoy_is_started_again_and_ends_with_the_program() -> Result<()> {
 #[test]
 #[ignore = "needs Envoy"]
 fn the_built_in_example_is_served_and_ends_by_itself() -> Result<()> {
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let private = state.path().display().to_string();
     let output = Gatewright::run(&[
         "standalone",

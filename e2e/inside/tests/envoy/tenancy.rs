@@ -1,9 +1,9 @@
 //! Tenants on a real Envoy, through the program: the owner of a hostname is served, and nobody else
 //! at any time.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -87,8 +87,7 @@ impl Site {
         let http = free_port()?;
         let https = free_port()?;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         fs::write(manifests.path().join("class.yaml"), CLASS)?;
         for (name, text) in files {
             fs::write(manifests.path().join(name), text)?;

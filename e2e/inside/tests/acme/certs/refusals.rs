@@ -1,7 +1,7 @@
 //! Settings that are refused, with a message and without an order.
 
+use e2e::private_dir::private_dir;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Result, ensure};
 use e2e::gatewright::Gatewright;
@@ -10,8 +10,7 @@ use super::site::Site;
 
 /// Runs the program until it ends with a refusal, and returns its message.
 fn refused(args: &[&str]) -> Result<String> {
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let empty = tempfile::tempdir()?;
     let dir = empty.path().display().to_string();
     let private = state.path().display().to_string();

@@ -1,8 +1,8 @@
 //! The fixture of these tests: a CA, an echo backend, manifests, and the program that serves them.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -48,8 +48,7 @@ impl Site {
 
     pub(crate) async fn with(pebble: Pebble) -> Result<Self> {
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let ca = pebble.ca_pem();
         fs::write(state.path().join("pebble.pem"), ca)?;
         let site = Self {

@@ -1,9 +1,9 @@
 //! Messages for people: the next step, failures and their fixes; each once, with different exit
 //! statuses.
 
+use e2e::private_dir::private_dir;
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -197,8 +197,7 @@ async fn the_reserve_of_a_limit_and_who_issued_are_told() -> Result<()> {
 #[test]
 #[ignore = "builds the program"]
 fn nobody_who_answers_is_another_status_than_an_error_and_each_error_is_told_once() -> Result<()> {
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let private = state.path().display().to_string();
     for args in [&["certs"][..], &["certs", "check", HOST], &["status"]] {
         let output = Gatewright::run(&[args, &["--state-dir", &private]].concat())?;

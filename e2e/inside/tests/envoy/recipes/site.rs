@@ -1,8 +1,8 @@
 //! All recipes in one directory, with ports and backends of the test in place of theirs.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -122,8 +122,7 @@ impl Site {
             };
             fs::write(manifests.path().join(file), text)?;
         }
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let external_names = format!(
             "backends.externalNames={{enabled: true, resolvers: [\"{}\"], allowedNetworks: [127.0.0.1/32]}}",
             names.address()

@@ -1,9 +1,9 @@
 //! Ports and hostnames that are served stay with those who have them, whatever files are added
 //! later.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result};
 use e2e::echo::Echo;
@@ -73,8 +73,7 @@ impl Rivals {
         let echo = Echo::start("web").await?;
         let port = free_port()? + 10_000;
         let manifests = tempfile::tempdir()?;
-        let state = tempfile::tempdir()?;
-        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+        let state = private_dir()?;
         let backends = ["default", "blue"]
             .map(|namespace| service(namespace, echo.address().port()))
             .concat();

@@ -1,5 +1,6 @@
 //! Manifests that would mean something else than their author thinks are refused.
 
+use e2e::private_dir::private_dir;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::time::Duration;
@@ -242,8 +243,7 @@ async fn a_start_with_a_policy_that_nobody_can_read_is_not_ready() -> Result<()>
         ready.starts_with("ok\n") && ready.contains("an AccessPolicy in it may be without effect"),
         "{ready}"
     );
-    let state = tempfile::tempdir()?;
-    fs::set_permissions(state.path(), fs::Permissions::from_mode(0o700))?;
+    let state = private_dir()?;
     let dir = site.manifests.path().display().to_string();
     let private = state.path().display().to_string();
     let mut second =
