@@ -20,6 +20,9 @@ pub struct Limits {
     pub unknown_names_bytes_per_client: usize,
     /// Most resources in one response.
     pub response_resources: usize,
+    /// Most listeners in one response. Envoy's main thread takes milliseconds for each, and does
+    /// nothing else until it has done all of a response.
+    pub response_listeners: usize,
     /// Most bytes of resources in one response; a larger resource is sent alone.
     pub response_bytes: usize,
     /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn.
@@ -99,6 +102,7 @@ impl Default for Limits {
             unknown_names_bytes: 32 << 20,
             unknown_names_bytes_per_client: 64 << 20,
             response_resources: 500,
+            response_listeners: 16,
             response_bytes: 3 << 20,
             on_demand_secrets: 5_000,
             on_demand_secret_memory: 5_000 * Limits::USUAL_SECRET_MEMORY,

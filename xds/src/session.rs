@@ -261,6 +261,7 @@ impl Session {
             // A state-of-the-world response has the whole state, of any size.
             Protocol::Sotw => Arc::new(Limits {
                 response_resources: usize::MAX,
+                response_listeners: usize::MAX,
                 response_bytes: usize::MAX,
                 ..Limits::clone(&limits)
             }),

@@ -4,11 +4,48 @@ use super::quarantine::{marked, mentions, one_by_one};
 use super::*;
 use crate::tables::Entry;
 
+/// An amount of resources to send.
+#[derive(Clone, Copy, Debug, Default)]
+struct Amount {
+    resources: usize,
+    /// The listeners among them that the client adds or updates.
+    listeners: usize,
+}
+
+impl Amount {
+    fn of(unsent: &Unsent) -> Amount {
+        let listeners = unsent.get(&(step::LISTENERS, Kind::Listener));
+        let added =
+            |items: &VecDeque<Item>| items.iter().filter(|i| i.resource().is_some()).count();
+        Amount {
+            resources: unsent.values().map(VecDeque::len).sum(),
+            listeners: listeners.map_or(0, added),
+        }
+    }
+
+    fn and(self, kind: Kind, is_removal: bool) -> Amount {
+        Amount {
+            resources: self.resources + 1,
+            listeners: self.listeners + usize::from(kind == Kind::Listener && !is_removal),
+        }
+    }
+
+    /// Returns true if one response may have so many.
+    fn fits(self, limits: &Limits) -> bool {
+        self.resources <= limits.response_resources && self.listeners <= limits.response_listeners
+    }
+
+    /// The full responses that it takes.
+    fn pages(self, limits: &Limits) -> usize {
+        self.resources / limits.response_resources + self.listeners / limits.response_listeners
+    }
+}
+
 impl Round {
     /// Returns true if this round may make way for the next: more than a page is left of it. It
     /// does so once for each page that it had, so that it ends however often the view changes.
-    fn makes_way(&self, page: usize) -> bool {
-        self.pages > 0 && number(&self.unsent) > page
+    fn makes_way(&self, limits: &Limits) -> bool {
+        self.pages > 0 && !Amount::of(&self.unsent).fits(limits)
     }
 
     /// Adds what is left of this round to the next, behind what that has. Items of resources that
@@ -22,11 +59,6 @@ impl Round {
             }
         }
     }
-}
-
-/// The number of items.
-fn number(unsent: &Unsent) -> usize {
-    unsent.values().map(VecDeque::len).sum()
 }
 
 impl Session {
@@ -95,11 +127,20 @@ impl Session {
 
     /// Returns true if there are changes for a round, and none is running that does not make way.
     fn may_begin(&self, tables: &Tables) -> bool {
-        let page = self.limits.response_resources;
         self.began != tables.generation
-            && self.round.as_ref().is_none_or(|round| {
-                round.makes_way(page) && self.changed(tables).nth(page).is_none()
-            })
+            && self
+                .round
+                .as_ref()
+                .is_none_or(|round| round.makes_way(&self.limits) && self.has_few_changes(tables))
+    }
+
+    /// Returns true if the changes since the last round began fit into a response.
+    fn has_few_changes(&self, tables: &Tables) -> bool {
+        let mut amount = Amount::default();
+        self.changed(tables).all(|(sub, _, entry)| {
+            amount = amount.and(sub.kind, entry.current.is_none());
+            amount.fits(&self.limits)
+        })
     }
 
     /// The names and entries that changed since the last round began.
@@ -164,7 +205,7 @@ impl Session {
                 left.join(&mut unsent, &changed.collect());
                 left.pages - 1
             }
-            None => number(&unsent) / self.limits.response_resources,
+            None => Amount::of(&unsent).pages(&self.limits),
         };
         let in_rounds = self.subscriptions.iter_mut().flatten();
         for sub in in_rounds.filter(|sub| sub.kind.rank() != Rank::Free) {
@@ -182,7 +223,7 @@ impl Session {
     /// fits into a response comes last of its step, so that it delays nothing else.
     fn unsent(&self, tables: &Tables) -> Unsent {
         let drops_scopes = self.drops(Kind::Scope);
-        let mut published: HashMap<Generation, usize> = HashMap::new();
+        let mut published: HashMap<Generation, Amount> = HashMap::new();
         let mut all = Vec::new();
         for (sub, name, entry) in self.changed(tables) {
             // No client has acknowledged it yet, so that this one does not have it either.
@@ -199,11 +240,11 @@ impl Session {
                 continue;
             }
             let generation = entry.generation();
-            *published.entry(generation).or_default() += 1;
+            let amount = published.entry(generation).or_default();
+            *amount = amount.and(sub.kind, removal);
             all.push((generation, (step_of(sub.kind, removal), sub.kind), item));
         }
-        let page = self.limits.response_resources;
-        all.sort_by_key(|(generation, ..)| published[generation] > page);
+        all.sort_by_key(|(generation, ..)| !published[generation].fits(&self.limits));
         let mut unsent = Unsent::new();
         for (_, place, item) in all {
             unsent.entry(place).or_default().push_back(item);
@@ -321,13 +362,18 @@ impl Session {
             }
         }
         let mut page = Page::new(&self.limits);
+        let mut listeners = 0;
         if kind == Kind::Listener {
             // Removals first, all in the first page: an address may move to another listener.
             items
                 .make_contiguous()
                 .sort_by_key(|item| !matches!(item, Item::Remove(_)));
         }
-        while let Some(item) = items.pop_front() {
+        // Only of a round: a client that starts serves after its first listeners, so it gets all.
+        while listeners < self.limits.response_listeners
+            && let Some(item) = items.pop_front()
+        {
+            listeners += usize::from(kind == Kind::Listener && item.resource().is_some());
             if let Err(item) = page.try_push(item) {
                 items.push_front(item);
                 break;
