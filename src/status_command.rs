@@ -169,16 +169,19 @@ fn kind_rows(kinds: &[KindCount]) -> Vec<[String; 4]> {
     std::iter::once(heads).chain(rows).collect()
 }
 
+/// The columns of the table of quotas: the namespace, and each dimension.
+const COLUMNS: usize = 1 + Dimension::ALL.len();
+
 /// Returns the rows of what namespaces use of their quotas and what they may have, the fullest
 /// first, beginning with the heads of the columns.
-fn quota_rows(quotas: &[Value]) -> Vec<[String; 6]> {
+fn quota_rows(quotas: &[Value]) -> Vec<[String; COLUMNS]> {
     let heads = Dimension::ALL.map(|dimension| dimension.head().to_owned());
     std::iter::once(row("NAMESPACE".to_owned(), heads))
         .chain(quotas.iter().map(quota_row))
         .collect()
 }
 
-fn quota_row(of: &Value) -> [String; 6] {
+fn quota_row(of: &Value) -> [String; COLUMNS] {
     let amounts = Dimension::ALL.map(|dimension| {
         let quota = &of["quotas"][dimension.name()];
         let [used, limit] = ["used", "limit"].map(|field| quota[field].as_u64().unwrap_or(0));
@@ -190,9 +193,9 @@ fn quota_row(of: &Value) -> [String; 6] {
     )
 }
 
-fn row(first: String, others: [String; 5]) -> [String; 6] {
-    let [a, b, c, d, e] = others;
-    [first, a, b, c, d, e]
+fn row(first: String, others: [String; COLUMNS - 1]) -> [String; COLUMNS] {
+    let [a, b, c, d, e, f] = others;
+    [first, a, b, c, d, e, f]
 }
 
 fn all(list: &Value) -> impl Iterator<Item = &Value> + Clone {
@@ -255,9 +258,12 @@ mod tests {
             json!({"used": used, "limit": limit})
         }
         let quotas = json!({"envoy_bytes": quota((3 << 20) / 2, 256 << 20), "program_bytes": quota(1, 128 << 20),
-            "clusters": quota(7, 4000), "filter_chains": quota(0, 64), "record_bytes": quota(2048, 4 << 20)});
+            "clusters": quota(7, 4000), "filter_chains": quota(0, 64),
+            "shared_table_bytes": quota(0, 16 << 20), "record_bytes": quota(2048, 4 << 20)});
         let rows = quota_rows(&[json!({"namespace": "shop", "quotas": quotas})]);
-        let expected = ["shop", "1.5/256", "0.1/128", "7/4000", "0/64", "2/4096"];
+        let expected = [
+            "shop", "1.5/256", "0.1/128", "7/4000", "0/64", "0/16", "2/4096",
+        ];
         assert_eq!(rows[1], expected, "a row of a namespace");
         assert_eq!(rows[0][1], "ENVOY MIB", "the head of a column");
     }

@@ -712,11 +712,12 @@ impl QuotaUse {
 }
 
 /// The quotas by cost, and the metric of their use.
-const QUOTAS: [&str; 5] = [
+const QUOTAS: [&str; 6] = [
     "envoy_bytes",
     "program_bytes",
     "clusters",
     "filter_chains",
+    "shared_table_bytes",
     "record_bytes",
 ];
 const USED: &str = "namespace_quota_used";

@@ -39,6 +39,7 @@ mod response_overrides;
 mod route_names;
 mod secret;
 mod secret_names;
+mod shared_tables;
 mod site;
 mod slashes;
 mod statuses_of_backends;

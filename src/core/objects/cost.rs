@@ -187,6 +187,9 @@ pub struct Cost {
     pub clusters: u64,
     /// Filter chains of the Listener of a port.
     pub filter_chains: u64,
+    /// Of the memory of an Envoy that in tables of other namespaces' listeners, which Envoy reads
+    /// anew for each change of anybody's in them.
+    pub shared_tables: u64,
     /// Bytes of the record of ownership in the API server.
     pub record: u64,
 }
@@ -202,25 +205,29 @@ pub enum Dimension {
     Clusters,
     /// Filter chains.
     FilterChains,
+    /// Tables of other namespaces' listeners.
+    SharedTables,
     /// The record of ownership.
     Record,
 }
 
 impl Dimension {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Envoy,
         Self::Program,
         Self::Clusters,
         Self::FilterChains,
+        Self::SharedTables,
         Self::Record,
     ];
     /// Those that whole objects take; hostnames one by one take the rest.
-    pub const OF_OBJECTS: [Self; 4] = [
+    pub const OF_OBJECTS: [Self; 5] = [
         Self::Envoy,
         Self::Program,
         Self::Clusters,
         Self::FilterChains,
+        Self::SharedTables,
     ];
 
     /// Its name in metrics.
@@ -230,6 +237,7 @@ impl Dimension {
             Self::Program => "program_bytes",
             Self::Clusters => "clusters",
             Self::FilterChains => "filter_chains",
+            Self::SharedTables => "shared_table_bytes",
             Self::Record => "record_bytes",
         }
     }
@@ -241,6 +249,7 @@ impl Dimension {
             Self::Program => "limits.namespace.programMib",
             Self::Clusters => "limits.namespace.clusters",
             Self::FilterChains => "limits.namespace.filterChains",
+            Self::SharedTables => "a sixteenth of limits.namespace.envoyMib",
             Self::Record => "limits.namespace.recordKib",
         }
     }
@@ -252,6 +261,7 @@ impl Dimension {
             Self::Program => "PROGRAM MIB",
             Self::Clusters => "CLUSTERS",
             Self::FilterChains => "FILTER CHAINS",
+            Self::SharedTables => "SHARED TABLES MIB",
             Self::Record => "RECORD KIB",
         }
     }
@@ -259,7 +269,7 @@ impl Dimension {
     /// An amount in its unit, rounded up to one digit.
     pub fn number(self, amount: u64) -> String {
         let bytes = match self {
-            Self::Envoy | Self::Program => 1 << 20,
+            Self::Envoy | Self::Program | Self::SharedTables => 1 << 20,
             Self::Record => 1 << 10,
             Self::Clusters | Self::FilterChains => 1,
         };
@@ -280,6 +290,7 @@ impl Dimension {
             Self::Clusters => format!("{number} clusters"),
             Self::FilterChains if amount == 1 => "1 filter chain".to_owned(),
             Self::FilterChains => format!("{number} filter chains"),
+            Self::SharedTables => format!("{number} MiB in tables of other namespaces' listeners"),
             Self::Record => format!("{number} KiB of the record of ownership"),
         }
     }
@@ -297,6 +308,9 @@ impl Dimension {
             Self::FilterChains => {
                 "a wildcard hostname with TLS, and a hostname of a TLSRoute with several backends, is one"
             }
+            Self::SharedTables => {
+                "routes for exact hostnames, or below a wildcard listener of the namespace's own, need none"
+            }
             Self::Record => "fewer or shorter hostnames need less",
         }
     }
@@ -310,6 +324,7 @@ impl Cost {
             Dimension::Program => self.bytes.program,
             Dimension::Clusters => self.clusters,
             Dimension::FilterChains => self.filter_chains,
+            Dimension::SharedTables => self.shared_tables,
             Dimension::Record => self.record,
         }
     }
@@ -324,6 +339,7 @@ impl Cost {
             bytes,
             clusters: self.clusters.saturating_sub(other.clusters),
             filter_chains: self.filter_chains.saturating_sub(other.filter_chains),
+            shared_tables: self.shared_tables.saturating_sub(other.shared_tables),
             record: self.record.saturating_sub(other.record),
         }
     }
@@ -337,6 +353,7 @@ impl Add for Cost {
             bytes: self.bytes + other.bytes,
             clusters: self.clusters.saturating_add(other.clusters),
             filter_chains: self.filter_chains.saturating_add(other.filter_chains),
+            shared_tables: self.shared_tables.saturating_add(other.shared_tables),
             record: self.record.saturating_add(other.record),
         }
     }

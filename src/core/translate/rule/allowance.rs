@@ -6,16 +6,21 @@ use gatewright_objects::limits::NamespaceLimits;
 /// The part of a namespace's quota of memory that one object may have: an Envoy takes in an
 /// object's part of a route table as a whole, and the others of the namespace have room.
 const PART: u64 = 4;
+/// The part of it that may be in tables of other namespaces' listeners. Envoy's main thread takes
+/// some 3 ms to read a MiB of a table anew, for each change in it.
+const SHARED_PART: u64 = 16;
 
 /// What a namespace with these quotas may have.
 pub(crate) fn allowance(limits: &NamespaceLimits) -> Cost {
+    let envoy = limits.envoy_mib.saturating_mul(1 << 20);
     Cost {
         bytes: Bytes {
-            envoy: limits.envoy_mib.saturating_mul(1 << 20),
+            envoy,
             program: limits.program_mib.saturating_mul(1 << 20),
         },
         clusters: limits.clusters,
         filter_chains: limits.filter_chains,
+        shared_tables: envoy / SHARED_PART,
         record: limits.record_bytes(),
     }
 }

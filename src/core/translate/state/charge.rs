@@ -188,6 +188,7 @@ impl Charging<'_> {
             bytes: cost::OBJECT
                 + named.map(|one| hostname + guard(one)).sum()
                 + self.attached(route, &all, &defaults, &mut servers),
+            shared_tables: self.shared_tables(route, &all, hostname),
             ..Cost::default()
         };
         let mut parts = BTreeMap::new();
@@ -243,6 +244,27 @@ impl Charging<'_> {
             Some(each * hostnames)
         });
         each.sum()
+    }
+
+    /// The memory of an Envoy that it takes in tables of other namespaces' listeners, each of whose
+    /// hostnames takes so much beside policies: wildcards below a wildcard listener with TLS are in
+    /// its table.
+    fn shared_tables(self, route: &Route, all: &BTreeSet<Contribution>, hostname: Bytes) -> u64 {
+        let is_of_another = |listener: &ListenerId| {
+            listener.parent.name().namespace != route.meta.name.namespace
+                && self.parents.listener(listener).and_then(|l| l.protocol) == Some(Protocol::Https)
+        };
+        let wide = all
+            .iter()
+            .filter(|(listener, name, _)| !name.is_exact() && is_of_another(listener));
+        let each = wide.filter_map(|(listener, ..)| {
+            let parent = self.parents.get(&listener.parent)?;
+            let (attached, servers) = (self.attached, &mut BTreeSet::new());
+            let limits = attached.traffic_cost(parent, listener, route, self.attachments);
+            let access = attached.access_cost(parent, listener, route, servers);
+            Some((hostname + limits + access).envoy)
+        });
+        each.fold(0, u64::saturating_add)
     }
 
     /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.

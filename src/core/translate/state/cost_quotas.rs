@@ -6,9 +6,9 @@ use std::sync::Arc;
 use gatewright_objects::cost::{Cost, Dimension};
 use gatewright_objects::quota::{Member, Quota};
 
-/// The objects of each namespace that are within its quotas of memory, clusters and filter chains.
+/// The objects of each namespace that are within its quotas of memory, clusters, filter chains and shared tables.
 pub(crate) struct CostQuotas<K> {
-    of: [(Dimension, Quota<Arc<str>, K>); 4],
+    of: [(Dimension, Quota<Arc<str>, K>); Dimension::OF_OBJECTS.len()],
 }
 
 /// An object as it is counted.
@@ -107,7 +107,13 @@ impl<K: Ord + Clone> CostQuotas<K> {
     }
 
     fn sum(&self, part: impl Fn(&Quota<Arc<str>, K>) -> u64) -> Cost {
-        let [(_, envoy), (_, program), (_, clusters), (_, chains)] = &self.of;
+        let [
+            (_, envoy),
+            (_, program),
+            (_, clusters),
+            (_, chains),
+            (_, tables),
+        ] = &self.of;
         let bytes = gatewright_objects::cost::Bytes {
             envoy: part(envoy),
             program: part(program),
@@ -116,6 +122,7 @@ impl<K: Ord + Clone> CostQuotas<K> {
             bytes,
             clusters: part(clusters),
             filter_chains: part(chains),
+            shared_tables: part(tables),
             ..Cost::default()
         }
     }
