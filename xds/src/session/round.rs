@@ -42,10 +42,10 @@ impl Amount {
 }
 
 impl Round {
-    /// Returns true if this round may make way for the next: more than a page is left of it. It
-    /// does so once for each page that it had, so that it ends however often the view changes.
+    /// Returns true if this round may make way for the next: a page or more is left of it. It does
+    /// so once for each page that it had, so that it ends however often the view changes.
     fn makes_way(&self, limits: &Limits) -> bool {
-        self.pages > 0 && !Amount::of(&self.unsent).fits(limits)
+        self.pages > 0 && Amount::of(&self.unsent).pages(limits) > 0
     }
 
     /// Adds what is left of this round to the next, behind what that has. Items of resources that
