@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::grpc::{Grpc, SENT, SERVED_BY};
 use e2e::probe::Probe;
-use e2e_inside::world::{World, api, class, edge, free_port, service};
+use e2e_inside::world::{World, api, class, edge, free_port, gatewright, object, service};
 use envoy_types::pb::envoy::service::auth::v3::CheckRequest;
 use envoy_types::pb::envoy::service::auth::v3::authorization_client::AuthorizationClient;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -216,6 +216,68 @@ async fn filters_mirrors_and_weights_are_those_of_http() -> Result<()> {
             "the filter of the share applies"
         );
     }
+    Ok(())
+}
+
+/// A policy of a kind on the route.
+fn policy(kind: &str, mut spec: Value) -> Change {
+    spec["targetRefs"] =
+        json!([{"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "name": "calls"}]);
+    gatewright(kind, "limits", spec)
+}
+
+/// Clients of gRPC do not read statuses of HTTP: whatever a policy refuses has a status of theirs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn what_policies_refuse_is_told_as_a_status_of_grpc() -> Result<()> {
+    let port = free_port()?;
+    let calls = json!([{"backendRefs": to("one")}]);
+    let users = json!({"apiVersion": "v1", "kind": "Secret", "type": "gatewright.io/htpasswd",
+        "metadata": {"namespace": "default", "name": "users"},
+        "stringData": {".htpasswd": "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="}});
+    let more = vec![route("GRPCRoute", "calls", calls), object(users)];
+    let (world, backends, _echo) = world(port, more).await?;
+    let channel = client(port).await?;
+    ensure!(by(check(&channel, &[]).await?)? == "one", "no policy yet");
+    let keys = json!({"keys": [{"kty": "EC", "crv": "P-256",
+        "x": "axfR8uEsQkf4vOblY6RA8ncDfYEt6zOg9KE5RdiYwpY",
+        "y": "T-NC4v4af5uO5-tKfA-eFivOM1drMV7Oy7ZAaDe_UfU"}]});
+    let login = json!({"clientID": "calls", "clientSecret": {"name": "nowhere"},
+        "redirectURL": format!("https://{HOST}/callback"),
+        "provider": {"issuer": "https://id.example.org",
+            "authorizationEndpoint": "https://id.example.org/authorize",
+            "tokenEndpoint": "https://id.example.org/token", "backendRef": {"name": "one", "port": 80}}});
+    let refused = [
+        (
+            json!({"basicAuth": {"users": {"name": "users"}}}),
+            Code::Unauthenticated,
+        ),
+        (
+            json!({"jwt": {"issuer": "https://id.example.org", "jwks": {"inline": keys.to_string()}}}),
+            Code::Unauthenticated,
+        ),
+        (
+            json!({"clientAddress": {"deny": ["127.0.0.0/8"]}}),
+            Code::PermissionDenied,
+        ),
+        // It is closed, since its Secrets are not there.
+        (json!({"oidc": login}), Code::Unknown),
+    ];
+    for (spec, code) in refused {
+        let field = spec.to_string();
+        world.settle(vec![policy("AccessPolicy", spec)]).await?;
+        let status = check(&channel, &[]).await?.expect_err("it is refused");
+        ensure!(status.code() == code, "{field}: {status:?}");
+    }
+    world
+        .settle(vec![Change::delete(key("AccessPolicy", "limits"))])
+        .await?;
+    let once = json!({"rateLimit": [{"limit": {"requests": 1, "per": "Hour"}, "by": {"type": "ClientAddress"}}]});
+    world.settle(vec![policy("TrafficPolicy", once)]).await?;
+    ensure!(by(check(&channel, &[]).await?)? == "one", "the first one");
+    let status = check(&channel, &[]).await?.expect_err("the second one");
+    ensure!(status.code() == Code::ResourceExhausted, "{status:?}");
+    ensure!(backends[0].calls() == 2, "refused calls reach no backend");
     Ok(())
 }
 
