@@ -26,7 +26,7 @@ use envoy_types::pb::envoy::r#type::v3::Percent;
 
 use super::backend_settings::with_settings;
 use super::proto::{ads, any, duration, seconds, socket, uint};
-use super::{Edge, fetched_keys, limits, otlp, udp, upstream_tls};
+use super::{Edge, fetched_keys, limits, login_rate, otlp, udp, upstream_tls};
 use gatewright_core::model::{
     self, Addresses, AppProtocol, BackendSettings, BackendTransport, ClusterId, ObjectName,
     RetryBudget, Transport, Zone, ZoneEndpoints,
@@ -192,10 +192,10 @@ fn protocol_options(
     let config = match protocol {
         AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => return HashMap::new(),
         AppProtocol::Http1 if idle.is_none() => return HashMap::new(),
-        AppProtocol::Http1 | AppProtocol::KeySets => {
+        AppProtocol::Http1 | AppProtocol::KeySets | AppProtocol::Logins => {
             ProtocolConfig::HttpProtocolOptions(Http1ProtocolOptions::default())
         }
-        AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::Otlp => {
+        AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::LoginsH2c | AppProtocol::Otlp => {
             ProtocolConfig::Http2ProtocolOptions(Http2ProtocolOptions {
                 max_concurrent_streams: uint(limits::STREAMS),
                 initial_stream_window_size: uint(limits::BACKEND_STREAM_WINDOW_BYTES),
@@ -215,6 +215,7 @@ fn protocol_options(
     };
     let http_filters = match protocol {
         AppProtocol::KeySets | AppProtocol::KeySetsH2c => fetched_keys::filters(),
+        AppProtocol::Logins | AppProtocol::LoginsH2c => login_rate::filters(),
         AppProtocol::Otlp => otlp::filters(),
         _ => Vec::new(),
     };

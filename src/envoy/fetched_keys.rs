@@ -14,24 +14,18 @@ const SCRIPT: &str = include_str!("fetched_keys.lua");
 
 /// The filters of a cluster of key sets.
 pub(super) fn filters() -> Vec<HttpFilter> {
-    upstream_script::filters(&script())
+    upstream_script::filters(SCRIPT, &numbers())
 }
 
-fn script() -> String {
-    let numbers = [
+fn numbers() -> [(&'static str, u128); 6] {
+    [
         ("@BYTES@", u128::from(limits::KEY_SET_BYTES)),
         ("@KEYS@", limits::KEYS),
         ("@TIME@", cost::FETCHED_TIME.as_micros()),
         ("@P384@", cost::P384.as_micros()),
         ("@P521@", cost::P521.as_micros()),
         ("@OTHER@", cost::OTHER_KEY.as_micros()),
-    ];
-    let script = numbers
-        .iter()
-        .fold(SCRIPT.to_owned(), |script, (name, number)| {
-            script.replace(name, &number.to_string())
-        });
-    upstream_script::without_comments(&script)
+    ]
 }
 
 #[cfg(test)]
@@ -40,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_script_has_all_numbers_and_no_comments() {
-        let made = script();
+        let made = upstream_script::filled(SCRIPT, &numbers());
         assert!(!made.contains('@'), "{made}");
         assert!(!made.contains("--\n") && !made.contains("-- "), "{made}");
         assert!(made.contains("= 32768, 16, 2400"), "{made}");

@@ -44,6 +44,7 @@ mod listener;
 mod listener_filters;
 mod location;
 mod log_format;
+mod login_rate;
 mod misdirected;
 mod name;
 mod otlp;

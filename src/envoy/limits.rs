@@ -56,6 +56,9 @@ pub(super) const AUTH_ANSWER_BYTES: u32 = 64 * 1024;
 /// well, and the most keys.
 pub(super) const KEY_SET_BYTES: u32 = 32 * 1024;
 pub(super) const KEYS: u128 = 16;
+/// The most requests of a worker to the token endpoint of a provider, a second and at once.
+pub(super) const LOGINS_PER_SECOND: u32 = 50;
+pub(super) const LOGINS_AT_ONCE: u32 = 100;
 /// Timeout of a batch that goes to a collector; its lines or spans are lost then.
 pub(super) const EXPORT_SECONDS: u64 = 5;
 /// The most batches on their way to a collector; lines and spans beyond are lost.

@@ -34,7 +34,7 @@ const SCRIPT: &str = include_str!("otlp.lua");
 
 /// The filters of the cluster of a collector.
 pub(super) fn filters() -> Vec<HttpFilter> {
-    upstream_script::filters(&upstream_script::without_comments(SCRIPT))
+    upstream_script::filters::<u32>(SCRIPT, &[])
 }
 
 /// The configuration of an access log that goes to a collector. Its resource is the same for all

@@ -66,8 +66,10 @@ pub(super) fn transport_socket(tls: &BackendTls, protocol: AppProtocol) -> Trans
 /// HTTP/2 is not offered beside it.
 fn alpn(protocol: AppProtocol) -> Option<&'static str> {
     match protocol {
-        AppProtocol::Http1 | AppProtocol::KeySets => Some("http/1.1"),
-        AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::Otlp => Some("h2"),
+        AppProtocol::Http1 | AppProtocol::KeySets | AppProtocol::Logins => Some("http/1.1"),
+        AppProtocol::H2c | AppProtocol::KeySetsH2c | AppProtocol::LoginsH2c | AppProtocol::Otlp => {
+            Some("h2")
+        }
         AppProtocol::Tcp | AppProtocol::Terminated | AppProtocol::Udp => None,
     }
 }

@@ -131,8 +131,8 @@ const MARKED_MATCH: Bytes = Bytes::of(6_000, 200);
 const ACCESS: Bytes = Bytes::of(4_000, 200);
 /// A match of a rule whose matches share the filters of a TrafficPolicy.
 pub(crate) const LIMITED_MATCH: Bytes = Bytes::of(3_000, 100);
-/// The script of a cluster of key sets, which each thread of Envoy has.
-pub const KEY_SETS: Bytes = Bytes::of(310_000, 0);
+/// The script of a cluster of key sets or of a login, which each thread of Envoy has.
+pub const SCRIPT: Bytes = Bytes::of(310_000, 0);
 /// The session persistence of a match or share.
 const SESSION: Bytes = Bytes::of(3_800, 500);
 /// The hash of a share's requests, for each match.

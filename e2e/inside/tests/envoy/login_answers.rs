@@ -2,6 +2,7 @@
 //! logs have of it, which sessions browsers keep, and what the provider gets.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
@@ -11,8 +12,10 @@ use e2e::probe::Probe;
 use e2e::scripted_provider::{CODE, ScriptedProvider};
 use e2e::webdriver::DrivenBrowser;
 use e2e_inside::world::{edge_route, object, service};
+use futures::{StreamExt, TryStreamExt, stream};
 use gatewright_core::translate::Change;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::access::{HOST, OTHER, Site};
 use super::logins::{OTHER_PAGE, PAGE, policy, policy_with, written};
@@ -389,6 +392,38 @@ async fn who_invents_sessions_reaches_the_provider_at_the_rate_of_his_address() 
     let (mut browser, status) = shop.finished().await?;
     ensure!(status == 302, "{status}");
     ensure!(browser.open(PAGE).await?.status == 200, "a session");
+    Ok(())
+}
+
+/// Those of many addresses have no rate but that of the Envoy.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn invented_sessions_of_many_reach_the_provider_at_a_rate() -> Result<()> {
+    const BATCH: usize = 200;
+    const BATCHES: usize = 100;
+    let shop = Scripted::start(vec![policy("shop", login(&json!({})))]).await?;
+    shop.provider.answers(400, "text/plain", "no");
+    let invented =
+        Probe::https(shop.address(), HOST).header("cookie", "__Host-gw-refresh.default.shop=x");
+    let began = Instant::now();
+    let (mut sent, mut asked) = (0, 0);
+    while sent == asked {
+        ensure!(sent < BATCH * BATCHES, "all {sent} reached the provider");
+        let batch = stream::iter(0..BATCH).map(async |_| invented.send().await);
+        let answers: Vec<_> = batch.buffer_unordered(16).try_collect().await?;
+        ensure!(answers.iter().all(|answer| answer.status == 401));
+        sent += BATCH;
+        asked = shop.provider.asked().len();
+    }
+    // The world's Envoy has two workers.
+    let most = 2 * (100 + 50 * (began.elapsed().as_secs() + 1));
+    ensure!(u64::try_from(asked)? <= most, "{asked} of at most {most}");
+    // The rate is one of the provider: it admits logins as soon as they end.
+    shop.provider.gives(&json!({}));
+    let until = Instant::now() + Duration::from_secs(60);
+    while shop.finished().await?.1 != 302 {
+        ensure!(Instant::now() < until, "nobody logs in");
+    }
     Ok(())
 }
 

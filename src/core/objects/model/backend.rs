@@ -22,6 +22,11 @@ pub enum AppProtocol {
     KeySets,
     /// The same over HTTP/2 without TLS.
     KeySetsH2c,
+    /// The token endpoint of an identity provider over HTTP/1.1, which strangers can have asked, at
+    /// a rate; never what a Service says.
+    Logins,
+    /// The same over HTTP/2 without TLS.
+    LoginsH2c,
     /// OTLP over gRPC, to a collector, whose batches have a time limit; never what a Service says.
     Otlp,
     /// Bytes as the client sent them, encrypted by the client or not: the target of a TLSRoute or
@@ -43,9 +48,20 @@ impl AppProtocol {
         }
     }
 
+    /// The protocol by which a backend that speaks this one is asked whether a login holds.
+    pub fn of_logins(self) -> Self {
+        match self {
+            Self::H2c => Self::LoginsH2c,
+            _ => Self::Logins,
+        }
+    }
+
     /// True if it is HTTP/2, also without TLS.
     pub fn is_http2(self) -> bool {
-        matches!(self, Self::H2c | Self::KeySetsH2c | Self::Otlp)
+        matches!(
+            self,
+            Self::H2c | Self::KeySetsH2c | Self::LoginsH2c | Self::Otlp
+        )
     }
 }
 
@@ -120,6 +136,8 @@ impl fmt::Display for BackendId {
             AppProtocol::H2c => write!(f, "{}/h2c", self.port)?,
             AppProtocol::KeySets => write!(f, "{}/keys", self.port)?,
             AppProtocol::KeySetsH2c => write!(f, "{}/keys-h2c", self.port)?,
+            AppProtocol::Logins => write!(f, "{}/logins", self.port)?,
+            AppProtocol::LoginsH2c => write!(f, "{}/logins-h2c", self.port)?,
             AppProtocol::Otlp => write!(f, "{}/otlp", self.port)?,
             AppProtocol::Tcp => write!(f, "{}/tcp", self.port)?,
             AppProtocol::Terminated => write!(f, "{}/terminated", self.port)?,

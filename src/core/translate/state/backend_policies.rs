@@ -105,6 +105,8 @@ impl BackendPolicies {
             | AppProtocol::H2c
             | AppProtocol::KeySets
             | AppProtocol::KeySetsH2c
+            | AppProtocol::Logins
+            | AppProtocol::LoginsH2c
             | AppProtocol::Otlp
             | AppProtocol::Terminated => self.tls_policy(&id.port),
         };

@@ -389,7 +389,10 @@ impl Charging<'_> {
             .and_then(|policy| self.policies.tls(policy))
             .map_or(Bytes::default(), cost::tls);
         let judged = match protocol {
-            AppProtocol::KeySets | AppProtocol::KeySetsH2c => cost::KEY_SETS,
+            AppProtocol::KeySets
+            | AppProtocol::KeySetsH2c
+            | AppProtocol::Logins
+            | AppProtocol::LoginsH2c => cost::SCRIPT,
             _ => Bytes::default(),
         };
         let bytes = cost::CLUSTER
