@@ -15,11 +15,13 @@ struct Amount {
 impl Amount {
     fn of(unsent: &Unsent) -> Amount {
         let listeners = unsent.get(&(step::LISTENERS, Kind::Listener));
-        let added =
-            |items: &VecDeque<Item>| items.iter().filter(|i| i.resource().is_some()).count();
         Amount {
             resources: unsent.values().map(VecDeque::len).sum(),
-            listeners: listeners.map_or(0, added),
+            listeners: listeners
+                .into_iter()
+                .flatten()
+                .filter(|item| item.resource().is_some())
+                .count(),
         }
     }
 

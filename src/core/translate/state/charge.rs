@@ -250,13 +250,12 @@ impl Charging<'_> {
     /// hostnames takes so much beside policies: wildcards below a wildcard listener with TLS are in
     /// its table.
     fn shared_tables(self, route: &Route, all: &BTreeSet<Contribution>, hostname: Bytes) -> u64 {
-        let is_of_another = |listener: &ListenerId| {
-            listener.parent.name().namespace != route.meta.name.namespace
-                && self.parents.listener(listener).and_then(|l| l.protocol) == Some(Protocol::Https)
-        };
-        let wide = all
-            .iter()
-            .filter(|(listener, name, _)| !name.is_exact() && is_of_another(listener));
+        let wide = all.iter().filter(|(listener, name, _)| {
+            let served = self.parents.listener(listener);
+            !name.is_exact()
+                && listener.parent.name().namespace != route.meta.name.namespace
+                && served.and_then(|served| served.protocol) == Some(Protocol::Https)
+        });
         let each = wide.filter_map(|(listener, ..)| {
             let parent = self.parents.get(&listener.parent)?;
             let (attached, servers) = (self.attached, &mut BTreeSet::new());

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use gatewright_objects::cost::{Cost, Dimension};
 use gatewright_objects::quota::{Member, Quota};
 
-/// The objects of each namespace that are within its quotas of memory, clusters, filter chains and shared tables.
+/// The objects of each namespace that are within its quotas of memory, clusters, filter chains and
+/// shared tables.
 pub(crate) struct CostQuotas<K> {
     of: [(Dimension, Quota<Arc<str>, K>); Dimension::OF_OBJECTS.len()],
 }
