@@ -1,6 +1,8 @@
 //! The short form of documents: conditions, kinds, references and names as one text each, names of
 //! types without their package, what is alone in a map or list beside its name.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 /// The longest row of texts.
@@ -109,5 +111,45 @@ fn of_group(group: &str) -> String {
         "gateway.networking.k8s.io" => String::new(),
         "" => " of the core".to_owned(),
         _ => format!(" of {group}"),
+    }
+}
+
+/// The first text of a document that its short form lacks, if there is one.
+pub(crate) fn lost<'a>(pairs: impl Iterator<Item = (&'a Value, &'a Value)>) -> Option<String> {
+    for (long, short) in pairs {
+        let mut texts = BTreeMap::new();
+        note(long, "", &mut texts);
+        let short = short.to_string();
+        let missing = texts
+            .iter()
+            .find(|(text, times)| short.matches(*text).count() < **times);
+        if let Some((text, times)) = missing {
+            return Some(format!(
+                "{text} is there {times} times, and less often in {short}"
+            ));
+        }
+    }
+    None
+}
+
+/// Notes how often each text is in a value, but those that the short form leaves out.
+fn note(value: &Value, name: &str, texts: &mut BTreeMap<String, usize>) {
+    match value {
+        Value::Object(fields) => fields
+            .iter()
+            .for_each(|(name, value)| note(value, name, texts)),
+        Value::Array(items) => items.iter().for_each(|item| note(item, name, texts)),
+        Value::Number(number) if name == "observedGeneration" && number.as_i64() == Some(1) => {}
+        Value::String(text) if name == "group" && !of_group(text).contains(text) => {}
+        Value::String(text) => {
+            let last = text.rsplit(['.', '/']).next().unwrap_or_default();
+            let text = if name == "@type" { last } else { text };
+            let quoted = json!(text).to_string();
+            let text = quoted.trim_matches('"');
+            if !text.is_empty() {
+                *texts.entry(text.to_owned()).or_default() += 1;
+            }
+        }
+        other => *texts.entry(other.to_string()).or_default() += 1,
     }
 }
