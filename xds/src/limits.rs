@@ -20,11 +20,12 @@ pub struct Limits {
     pub unknown_names_bytes_per_client: usize,
     /// Most resources in one response.
     pub response_resources: usize,
-    /// Most listeners in one response. Envoy's main thread takes milliseconds for each, and does
-    /// nothing else until it has done all of a response.
-    pub response_listeners: usize,
     /// Most bytes of resources in one response; a larger resource is sent alone.
     pub response_bytes: usize,
+    /// Most bytes of resources in one response of a round, for which a client has to do no more
+    /// than this before it takes the next change: Envoy's main thread takes some 15 ms for 100 KB of
+    /// listeners or clusters, and does nothing else meanwhile.
+    pub round_bytes: usize,
     /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn.
     /// Envoy has no limit of its own before 1.41.
     pub on_demand_secrets: usize,
@@ -102,8 +103,8 @@ impl Default for Limits {
             unknown_names_bytes: 32 << 20,
             unknown_names_bytes_per_client: 64 << 20,
             response_resources: 500,
-            response_listeners: 16,
             response_bytes: 3 << 20,
+            round_bytes: 256 << 10,
             on_demand_secrets: 5_000,
             on_demand_secret_memory: 5_000 * Limits::USUAL_SECRET_MEMORY,
             unknown_secrets: 1_024,

@@ -48,6 +48,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::round::Amount;
 use self::scope_sources::ScopeSources;
 use crate::division::HeldPart;
 use crate::kind::Rank;
@@ -202,6 +203,8 @@ type Unsent = BTreeMap<(u8, Kind), VecDeque<Item>>;
 struct Round {
     target: Generation,
     unsent: Unsent,
+    /// The amount of that.
+    left: Amount,
     /// How often it may still make way for the next round.
     pages: usize,
 }
@@ -261,8 +264,8 @@ impl Session {
             // A state-of-the-world response has the whole state, of any size.
             Protocol::Sotw => Arc::new(Limits {
                 response_resources: usize::MAX,
-                response_listeners: usize::MAX,
                 response_bytes: usize::MAX,
+                round_bytes: usize::MAX,
                 ..Limits::clone(&limits)
             }),
         };
@@ -698,9 +701,10 @@ impl Session {
         let healing = !sub.quarantine.is_empty() || !sub.divisions.is_empty();
         let mut divided = Vec::new();
         let mut running = Vec::with_capacity(answered.items.len());
+        let mut is_new_source = false;
         for item in answered.items {
             if kind == Kind::Listener {
-                self.scope_sources.accepted(&item);
+                is_new_source |= self.scope_sources.accepted(&item);
             }
             let healed = match &item {
                 Item::Upsert(r) | Item::Part { complete: r, .. } => {
@@ -738,6 +742,9 @@ impl Session {
                 }
                 Item::Fallback(_) | Item::Withhold(_) => {}
             }
+        }
+        if is_new_source {
+            self.answer_scopes_of_new_sources(tables);
         }
         for (complete, sent) in divided {
             self.part_accepted(kind, &complete, sent, tables);

@@ -6,40 +6,40 @@ use crate::tables::Entry;
 
 /// An amount of resources to send.
 #[derive(Clone, Copy, Debug, Default)]
-struct Amount {
+pub(super) struct Amount {
     resources: usize,
-    /// The listeners among them that the client adds or updates.
-    listeners: usize,
+    bytes: usize,
 }
 
 impl Amount {
-    fn of(unsent: &Unsent) -> Amount {
-        let listeners = unsent.get(&(step::LISTENERS, Kind::Listener));
-        Amount {
-            resources: unsent.values().map(VecDeque::len).sum(),
-            listeners: listeners
-                .into_iter()
-                .flatten()
-                .filter(|item| item.resource().is_some())
-                .count(),
-        }
+    fn of(items: &Unsent) -> Amount {
+        let items = items.values().flatten();
+        items.fold(Amount::default(), |all, item| all.and(item.bytes()))
     }
 
-    fn and(self, kind: Kind, is_removal: bool) -> Amount {
+    /// This and a resource of so many bytes.
+    fn and(self, bytes: usize) -> Amount {
         Amount {
             resources: self.resources + 1,
-            listeners: self.listeners + usize::from(kind == Kind::Listener && !is_removal),
+            bytes: self.bytes + bytes,
         }
     }
 
-    /// Returns true if one response may have so many.
+    fn less(self, other: Amount) -> Amount {
+        Amount {
+            resources: self.resources - other.resources,
+            bytes: self.bytes - other.bytes,
+        }
+    }
+
+    /// Returns true if one response of a round may have so many.
     fn fits(self, limits: &Limits) -> bool {
-        self.resources <= limits.response_resources && self.listeners <= limits.response_listeners
+        self.resources <= limits.response_resources && self.bytes <= limits.round_bytes
     }
 
     /// The full responses that it takes.
     fn pages(self, limits: &Limits) -> usize {
-        self.resources / limits.response_resources + self.listeners / limits.response_listeners
+        (self.resources / limits.response_resources).max(self.bytes / limits.round_bytes)
     }
 }
 
@@ -47,7 +47,7 @@ impl Round {
     /// Returns true if this round may make way for the next: a page or more is left of it. It does
     /// so once for each page that it had, so that it ends however often the view changes.
     fn makes_way(&self, limits: &Limits) -> bool {
-        self.pages > 0 && Amount::of(&self.unsent).pages(limits) > 0
+        self.pages > 0 && self.left.pages(limits) > 0
     }
 
     /// Adds what is left of this round to the next, behind what that has. Items of resources that
@@ -139,8 +139,8 @@ impl Session {
     /// Returns true if the changes since the last round began fit into a response.
     fn has_few_changes(&self, tables: &Tables) -> bool {
         let mut amount = Amount::default();
-        self.changed(tables).all(|(sub, _, entry)| {
-            amount = amount.and(sub.kind, entry.current.is_none());
+        self.changed(tables).all(|(_, _, entry)| {
+            amount = amount.and(entry.current.as_ref().map_or(0, |r| r.encoded_len()));
             amount.fits(&self.limits)
         })
     }
@@ -200,14 +200,16 @@ impl Session {
     /// way.
     fn begin_round(&mut self, tables: &Tables) {
         let mut unsent = self.unsent(tables);
+        let mut left = Amount::of(&unsent);
         let pages = match self.round.take() {
-            Some(mut left) => {
+            Some(mut before) => {
                 let changed = self.changed(tables);
                 let changed = changed.map(|(sub, name, _)| (sub.kind, name.clone()));
-                left.join(&mut unsent, &changed.collect());
-                left.pages - 1
+                before.join(&mut unsent, &changed.collect());
+                left = Amount::of(&unsent);
+                before.pages - 1
             }
-            None => Amount::of(&unsent).pages(&self.limits),
+            None => left.pages(&self.limits),
         };
         let in_rounds = self.subscriptions.iter_mut().flatten();
         for sub in in_rounds.filter(|sub| sub.kind.rank() != Rank::Free) {
@@ -217,6 +219,7 @@ impl Session {
         self.round = Some(Round {
             target: tables.generation,
             unsent,
+            left,
             pages,
         });
     }
@@ -243,7 +246,7 @@ impl Session {
             }
             let generation = entry.generation();
             let amount = published.entry(generation).or_default();
-            *amount = amount.and(sub.kind, removal);
+            *amount = amount.and(item.bytes());
             all.push((generation, (step_of(sub.kind, removal), sub.kind), item));
         }
         all.sort_by_key(|(generation, ..)| !published[generation].fits(&self.limits));
@@ -291,7 +294,8 @@ impl Session {
             free || (made_before && round_step.is_none_or(|step| step >= step_of(kind, false)));
         if may_answer && !(sub.answers.is_empty() && sub.withdrawn.is_empty() && !sub.must_respond)
         {
-            let mut page = Page::new(&limits);
+            // Many bytes: a client that starts serves after its first listeners.
+            let mut page = Page::new(&limits, limits.response_bytes);
             while let Some(name) = sub.withdrawn.pop_first() {
                 page.items.push(Item::Remove(name));
             }
@@ -358,31 +362,39 @@ impl Session {
         let removals = step > step::LISTENERS;
         let mut items = self.round.as_mut()?.unsent.remove(&(step, kind))?;
         if removals {
-            items.retain(|item| !self.defer(kind, item));
+            let mut deferred = Amount::default();
+            items.retain(|item| {
+                let waits = self.defer(kind, item);
+                deferred = if waits {
+                    deferred.and(item.bytes())
+                } else {
+                    deferred
+                };
+                !waits
+            });
+            let round = self.round.as_mut()?;
+            round.left = round.left.less(deferred);
             if items.is_empty() {
                 return None;
             }
         }
-        let mut page = Page::new(&self.limits);
-        let mut listeners = 0;
+        let mut page = Page::new(&self.limits, self.limits.round_bytes);
         if kind == Kind::Listener {
             // Removals first, all in the first page: an address may move to another listener.
             items
                 .make_contiguous()
                 .sort_by_key(|item| !matches!(item, Item::Remove(_)));
         }
-        // Only of a round: a client that starts serves after its first listeners, so it gets all.
-        while listeners < self.limits.response_listeners
-            && let Some(item) = items.pop_front()
-        {
-            listeners += usize::from(kind == Kind::Listener && item.resource().is_some());
+        while let Some(item) = items.pop_front() {
             if let Err(item) = page.try_push(item) {
                 items.push_front(item);
                 break;
             }
         }
+        let round = self.round.as_mut()?;
+        round.left = round.left.less(page.amount);
         if !items.is_empty() {
-            self.round.as_mut()?.unsent.insert((step, kind), items);
+            round.unsent.insert((step, kind), items);
         }
         Some(page.items)
     }
@@ -483,10 +495,15 @@ impl Session {
     /// subscribed before.
     fn answer_scopes_of(&mut self, listeners: &[Item], tables: &Tables) {
         if self.scope_sources.sent(listeners) {
-            match self.subscription(Kind::Scope) {
-                Some(_) => self.answer_all_scopes(tables),
-                None => self.scope_sources.note_new(),
-            }
+            self.answer_scopes_of_new_sources(tables);
+        }
+    }
+
+    /// Has all scopes sent after a listener that uses scopes and that the client did not have.
+    pub(super) fn answer_scopes_of_new_sources(&mut self, tables: &Tables) {
+        match self.subscription(Kind::Scope) {
+            Some(_) => self.answer_all_scopes(tables),
+            None => self.scope_sources.note_new(),
         }
     }
 
@@ -595,27 +612,29 @@ impl Session {
 /// The items of one response, within the limits.
 struct Page<'a> {
     limits: &'a Limits,
+    /// The most bytes.
+    most: usize,
     items: Vec<Item>,
-    bytes: usize,
+    amount: Amount,
 }
 
 impl<'a> Page<'a> {
-    fn new(limits: &'a Limits) -> Page<'a> {
+    fn new(limits: &'a Limits, most: usize) -> Page<'a> {
         Page {
             limits,
+            most,
             items: Vec::new(),
-            bytes: 0,
+            amount: Amount::default(),
         }
     }
 
     fn try_push(&mut self, item: Item) -> Result<(), Item> {
-        let bytes = self.bytes + item.bytes();
-        let full = self.items.len() >= self.limits.response_resources
-            || bytes > self.limits.response_bytes;
+        let amount = self.amount.and(item.bytes());
+        let full = self.items.len() >= self.limits.response_resources || amount.bytes > self.most;
         if full && !self.items.is_empty() {
             return Err(item);
         }
-        self.bytes = bytes;
+        self.amount = amount;
         self.items.push(item);
         Ok(())
     }

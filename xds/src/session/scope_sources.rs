@@ -115,10 +115,14 @@ impl ScopeSources {
         new
     }
 
-    /// Records that the client accepted a listener.
-    pub(super) fn accepted(&mut self, item: &Item) {
+    /// Records that the client accepted a listener; returns true if it uses scopes and is not among
+    /// those of the client: it unsubscribed from the listener and subscribed again since that was
+    /// sent.
+    pub(super) fn accepted(&mut self, item: &Item) -> bool {
         let accepted = item.resource().and_then(|listener| of(listener));
+        let is_new = accepted.is_some() && !self.listeners.contains_key(item.name());
         self.put(item.name(), Listener::answered(accepted));
+        is_new
     }
 
     /// Records that the client refused a listener.
