@@ -520,7 +520,8 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
         for row in reply.as_array().into_iter().flatten() {
             rows.push(
                 ["what", "namespace", "protocol", "since", "released"]
-                    .map(|field| row[field].as_str().unwrap_or("-").to_owned()),
+                    .map(|field| row[field].as_str().filter(|text| !text.is_empty()))
+                    .map(|text| text.unwrap_or("-").to_owned()),
             );
         }
         Ok(table(&rows))

@@ -361,8 +361,8 @@ fn since(ip: IpAddr, port: &TransportPort, register: &Register) -> u64 {
         .map_or(u64::MAX, |owner| owner.since)
 }
 
-/// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and
-/// the shared fleet belongs to no namespace.
-fn claims((created, id): &Bound) -> bool {
-    *created != FOR_CHALLENGES && !is_shared(&id.gateway)
+/// True if a frontend claims its sockets for its namespace, or for the shared fleet: one for
+/// challenges alone does not.
+fn claims((created, _): &Bound) -> bool {
+    *created != FOR_CHALLENGES
 }
