@@ -11,6 +11,7 @@ pub mod configuration;
 pub mod configuration_command;
 mod connection_pressure;
 pub mod controller;
+mod definitions;
 pub mod drain;
 pub mod envoy_command;
 pub mod envoy_identity;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::cut::before_mistake;
+use super::faults::{Fault, faults};
 use super::named_files::{FIELD, NamedFiles};
 use super::place;
 use super::unique_keys::{read_json, read_yaml};
@@ -271,10 +272,11 @@ impl<'a> Document<'a> {
                     salvaged,
                     hides_access,
                 } = *unreadable;
-                let reason = why.to_string();
-                let field = field_of(&reason).map(|field| below(place, field));
-                let field = field.unwrap_or_else(|| place.to_owned());
-                self.refuse(&field, name(&value), reason, hides_access);
+                for Fault { field, reason } in faults(&value, why) {
+                    let field = field.as_deref().or_else(|| field_of(&reason));
+                    let field = field.map_or_else(|| place.to_owned(), |field| below(place, field));
+                    self.refuse(&field, name(&value), reason, hides_access);
+                }
                 self.salvaged
                     .extend(salvaged.map(|object| (place.to_owned(), object)));
             }

@@ -6,6 +6,7 @@
 
 mod cut;
 mod document;
+mod faults;
 mod folder;
 mod last_good;
 mod named_files;
