@@ -20,6 +20,7 @@ pub mod history_command;
 mod history_file;
 pub mod huge_pages;
 pub mod images;
+pub mod init;
 pub mod kinds_command;
 pub mod lint;
 mod listening;

@@ -88,6 +88,7 @@ fn perform(command: Command) -> Result<bool> {
     match command {
         Command::Serve(options) => runtime()?.block_on(serve::run(options)),
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
+        Command::Init(options) => gatewright::init::run(&options),
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => runtime()?.block_on(lint(&options)),

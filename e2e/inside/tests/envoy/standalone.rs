@@ -1,6 +1,7 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
 mod files;
+mod first;
 mod history;
 mod links;
 mod logs;
