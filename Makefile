@@ -142,8 +142,8 @@ bench: ## run the benchmarks, with the table of README: ours, Envoy's floor, one
 	$(CARGO) test --release -p acme --test year
 
 # Generates types of specifications only, without kube's derive: the core may not depend on a client.
-generate: ## generate the Gateway API types from the release's CRDs, and the descriptors of Envoy's messages
-	e2e/tools install go kopium
+generate: ## generate the Gateway API types and schemas from the release's CRDs, and the descriptors of Envoy's messages
+	e2e/tools install go kopium gateway-api
 	@crds=$$(cd /tmp && GO111MODULE=on $(CURDIR)/.tools/go mod download -json sigs.k8s.io/gateway-api@$(GATEWAY_API) \
 	    | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')/config/crd; \
 	for kind in $(KINDS); do \
@@ -158,7 +158,7 @@ generate: ## generate the Gateway API types from the release's CRDs, and the des
 	perl -0pi -e 's/^#\[kube\(.*?\)\]\n//msg; s/^ *pub use kube::CustomResource;\n//m; s/derive\(CustomResource, /derive(/' \
 	    $(KINDS:%=src/core/objects/gateway_api/%.rs)
 	rustfmt --edition 2024 $(KINDS:%=src/core/objects/gateway_api/%.rs)
-	UPDATE=1 $(CARGO) test --quiet --workspace --lib descriptors
+	UPDATE=1 $(CARGO) test --quiet --workspace --lib -- descriptors definitions::
 
 reference: ## generate docs/reference/ from the code
 	UPDATE=1 $(CARGO) test --workspace --test reference

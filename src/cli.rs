@@ -13,6 +13,7 @@ mod envoy_process;
 mod envoys;
 mod history;
 mod images;
+mod init;
 mod keeping;
 mod kinds;
 mod log;
@@ -47,6 +48,7 @@ pub use envoy_process::{EnvoyLifetime, EnvoyProcess};
 pub use envoys::{Envoys, EnvoysVerb};
 pub use history::History;
 pub use images::Images;
+pub use init::Init;
 pub use keeping::Keeping;
 pub use kinds::{Kinds, KindsVerb};
 pub use log::{Log, LogFormat};
@@ -89,6 +91,8 @@ pub enum Command {
     /// Serve a directory of Gateway API manifests with one Envoy; without a directory, a built-in
     /// example
     Standalone(Standalone),
+    /// Write a first directory of manifests, with comments
+    Init(Init),
     /// Serve the Gateways of a Kubernetes cluster with a fleet of Envoys
     Controller(Controller),
     /// Print the Envoy resources and the statuses that manifests result in; exit 1 if an object is

@@ -18,7 +18,7 @@ use gatewright::history_command;
 use gatewright::huge_pages;
 use gatewright::kinds_command;
 use gatewright::lint::{Beside, Finding, KnownIssuers};
-use gatewright::manifest::{Folder, Parsed, Problem, Safety, parse, read, scan};
+use gatewright::manifest::{Folder, Parsed, Problem, Safety, Trust, parse, read, scan};
 use gatewright::offline;
 use gatewright::request_log;
 use gatewright::run;
@@ -88,6 +88,7 @@ fn perform(command: Command) -> Result<bool> {
     match command {
         Command::Serve(options) => runtime()?.block_on(serve::run(options)),
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
+        Command::Init(options) => gatewright::init::run(&options),
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => runtime()?.block_on(lint(&options)),
@@ -173,12 +174,7 @@ fn perform(command: Command) -> Result<bool> {
 
 /// Reads the manifests of files, directories or standard input, with the problems of those that
 /// cannot be read.
-fn manifests(paths: &[PathBuf], allow_unsafe: bool) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
-    let safety = if allow_unsafe {
-        Safety::Off
-    } else {
-        Safety::Strict
-    };
+fn manifests(paths: &[PathBuf], trust: &Trust) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
     let mut folder = Folder::default();
     let mut changes = Vec::new();
     let mut problems = Vec::new();
@@ -202,7 +198,7 @@ fn manifests(paths: &[PathBuf], allow_unsafe: bool) -> Result<(Folder, Vec<Objec
         // Paths are relative as in the argument, so that a place can be copied from the output.
         let root: PathBuf = path.components().collect();
         std::fs::metadata(&root).with_context(|| path.display().to_string())?;
-        let (files, found) = scan(&root, &root, safety);
+        let (files, found) = scan(&root, &root, trust.safety);
         if files.is_empty() && found.is_empty() {
             bail!(
                 "{}: no manifests: no file below it ends in .yaml, .yml or .json",
@@ -211,7 +207,7 @@ fn manifests(paths: &[PathBuf], allow_unsafe: bool) -> Result<(Folder, Vec<Objec
         }
         in_order(
             &files,
-            |file| read(&root, file, safety),
+            |file| read(&root, file, trust),
             |file, parsed| {
                 if let Some(parsed) = parsed {
                     add(file, parsed);
@@ -227,6 +223,15 @@ fn manifests(paths: &[PathBuf], allow_unsafe: bool) -> Result<(Folder, Vec<Objec
     });
     let objects = objects.collect();
     Ok((folder, objects, problems))
+}
+
+/// The checks of manifests.
+fn safety(allow_unsafe: bool) -> Safety {
+    if allow_unsafe {
+        Safety::Off
+    } else {
+        Safety::Strict
+    }
 }
 
 /// Returns the settings of commands that only read manifests.
@@ -256,9 +261,14 @@ fn logs(options: &cli::Logs) -> Result<bool> {
 }
 
 async fn lint(options: &cli::Lint) -> Result<bool> {
-    let (folder, mut objects, problems) =
-        manifests(&options.paths, options.allow_unsafe_manifests)?;
     let mut configuration = options.configured.load()?;
+    let safety = safety(options.allow_unsafe_manifests);
+    let trust = if options.cluster.is_asked() {
+        Trust::of_cluster(safety)
+    } else {
+        configuration.manifests.trust(safety)
+    };
+    let (folder, mut objects, problems) = manifests(&options.paths, &trust)?;
     // Without a configuration, that of the installation is not known.
     let mut is_known = options.configured.config.is_some();
     let (settings, tenancy, beside) = if options.cluster.is_asked() {
@@ -421,11 +431,12 @@ impl LintRow {
 
 fn translate(options: &cli::Translate) -> Result<bool> {
     let paths = std::slice::from_ref(&options.path);
-    let (_, objects, problems) = manifests(paths, options.allow_unsafe_manifests)?;
+    let configuration = options.configured.load()?;
+    let safety = safety(options.allow_unsafe_manifests);
+    let (_, objects, problems) = manifests(paths, &configuration.manifests.trust(safety))?;
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }
-    let configuration = options.configured.load()?;
     let settings = offline_settings(&configuration, options.addresses.clone());
     let tenancy = run::tenancy_settings(&configuration.tenancy);
     let translation = offline::translate(objects, settings, tenancy, SystemTime::now())
@@ -510,7 +521,8 @@ async fn claims(options: &cli::Claims) -> Result<bool> {
         for row in reply.as_array().into_iter().flatten() {
             rows.push(
                 ["what", "namespace", "protocol", "since", "released"]
-                    .map(|field| row[field].as_str().unwrap_or("-").to_owned()),
+                    .map(|field| row[field].as_str().filter(|text| !text.is_empty()))
+                    .map(|text| text.unwrap_or("-").to_owned()),
             );
         }
         Ok(table(&rows))

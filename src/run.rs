@@ -300,7 +300,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
             };
             let store = dir.path().join("last-good");
             let limits = &configuration.limits.object;
-            let (opened, outcome) = Watcher::open(path, safety, limits, Some(&store))?;
+            let trust = configuration.manifests.trust(safety);
+            let (opened, outcome) = Watcher::open(path, trust, limits, Some(&store))?;
             if outcome.changes.is_empty() {
                 let dir = path.display();
                 warn!(

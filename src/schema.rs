@@ -38,6 +38,21 @@ pub fn nearest<'a>(name: &str, others: impl Iterator<Item = &'a str>) -> Option<
         .map(|(_, other)| other)
 }
 
+/// Returns the path of the field that somebody may have meant by a path, with the numbers of items,
+/// of which only the last name is not there.
+pub fn instead(root: &Value, path: &str) -> Option<String> {
+    let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+    let mut at = root;
+    for part in above.split('.').filter(|part| !part.is_empty()) {
+        at = field(at, part.split('[').next()?)?;
+    }
+    let instead = nearest(name, fields(at).map(|(name, _)| name.as_str()))?;
+    Some(match above {
+        "" => instead.to_owned(),
+        above => format!("{above}.{instead}"),
+    })
+}
+
 /// Explains a field of a document with its type, default and fields. Items of a list and values of
 /// a map are passed over, so that a path is the names of the fields in order, with dots. The empty
 /// path is the whole document, which has this name.

@@ -16,7 +16,7 @@ Examples:
 An editor with the YAML language server checks a manifest whose first line is
 # yaml-language-server: $schema=schemas/trafficpolicy.json
 
-The schemas of the Gateway API are its own: https://gateway-api.sigs.k8s.io/reference/spec
+Kinds of ours and of the Gateway API, with its experimental channel, have a schema; those of Kubernetes do not.
 
 Exit status: 0 success, 1 there is no such kind or field, 2 invalid command line.")]
 pub struct Kinds {

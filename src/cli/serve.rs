@@ -27,6 +27,13 @@ pub struct Serve {
     /// the internal CA, whose root is ca.crt in the private directory
     #[arg(long, value_name = "ADDRESS")]
     pub email: Option<String>,
+    /// Path of a certificate, in PEM with its chain, for the hostnames that it has; a renewal is
+    /// served as soon as it is written
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub cert: Option<PathBuf>,
+    /// Path of the private key of --cert, in PEM
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub key: Option<PathBuf>,
     /// Listening address; may be repeated [default: all addresses for a public hostname, else
     /// 127.0.0.1]
     #[arg(long = "address", value_name = "IP")]

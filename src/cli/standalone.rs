@@ -11,6 +11,7 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   gatewright standalone --once            check the built-in example: exit 0 if every page is served
+  gatewright standalone ./manifests --address 0.0.0.0 --address ::     serve other machines
   gatewright standalone ./manifests --envoy /usr/local/bin/envoy
   gatewright standalone ./manifests --take-over   replace the running program after an upgrade
   gatewright standalone ./manifests --no-envoy    for Envoys started with `gatewright bootstrap`")]
@@ -32,7 +33,8 @@ pub struct Standalone {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub envoy_process: EnvoyProcess,
-    /// Address of Gateways without spec.addresses; may be repeated
+    /// Address of Gateways without spec.addresses; may be repeated. 127.0.0.1 is for clients of
+    /// this machine alone, 0.0.0.0 and :: for everybody
     #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
     pub addresses: Vec<IpAddr>,
     /// Path of this program's admin socket [default: admin.sock in the private directory]

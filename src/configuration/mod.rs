@@ -11,6 +11,7 @@ mod external_names;
 mod internal_ca;
 mod issuance;
 mod load;
+mod manifests;
 mod override_path;
 mod tenancy;
 mod traffic_metrics;
@@ -34,6 +35,7 @@ pub use self::explain::{Field, explain, reference, schema};
 pub use self::external_names::BackendNames;
 pub use self::internal_ca::InternalCa;
 pub use self::load::{ConfigurationError, load, load_text};
+pub use self::manifests::{Manifests, SecretDirectory};
 pub use self::tenancy::{
     CertificateSource, HostnameClaims, ReservedHostname, Tenancy, TenantDirectories, Unlabelled,
 };
@@ -57,6 +59,9 @@ pub struct Configuration {
     /// ignored, and Roles in the listed ones are sufficient (docs/security.md). Empty: all
     #[serde(deserialize_with = "namespaces")]
     pub namespaces: Vec<String>,
+    /// Manifests of a directory, which standalone reads
+    #[garde(dive)]
+    pub manifests: Manifests,
     /// The Envoys, and how they connect
     #[garde(dive)]
     pub envoys: Envoys,

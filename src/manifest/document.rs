@@ -1,16 +1,20 @@
 //! Parses the documents of one file.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
+use zeroize::Zeroizing;
 
 use super::cut::before_mistake;
+use super::faults::{Fault, faults};
+use super::named_files::{FIELD, NamedFiles};
 use super::place;
 use super::unique_keys::{read_json, read_yaml};
 use gatewright_control::event::Event;
-use gatewright_core::inputs::{Object, ObjectKey, Unreadable};
+use gatewright_core::inputs::{Object, ObjectKey, Secret, Unreadable};
 
 /// A problem of a file, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,14 +131,28 @@ pub struct Parsed {
     pub salvaged: Vec<(usize, Object)>,
     /// The problems of the parts that could not be parsed.
     pub problems: Vec<Problem>,
+    /// The files that Secrets have in place of data.
+    pub files: BTreeSet<PathBuf>,
+    /// True if the files of a Secret give none, and may be half written.
+    pub has_broken_files: bool,
 }
+
+/// Reads a file that a Secret of a namespace names, or says why not.
+pub(super) type ReadFile<'a> = &'a dyn Fn(&str, &Path) -> Result<Zeroizing<String>, String>;
 
 /// The maximum number of documents in one file.
 const DOCUMENTS: usize = 100_000;
 
 /// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of
-/// documents.
+/// documents. Secrets have data, and name no files.
 pub fn parse(path: &Path, text: &str) -> Parsed {
+    parse_with(path, text, &|_, _| {
+        Err("is not read here: give the Secret data".to_owned())
+    })
+}
+
+/// The same, with files of Secrets.
+pub(super) fn parse_with(path: &Path, text: &str, read_file: ReadFile<'_>) -> Parsed {
     // Editors on Windows put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parsed = Parsed::default();
@@ -164,7 +182,7 @@ pub fn parse(path: &Path, text: &str) -> Parsed {
         match value {
             Ok(Value::Null) => {}
             Ok(value) => {
-                let mut document = Document::new(&path, line);
+                let mut document = Document::new(&path, line, read_file);
                 document.take("", value);
                 document.finish(text, &mut parsed);
             }
@@ -193,16 +211,22 @@ struct Document<'a> {
     objects: Vec<(String, Object)>,
     salvaged: Vec<(String, Object)>,
     problems: Vec<(String, Problem)>,
+    read_file: ReadFile<'a>,
+    files: BTreeSet<PathBuf>,
+    has_broken_files: bool,
 }
 
 impl<'a> Document<'a> {
-    fn new(path: &'a Arc<PathBuf>, line: usize) -> Self {
+    fn new(path: &'a Arc<PathBuf>, line: usize, read_file: ReadFile<'a>) -> Self {
         Self {
             path,
             line,
             objects: Vec::new(),
             salvaged: Vec::new(),
             problems: Vec::new(),
+            read_file,
+            files: BTreeSet::new(),
+            has_broken_files: false,
         }
     }
 
@@ -218,27 +242,60 @@ impl<'a> Document<'a> {
             return;
         }
         without_nulls(&mut value);
-        match Object::parse_written(&value) {
-            Ok(object) => {
-                if let Object::Secret(secret) = &object {
-                    secret.judge();
-                }
-                self.objects.push((place.to_owned(), object));
+        let named = match NamedFiles::of(&value, self.path) {
+            Ok(named) => named,
+            Err(why) => {
+                let reason = format!("{FIELD}: {why}");
+                return self.refuse(&below(place, FIELD), name(&value), reason, false);
             }
+        };
+        let read = named.map(|named| {
+            let data = self.data(&named, &value);
+            if let Ok(data) = &data {
+                value["stringData"] = data.clone();
+            }
+            (named, data.map(drop))
+        });
+        match Object::parse_written(&value) {
+            Ok(Object::Secret(secret)) => {
+                let secret = match read {
+                    Some((named, read)) => self.of_files(secret, &named, read),
+                    None => secret,
+                };
+                secret.judge();
+                self.objects.push((place.to_owned(), secret.into()));
+            }
+            Ok(object) => self.objects.push((place.to_owned(), object)),
             Err(unreadable) => {
                 let Unreadable {
                     why,
                     salvaged,
                     hides_access,
                 } = *unreadable;
-                let reason = why.to_string();
-                let field = field_of(&reason).map(|field| below(place, field));
-                let field = field.unwrap_or_else(|| place.to_owned());
-                self.refuse(&field, name(&value), reason, hides_access);
+                for Fault { field, reason } in faults(&value, why) {
+                    let field = field.as_deref().or_else(|| field_of(&reason));
+                    let field = field.map_or_else(|| place.to_owned(), |field| below(place, field));
+                    self.refuse(&field, name(&value), reason, hides_access);
+                }
                 self.salvaged
                     .extend(salvaged.map(|object| (place.to_owned(), object)));
             }
         }
+    }
+
+    /// Reads the files that a Secret names.
+    fn data(&mut self, named: &NamedFiles, secret: &Value) -> Result<Value, String> {
+        self.files.extend(named.paths());
+        let namespace = secret.pointer("/metadata/namespace");
+        let namespace = namespace.and_then(Value::as_str).unwrap_or("default");
+        named.data(|file| (self.read_file)(namespace, file))
+    }
+
+    /// The Secret of files, or of what is wrong with them.
+    fn of_files(&mut self, secret: Secret, named: &NamedFiles, read: Result<(), String>) -> Secret {
+        let secret = secret.of_files(&named.to_string(), read);
+        self.has_broken_files |= secret.certificate.is_err() && secret.users.is_err();
+        secret
     }
 
     fn refuse(&mut self, field: &str, object: Option<String>, reason: String, hides_access: bool) {
@@ -255,7 +312,12 @@ impl<'a> Document<'a> {
             objects,
             salvaged,
             problems,
+            read_file: _,
+            files,
+            has_broken_files,
         } = self;
+        parsed.files.extend(files);
+        parsed.has_broken_files |= has_broken_files;
         let fields: Vec<&str> = objects
             .iter()
             .chain(&salvaged)

@@ -110,6 +110,8 @@ impl Folder {
             objects,
             salvaged,
             mut problems,
+            files: _,
+            has_broken_files: _,
         } = parsed;
         let old = self.files.get(path).map_or(&[][..], Vec::as_slice);
         let hides_access = problems.iter().any(|problem| problem.hides_access);

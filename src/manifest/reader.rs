@@ -12,9 +12,9 @@ use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::last_good::{Identity, Kept, LastGood, Text};
-use super::scan::{ReadText, problem, read_text, refused, scan};
+use super::scan::{ReadText, problem, read_text, read_with, refused, scan};
 use super::ways::passes_links;
-use super::{Folder, Outcome, Parsed, Safety, Served, Stale, parse};
+use super::{Folder, Outcome, Parsed, Served, Stale, Trust};
 use gatewright_control::in_order;
 use gatewright_core::limits::ObjectLimits;
 
@@ -57,8 +57,12 @@ impl Now {
 /// The state of a directory, as last read.
 pub(super) struct Reader {
     root: PathBuf,
-    safety: Safety,
+    trust: Trust,
     folder: Folder,
+    /// The files that the Secrets of a manifest have in place of data.
+    secret_files: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    /// The manifests for which these have changed.
+    renamed: BTreeSet<PathBuf>,
     /// The identity of the directory that the files were read from.
     identity: Option<Identity>,
     /// The presence of the directory.
@@ -105,7 +109,7 @@ impl Reader {
     /// When it is missing, and the store has no content of it.
     pub(super) fn open(
         root: &Path,
-        safety: Safety,
+        trust: Trust,
         limits: &ObjectLimits,
         store: Option<&Path>,
         now: Now,
@@ -118,8 +122,10 @@ impl Reader {
             identity => identity.is_ok(),
         };
         let mut this = Self {
-            safety,
+            trust,
             folder: Folder::within(*limits),
+            secret_files: BTreeMap::new(),
+            renamed: BTreeSet::new(),
             identity: kept.identity,
             presence: Presence::There,
             seen: kept
@@ -140,7 +146,7 @@ impl Reader {
             unstored: Vec::new(),
             root,
         };
-        let (files, problems) = scan(&this.root, &this.root, safety);
+        let (files, problems) = scan(&this.root, &this.root, this.trust.safety);
         let files: BTreeSet<PathBuf> = files.into_iter().collect();
         let mut all = Outcome::default();
         let is_away = !is_there || files.is_empty();
@@ -151,8 +157,9 @@ impl Reader {
                 || files.contains(&path) && this.is_broken(&path, &text.text)
             {
                 // Its errors were reported when it was written.
-                all.changes
-                    .extend(this.folder.put(&path, parse(&path, &text.text)).changes);
+                let parsed = read_with(&path, &text.text, &this.trust);
+                this.note_secret_files(&path, &parsed);
+                all.changes.extend(this.folder.put(&path, parsed).changes);
                 this.read.insert(path, (text.at, hash(&text.text)));
                 kept.texts.insert(file, text);
             }
@@ -173,7 +180,7 @@ impl Reader {
     fn is_broken(&self, path: &Path, good: &str) -> bool {
         let is_as_before = fs::read_to_string(path).is_ok_and(|text| text == good);
         !is_as_before
-            && read_text(&self.root, path, self.safety).is_some_and(|(_, good)| good.is_none())
+            && read_text(&self.root, path, &self.trust).is_some_and(|(_, good)| good.is_none())
     }
 
     /// True if nothing is served of a file. To read it cannot take anything away.
@@ -184,6 +191,17 @@ impl Reader {
     /// Returns the path of the directory.
     pub(super) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Returns the manifests whose Secrets have other files than at the last call, and the files.
+    pub(super) fn take_renamed(&mut self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
+        std::mem::take(&mut self.renamed)
+            .into_iter()
+            .map(|manifest| {
+                let files = self.secret_files.get(&manifest).cloned();
+                (manifest, files.unwrap_or_default())
+            })
+            .collect()
     }
 
     /// Returns the files and directories whose last good content is served.
@@ -336,7 +354,7 @@ impl Reader {
     fn has_nothing(&self) -> bool {
         let mut known = self.folder.files().peekable();
         known.peek().is_some() && !known.any(Path::exists) && {
-            let (files, problems) = scan(&self.root, &self.root, self.safety);
+            let (files, problems) = scan(&self.root, &self.root, self.trust.safety);
             files.is_empty() && problems.is_empty()
         }
     }
@@ -360,7 +378,7 @@ impl Reader {
     fn look(&mut self, paths: &BTreeSet<PathBuf>, now: Now, patient: bool) -> Outcome {
         let mut all = Outcome::default();
         for path in paths {
-            let (files, problems) = scan(&self.root, path, self.safety);
+            let (files, problems) = scan(&self.root, path, self.trust.safety);
             let places: BTreeSet<PathBuf> = problems
                 .iter()
                 .map(|problem| problem.path.to_path_buf())
@@ -397,12 +415,12 @@ impl Reader {
                     self.miss(file, now);
                 }
             }
-            let (root, safety) = (self.root.clone(), self.safety);
+            let (root, trust) = (self.root.clone(), self.trust.clone());
             let (large, small): (Vec<PathBuf>, Vec<PathBuf>) = files
                 .into_iter()
                 .partition(|file| fs::metadata(file).is_ok_and(|meta| meta.len() >= LARGE));
             for file in large {
-                let read = reading(root.clone(), file.clone(), safety);
+                let read = reading(root.clone(), file.clone(), trust.clone());
                 self.reading.insert(file, (patient, read));
             }
             for file in &small {
@@ -410,7 +428,7 @@ impl Reader {
             }
             in_order(
                 &small,
-                |file| read_text(&root, file, safety),
+                |file| read_text(&root, file, &trust),
                 |file, read| all.append(self.take(file.clone(), read, now, patient)),
             );
         }
@@ -449,7 +467,8 @@ impl Reader {
             return Outcome::default();
         };
         self.gone.remove(&file);
-        if patient && good.is_none() {
+        self.note_secret_files(&file, &parsed);
+        if patient && (good.is_none() || parsed.has_broken_files) {
             self.doubtful.insert(file, now.instant + WRITING);
             return Outcome::default();
         }
@@ -483,6 +502,21 @@ impl Reader {
         outcome
     }
 
+    /// Notes the files that the Secrets of a manifest have; after a mistake also those before.
+    fn note_secret_files(&mut self, manifest: &Path, parsed: &Parsed) {
+        let before = self.secret_files.remove(manifest).unwrap_or_default();
+        let mut files = parsed.files.clone();
+        if !parsed.problems.is_empty() {
+            files.extend(before.iter().cloned());
+        }
+        if files != before {
+            self.renamed.insert(manifest.to_owned());
+        }
+        if !files.is_empty() {
+            self.secret_files.insert(manifest.to_owned(), files);
+        }
+    }
+
     /// Notes that a file is missing: it may come back.
     fn miss(&mut self, file: PathBuf, now: Now) {
         self.doubtful.remove(&file);
@@ -496,6 +530,9 @@ impl Reader {
     fn delete(&mut self, file: &Path) -> Outcome {
         self.broken.remove(file);
         self.unknown.remove(file);
+        if self.secret_files.remove(file).is_some() {
+            self.renamed.insert(file.to_owned());
+        }
         if self.read.remove(file).is_some() {
             self.unstored.push((file.to_owned(), None));
         }
@@ -537,13 +574,13 @@ impl Reader {
 }
 
 /// Begins to read a file in a thread of its own.
-fn reading(root: PathBuf, file: PathBuf, safety: Safety) -> Receiver<ReadText> {
+fn reading(root: PathBuf, file: PathBuf, trust: Trust) -> Receiver<ReadText> {
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name("manifest".to_owned());
     // Without a thread the sender is dropped, which the receiver notices.
     let _ = thread.spawn(move || {
         // Nobody waits for it where the file was deleted, or has changed again.
-        let _ = sender.send(read_text(&root, &file, safety));
+        let _ = sender.send(read_text(&root, &file, &trust));
     });
     receiver
 }
@@ -587,6 +624,7 @@ mod tests {
     use gatewright_core::inputs::ObjectChange;
 
     use super::*;
+    use crate::manifest::{Safety, parse};
 
     struct Site {
         dir: tempfile::TempDir,
@@ -627,7 +665,7 @@ mod tests {
             let store = self.dir.path().join("last-good");
             let opened = Reader::open(
                 &self.root(),
-                Safety::Strict,
+                Trust::default(),
                 &ObjectLimits::default(),
                 Some(&store),
                 self.after(after),
@@ -946,7 +984,7 @@ mod tests {
         assert!(
             Reader::open(
                 &site.dir.path().join("wrong"),
-                Safety::Off,
+                Trust::of_cluster(Safety::Off),
                 &ObjectLimits::default(),
                 Some(&store),
                 site.begun
@@ -968,7 +1006,7 @@ mod tests {
         assert!(
             Reader::open(
                 &site.dir.path().join("wrong"),
-                Safety::Off,
+                Trust::of_cluster(Safety::Off),
                 &ObjectLimits::default(),
                 Some(&store),
                 site.begun

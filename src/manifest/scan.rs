@@ -3,28 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::private_group::is_private;
+use super::document::parse_with;
+use super::trust::{Safety, Trust, written_by_owner_alone};
 use super::ways::{Way, passed};
-use super::{Parsed, Problem, parse};
+use super::{Parsed, Problem};
 
 /// The maximum size of a file.
 const FILE_BYTES: u64 = 64 << 20;
 /// The maximum depth of a directory.
 const MAX_DEPTH: usize = 32;
-
-/// The safety checks of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Safety {
-    /// Rejects symlinks out of the directory, and files that others than their owner may write.
-    #[default]
-    Strict,
-    /// Accepts any file.
-    Off,
-}
 
 /// Returns the manifest files at or under a path, sorted, and the problems of reaching them:
 /// nothing below the path of a problem was examined.
@@ -206,22 +196,22 @@ fn hidden(root: &Path, path: &Path) -> bool {
 }
 
 /// Reads and parses a file; `None` when it does not exist (any more).
-pub fn read(root: &Path, path: &Path, safety: Safety) -> Option<Parsed> {
-    read_text(root, path, safety).map(|(parsed, _)| parsed)
+pub fn read(root: &Path, path: &Path, trust: &Trust) -> Option<Parsed> {
+    read_text(root, path, trust).map(|(parsed, _)| parsed)
 }
 
 /// The content of a file, with its text if all of it is valid; `None` when it does not exist.
 pub(super) type ReadText = Option<(Parsed, Option<String>)>;
 
 /// As [`read`], with the text if it could be read and all of it is valid.
-pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> ReadText {
+pub(super) fn read_text(root: &Path, path: &Path, trust: &Trust) -> ReadText {
     let file = fs::File::open(path);
     let file = match file {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => return refused(format!("cannot be read: {error}"), path),
     };
-    if let Err(reason) = trusted(root, path, safety) {
+    if let Err(reason) = trusted(root, path, trust.safety) {
         return refused(reason, path);
     }
     let mut bytes = Vec::new();
@@ -232,13 +222,20 @@ pub(super) fn read_text(root: &Path, path: &Path, safety: Safety) -> ReadText {
         }
         Ok(_) => match String::from_utf8(bytes) {
             Ok(text) => {
-                let parsed = parse(path, &text);
+                let parsed = read_with(path, &text, trust);
                 let good = parsed.problems.is_empty().then_some(text);
                 Some((parsed, good))
             }
             Err(_) => refused("is not UTF-8".to_owned(), path),
         },
     }
+}
+
+/// Parses the text of a manifest, and reads the files that its Secrets name.
+pub(super) fn read_with(path: &Path, text: &str, trust: &Trust) -> Parsed {
+    parse_with(path, text, &|namespace, file| {
+        trust.read_secret(path, namespace, file)
+    })
 }
 
 /// A file that is not read, and why.
@@ -268,15 +265,7 @@ fn trusted(root: &Path, path: &Path, safety: Safety) -> Result<(), String> {
         ));
     }
     let meta = fs::metadata(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let mode = meta.permissions().mode();
-    let is_group_trusted = mode & 0o020 == 0 || is_private(path, &meta);
-    if mode & 0o002 != 0 || !is_group_trusted {
-        return Err(format!(
-            "may be written by others (mode {:o}): chmod go-w, {flag}",
-            mode & 0o777
-        ));
-    }
-    Ok(())
+    written_by_owner_alone(path, &meta).map_err(|why| format!("{why}: chmod go-w, {flag}"))
 }
 
 pub(super) fn problem(path: &Path, reason: String) -> Problem {

@@ -1,6 +1,7 @@
 //! Waits for changes of a directory, in a thread of its own, since reading files may take long.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,9 +10,10 @@ use tokio::sync::{mpsc, watch};
 
 use super::reader::{Now, Reader};
 use super::scan::{is_ignored, ways};
+use super::trust::Safety;
 use super::watches::{Event, Watches};
-use super::ways::Ways;
-use super::{Outcome, Safety, Stale};
+use super::ways::{Way, Ways};
+use super::{Outcome, Stale, Trust};
 use gatewright_core::limits::ObjectLimits;
 
 /// The debounce: a save is often several events, and the files are read this long after the last
@@ -66,11 +68,11 @@ impl Watcher {
     /// When the directory is missing and the store has no content of it, or it cannot be watched.
     pub fn open(
         root: &Path,
-        safety: Safety,
+        trust: Trust,
         limits: &ObjectLimits,
         store: Option<&Path>,
     ) -> Result<(Self, Outcome), WatchError> {
-        let (watching, this, outcome) = Watching::open(root, safety, limits, store)?;
+        let (watching, this, outcome) = Watching::open(root, trust, limits, store)?;
         let thread = std::thread::Builder::new().name("manifests".to_owned());
         let started = thread.spawn(move || watching.run());
         started.map_err(WatchError::Thread)?;
@@ -94,11 +96,15 @@ impl Watcher {
     }
 }
 
-/// The watched ways to the manifests of a directory.
+/// The watched ways to the manifests of a directory, and to the files of their Secrets.
 struct Watched {
     root: PathBuf,
     safety: Safety,
     ways: Ways,
+    /// The files that the Secrets of a manifest have in place of data.
+    secret_files: BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    /// The ways to them, as ways of the manifest.
+    file_ways: Ways,
     watches: Watches,
 }
 
@@ -129,14 +135,19 @@ impl Watched {
         for _ in 0..MAX_ROUNDS {
             for path in &todo {
                 self.ways.replace(path, ways(&self.root, path, self.safety));
+                let to_files = ways_to_files(&self.secret_files, path);
+                self.file_ways.replace(path, to_files);
             }
-            let done = self.watches.set(self.ways.directories());
+            let directories = self.ways.directories();
+            let done = self
+                .watches
+                .set(directories.chain(self.file_ways.directories()));
             failed.extend(done.failed);
             // Until now nobody noticed what changed there.
             todo = done
                 .new
                 .iter()
-                .flat_map(|directory| self.ways.of_directory(directory))
+                .flat_map(|directory| self.of_directory(directory))
                 .collect();
             if todo.is_empty() {
                 break;
@@ -152,13 +163,13 @@ impl Watched {
         for event in self.watches.events() {
             match event {
                 Event::Arrived(directory, name) => {
-                    noted.arrived.extend(self.ways.of_entry(&directory, &name));
+                    noted.arrived.extend(self.of_entry(&directory, &name));
                 }
                 Event::Entry(directory, name) => {
-                    noted.touched.extend(self.ways.of_entry(&directory, &name));
+                    noted.touched.extend(self.of_entry(&directory, &name));
                 }
                 Event::Directory(directory) => {
-                    noted.touched.extend(self.ways.of_directory(&directory));
+                    noted.touched.extend(self.of_directory(&directory));
                 }
                 // Everything is read.
                 Event::Lost => {
@@ -168,6 +179,51 @@ impl Watched {
         }
         noted
     }
+
+    /// The manifests that a change of an entry of a directory concerns.
+    fn of_entry(&self, directory: &Path, name: &OsStr) -> impl Iterator<Item = PathBuf> {
+        let manifests = self.ways.of_entry(directory, name);
+        let of_files = self.file_ways.of_entry(directory, name);
+        manifests.into_iter().chain(of_files)
+    }
+
+    /// The manifests that a change of a whole directory concerns.
+    fn of_directory(&self, directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+        let manifests = self.ways.of_directory(directory);
+        let of_files = self.file_ways.of_directory(directory);
+        manifests.into_iter().chain(of_files)
+    }
+
+    /// Watches the ways to files that Secrets have from now on, and reads what may have changed
+    /// until then.
+    fn read_files(&mut self, reader: &mut Reader) -> Outcome {
+        let renamed = reader.take_renamed();
+        if renamed.is_empty() {
+            return Outcome::default();
+        }
+        let manifests = renamed.keys().cloned().collect();
+        self.secret_files.extend(renamed);
+        self.secret_files.retain(|_, files| !files.is_empty());
+        let (changed, failed) = self.follow(&manifests);
+        let mut outcome = reader.turn(&changed, Now::read(), true);
+        outcome.notes.extend(failed.iter().map(unwatched));
+        outcome
+    }
+}
+
+/// The ways to the files of Secrets in manifests at or under a path.
+fn ways_to_files(
+    secret_files: &BTreeMap<PathBuf, BTreeSet<PathBuf>>,
+    path: &Path,
+) -> BTreeMap<PathBuf, Way> {
+    secret_files
+        .range(path.to_owned()..)
+        .take_while(|(manifest, _)| manifest.starts_with(path))
+        .map(|(manifest, files)| {
+            let ways = files.iter().map(|file| Way::to_file(file));
+            (manifest.clone(), ways.fold(Way::default(), Way::with))
+        })
+        .collect()
 }
 
 /// The state of the thread.
@@ -183,7 +239,7 @@ struct Watching {
 impl Watching {
     fn open(
         root: &Path,
-        safety: Safety,
+        trust: Trust,
         limits: &ObjectLimits,
         store: Option<&Path>,
     ) -> Result<(Self, Watcher, Outcome), WatchError> {
@@ -194,8 +250,10 @@ impl Watching {
         let watches = Watches::none().map_err(|why| WatchError::Watch { path: path(), why })?;
         let mut watched = Watched {
             root: absolute,
-            safety,
+            safety: trust.safety,
             ways: Ways::default(),
+            secret_files: BTreeMap::new(),
+            file_ways: Ways::default(),
             watches,
         };
         let (_, failed) = watched.follow(&BTreeSet::from([watched.root.clone()]));
@@ -205,9 +263,12 @@ impl Watching {
         if let Some((path, why)) = failed.into_iter().next() {
             return Err(WatchError::Watch { path, why });
         }
-        let opened = Reader::open(root, safety, limits, store, Now::read());
-        let (reader, mut outcome) = opened.map_err(|why| WatchError::Open { path: path(), why })?;
+        let opened = Reader::open(root, trust, limits, store, Now::read());
+        let (mut reader, mut outcome) =
+            opened.map_err(|why| WatchError::Open { path: path(), why })?;
         outcome.notes.extend(denied.iter().map(unwatched));
+        outcome.append(watched.read_files(&mut reader));
+        let outcome = outcome.settled();
         let (outcome_sender, outcomes) = mpsc::unbounded_channel();
         let (stale_sender, stale) = watch::channel(reader.stale());
         let this = Self {
@@ -226,6 +287,8 @@ impl Watching {
             let failed = self.follow(&mut touched);
             let mut outcome = self.reader.turn(&touched, Now::read(), true);
             outcome.notes.extend(failed.iter().map(unwatched));
+            outcome.append(self.watched.read_files(&mut self.reader));
+            let outcome = outcome.settled();
             let stale = self.reader.stale();
             self.stale.send_if_modified(|current| {
                 let is_different = *current != stale;
@@ -310,6 +373,15 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::manifest::SecretFiles;
+    use gatewright_core::inputs::{Object, ObjectChange};
+
+    fn trust() -> Trust {
+        Trust {
+            safety: Safety::Off,
+            files: SecretFiles::Within(Vec::new()),
+        }
+    }
 
     const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n";
 
@@ -336,7 +408,7 @@ mod tests {
     fn only_new_files_that_came_by_a_rename_need_no_debounce() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watching, _watcher, _) =
-            Watching::open(dir.path(), Safety::Off, &ObjectLimits::default(), None)
+            Watching::open(dir.path(), trust(), &ObjectLimits::default(), None)
                 .expect("it is there");
         arrive(dir.path(), "a.yaml");
         assert!(!debounced(&mut watching), "a new file is whole");
@@ -352,12 +424,52 @@ mod tests {
         assert!(debounced(&mut watching), "a file may come back");
     }
 
+    #[tokio::test]
+    async fn a_file_that_a_secret_names_is_watched_with_its_links() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |part: &str| dir.path().join(part);
+        std::fs::create_dir_all(at("site/live")).expect("made");
+        std::fs::create_dir_all(at("site/archive")).expect("made");
+        let users = |name: &str| format!("{name}:{{SHA}}5en6G6MezRroT3XKqkdPOmY/BfQ=\n");
+        std::fs::write(at("site/archive/1"), users("alice")).expect("written");
+        std::os::unix::fs::symlink("../archive/1", at("site/live/users")).expect("linked");
+        let secret = "apiVersion: v1\nkind: Secret\ntype: gatewright.io/htpasswd\n\
+                      metadata: {name: staff, annotations: {gatewright.io/files: .htpasswd=live/users}}\n";
+        std::fs::write(at("site/a.yaml"), secret).expect("written");
+        let (mut watcher, first) =
+            Watcher::open(&at("site"), trust(), &ObjectLimits::default(), None)
+                .expect("it is there");
+        let user = |outcome: &Outcome| match &outcome.changes[..] {
+            [ObjectChange::Put(Object::Secret(secret))] => secret
+                .users
+                .as_ref()
+                .map(|users| users.expose().to_owned())
+                .ok(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(user(&first), Some(users("alice")));
+        let mut next = async || {
+            let next = timeout(Duration::from_secs(60), watcher.next()).await;
+            user(&next.expect("it is told").expect("the thread lives"))
+        };
+        std::fs::write(at("site/archive/2"), users("bob")).expect("written");
+        std::os::unix::fs::symlink("../archive/2", at("site/live/new")).expect("linked");
+        std::fs::rename(at("site/live/new"), at("site/live/users")).expect("renamed");
+        assert_eq!(next().await, Some(users("bob")), "another link");
+        std::fs::write(at("site/archive/2"), users("carol")).expect("written");
+        assert_eq!(next().await, Some(users("carol")), "written in place");
+        std::fs::remove_file(at("site/live/users")).expect("removed");
+        assert_eq!(next().await, None, "there is no file");
+        std::fs::write(at("site/live/users"), users("dave")).expect("written");
+        assert_eq!(next().await, Some(users("dave")), "there is one again");
+    }
+
     /// A caller that waits for several things at once drops `next` at any of its awaits.
     #[tokio::test]
     async fn a_change_is_told_however_often_its_caller_has_something_else_to_do() {
         let dir = tempfile::tempdir().expect("a directory");
         let (mut watcher, first) =
-            Watcher::open(dir.path(), Safety::Off, &ObjectLimits::default(), None)
+            Watcher::open(dir.path(), trust(), &ObjectLimits::default(), None)
                 .expect("it is there");
         assert!(first.changes.is_empty());
         std::fs::write(dir.path().join("a.yaml"), NAMESPACE).expect("written");

@@ -124,6 +124,24 @@ impl Ways {
 }
 
 impl Way {
+    /// What the path of a file passes, wherever it is.
+    pub(super) fn to_file(file: &Path) -> Self {
+        let mut entries = passed(Path::new("/"), file);
+        if entries.is_empty() {
+            entries.push(file.to_owned());
+        }
+        Self {
+            directory: None,
+            entries,
+        }
+    }
+
+    /// Adds what another path passes.
+    pub(super) fn with(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        self
+    }
+
     /// The directories that it passes.
     fn directories(&self) -> impl Iterator<Item = &Path> {
         self.directory

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use gatewright_core::model::Hostname;
 
+use super::brought_certificate::BroughtCertificate;
 use crate::cli::{Backend, Place, Site};
 
 /// The sites, with the listening addresses and ports, and the issuer of their certificates.
@@ -20,6 +21,8 @@ pub(super) struct Plan {
     pub(super) http_port: u16,
     /// True if public hostnames get certificates from Let's Encrypt.
     pub(super) has_account: bool,
+    /// The certificate of `--cert`.
+    pub(super) certificate: Option<BroughtCertificate>,
 }
 
 impl Plan {
@@ -30,16 +33,28 @@ impl Plan {
 
     /// True if a hostname's certificate is of Let's Encrypt, and not of the internal CA.
     pub(super) fn is_of_acme(&self, host: &Hostname) -> bool {
-        self.has_account && is_public(host)
+        self.has_account && is_public(host) && self.brought(host).is_none()
     }
 
-    /// The issuer of a hostname's certificate.
-    fn issuer(&self, host: &Hostname) -> &'static str {
-        if self.is_of_acme(host) {
+    /// The certificate of `--cert`, if it is for a hostname.
+    pub(super) fn brought(&self, host: &Hostname) -> Option<&BroughtCertificate> {
+        self.certificate
+            .as_ref()
+            .filter(|certificate| certificate.is_for(host))
+    }
+
+    /// The fields of a listener that say where a hostname's certificate comes from.
+    fn certificate(&self, host: &Hostname) -> String {
+        let http3 = "gatewright.io/http3: Enabled";
+        if self.brought(host).is_some() {
+            return format!("certificateRefs: [{{name: certificate}}], options: {{{http3}}}");
+        }
+        let issuer = if self.is_of_acme(host) {
             "acme"
         } else {
             "internal-ca"
-        }
+        };
+        format!("options: {{gatewright.io/issuer: {issuer}, {http3}}}")
     }
 
     /// The backends, each once, in the order in which they were given.
@@ -50,6 +65,9 @@ impl Plan {
     /// The manifests, as YAML.
     pub(super) fn manifests(&self) -> String {
         let mut text = CLASS.to_owned();
+        if let Some(certificate) = &self.certificate {
+            text.push_str(&secret(certificate));
+        }
         text.push_str(&self.gateway());
         let backends = self.backends();
         for host in self.hosts() {
@@ -87,11 +105,11 @@ spec:
     protocol: HTTPS
     port: {}
     hostname: \"{host}\"
-    tls: {{options: {{gatewright.io/issuer: {}, gatewright.io/http3: Enabled}}}}
+    tls: {{{}}}
 ",
                 index + 1,
                 self.https_port,
-                self.issuer(host)
+                self.certificate(host)
             );
         }
         text
@@ -144,6 +162,22 @@ pub(super) fn is_public(host: &Hostname) -> bool {
 
 fn name(index: usize) -> String {
     format!("backend-{}", index + 1)
+}
+
+/// The Secret of a certificate, which has files in place of data.
+fn secret(certificate: &BroughtCertificate) -> String {
+    // A text of JSON is one of YAML.
+    let files = serde_json::Value::from(certificate.files());
+    format!(
+        "---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: certificate
+  annotations: {{gatewright.io/files: {files}}}
+type: kubernetes.io/tls
+"
+    )
 }
 
 /// The Service of a backend, and what belongs to it.

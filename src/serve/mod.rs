@@ -3,6 +3,7 @@
 //! In: [`cli::Site`]s. Out: the manifests of which they are short for, in the private directory,
 //! which the standalone program then serves.
 
+mod brought_certificate;
 mod manifests;
 mod preflight;
 
@@ -18,6 +19,7 @@ use crate::cli;
 use crate::replace::replace;
 use crate::run;
 use crate::standalone::{find, has_envoy};
+use brought_certificate::BroughtCertificate;
 use manifests::{Plan, is_public};
 use preflight::{PortFault, fault, missing, remedy, unprivileged};
 
@@ -38,7 +40,12 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
         http_port: options.http_port.unwrap_or(80),
         has_account: options.email.is_some(),
         sites: options.sites.clone(),
+        certificate: None,
     };
+    if let (Some(chain), Some(key)) = (&options.cert, &options.key) {
+        let certificate = BroughtCertificate::read(chain, key, &plan.hosts())?;
+        plan.certificate = Some(certificate);
+    }
     let hosts = plan.hosts().len();
     ensure!(
         hosts <= MOST_HOSTS,
@@ -71,7 +78,7 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
         .with_context(|| format!("making {}", dir.display()))?;
     write(&dir.join(FILE), &plan.manifests())?;
     let mut configured = options.configured;
-    let settings = settings(options.email.as_deref(), plan.http_port)?;
+    let settings = settings(options.email.as_deref(), &plan)?;
     let settings = settings.map(
         |Setting {
              section,
@@ -150,15 +157,22 @@ struct Setting {
 }
 
 /// The settings of the configuration that sites need.
-fn settings(email: Option<&str>, http_port: u16) -> Result<impl Iterator<Item = Setting>> {
-    let issuer = email.map(|email| issuer(email, http_port)).transpose()?;
+fn settings(email: Option<&str>, plan: &Plan) -> Result<impl Iterator<Item = Setting> + use<>> {
+    let issuer = email
+        .map(|email| issuer(email, plan.http_port))
+        .transpose()?;
+    let files = plan.certificate.as_ref().map(|certificate| Setting {
+        section: "manifests",
+        field: "secretFiles",
+        value: certificate.directories(),
+    });
     let names = Setting {
         section: "backends",
         field: "externalNames",
         // Who writes the command line may choose any backend.
         value: "{enabled: true, deniedNetworks: [], singleLabels: true}".to_owned(),
     };
-    Ok([names].into_iter().chain(issuer))
+    Ok([names].into_iter().chain(issuer).chain(files))
 }
 
 /// The issuer of certificates of Let's Encrypt.
@@ -186,7 +200,9 @@ fn overview(plan: &Plan, state: &Path) -> String {
             443 => String::new(),
             port => format!(":{port}"),
         };
-        let issuer = if plan.is_of_acme(&site.host) {
+        let issuer = if let Some(brought) = plan.brought(&site.host) {
+            format!("certificate of {}", brought.chain.display())
+        } else if plan.is_of_acme(&site.host) {
             "certificate of Let's Encrypt".to_owned()
         } else {
             format!(
@@ -199,7 +215,11 @@ fn overview(plan: &Plan, state: &Path) -> String {
             site.host, site.path, site.backend
         ));
     }
-    let uncertified = plan.hosts().into_iter().any(is_public) && !plan.has_account;
+    let uncertified = !plan.has_account
+        && plan
+            .hosts()
+            .into_iter()
+            .any(|host| is_public(host) && plan.brought(host).is_none());
     if uncertified {
         text.push_str(
             "Browsers do not know the internal CA: --email you@example.org gets certificates of Let's Encrypt for public hostnames\n",
@@ -226,7 +246,7 @@ fn into(plan: &Plan, options: &cli::Serve, dir: &Path) -> Result<bool> {
         section,
         field,
         value,
-    } in settings(options.email.as_deref(), plan.http_port)?
+    } in settings(options.email.as_deref(), plan)?
     {
         configuration.push_str(&format!("{section}: {{{field}: {value}}}\n"));
     }

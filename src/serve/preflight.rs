@@ -144,6 +144,7 @@ mod tests {
             https_port: 8443,
             http_port: 8080,
             has_account: false,
+            certificate: None,
         };
         assert_eq!(missing(&plan).await, Vec::<String>::new());
         drop(socket);

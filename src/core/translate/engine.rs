@@ -233,6 +233,10 @@ impl Engine {
         // Binding again: a challenge may have opened or closed a port.
         self.compile_units(&mut dirty);
         self.bind(&mut dirty);
+        while let Some(frontend) = dirty.represented.pop_first() {
+            self.frontends
+                .represent(&frontend, &self.register, &mut dirty);
+        }
         self.compile_units(&mut dirty);
         while let Some((frontend, listener)) = dirty.tables.pop_first() {
             self.counters.tables += 1;

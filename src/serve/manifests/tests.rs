@@ -16,6 +16,7 @@ fn plan(sites: &[&str], has_account: bool) -> Plan {
         https_port: 8443,
         http_port: 8080,
         has_account,
+        certificate: None,
     }
 }
 
@@ -64,11 +65,47 @@ fn the_manifests_of_every_kind_of_site_are_accepted() {
 #[test]
 fn public_hostnames_have_an_account_and_others_the_internal_authority() {
     let plan = plan(&["shop.example.org=1", "shop.localhost=2", "wiki=3"], true);
-    let issuers: Vec<_> = plan.hosts().iter().map(|host| plan.issuer(host)).collect();
-    assert_eq!(issuers, ["acme", "internal-ca", "internal-ca"]);
+    assert_eq!(issuers(&plan), ["acme", "internal-ca", "internal-ca"]);
     let without = Plan {
         has_account: false,
         ..plan
     };
-    assert_eq!(without.issuer(without.hosts()[0]), "internal-ca");
+    assert_eq!(issuers(&without)[0], "internal-ca");
+}
+
+/// The issuers of the hostnames, in the order in which they were given.
+fn issuers(plan: &Plan) -> Vec<String> {
+    let manifests = plan.manifests();
+    let after = manifests.split("gatewright.io/issuer: ").skip(1);
+    after
+        .filter_map(|rest| Some(rest.split_once(',')?.0.to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_certificate_that_is_brought_is_served_for_the_hostnames_that_it_has() {
+    let names = ["*.example.org", "wiki"].map(|name| Hostname::parse(name).expect("a hostname"));
+    let plan = Plan {
+        certificate: Some(BroughtCertificate {
+            chain: "/etc/a \"b\".pem".into(),
+            key: "/etc/a.key".into(),
+            names: names.into(),
+        }),
+        ..plan(
+            &[
+                "shop.example.org=1",
+                "a.b.example.org=2",
+                "wiki=3",
+                "localhost=4",
+            ],
+            true,
+        )
+    };
+    assert_eq!(issuers(&plan), ["acme", "internal-ca"], "of the others");
+    let text = plan.manifests();
+    assert_eq!(text.matches("certificateRefs").count(), 2, "{text}");
+    assert!(
+        text.contains(r#"{gatewright.io/files: "tls.crt=/etc/a \"b\".pem,tls.key=/etc/a.key"}"#),
+        "{text}"
+    );
 }

@@ -6,7 +6,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::testca::TestCa;
+use e2e_inside::served::PATIENCE;
+use e2e_inside::world::free_port;
 use jiff::SignedDuration;
+use tokio::time::timeout;
+
+use super::serve::{Place, answered_by};
 
 /// Runs certbot until it ends, with all its state in this directory.
 fn certbot(dir: &Path, ca: &TestCa, args: &[&str]) -> Result<()> {
@@ -108,5 +113,46 @@ async fn certbot_registers_orders_polls_and_renews() -> Result<()> {
         counts.accounts == 1 && counts.certificates.get(names) == Some(&2),
         "{counts:?}"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs certbot and Envoy"]
+async fn renewals_of_certbot_are_served_without_a_restart() -> Result<()> {
+    const HOST: &str = "a.example.com";
+    let ca = TestCa::start().await?;
+    let dir = tempfile::tempdir()?;
+    certbot(dir.path(), &ca, &["certonly", "--domains", HOST])?;
+    let live = dir.path().join("config/live").join(HOST);
+    let [chain, key] = ["fullchain.pem", "privkey.pem"].map(|name| live.join(name));
+    ensure!(chain.is_symlink(), "certbot has links");
+    let [chain, key] = [chain, key].map(|file| file.display().to_string());
+    let place = Place::new(free_port()?).await?;
+    let site = format!("{HOST}={}", place.web.address());
+    let program = place.start(&[site], &["--cert", &chain, "--key", &key])?;
+    let probe = place.unverified(HOST);
+    let serial = async || {
+        let answer = answered_by(&probe, "web", &program).await?;
+        let peer = answer.peer.context("a certificate")?;
+        Ok::<_, anyhow::Error>(peer.serial)
+    };
+    let mut before = serial().await?;
+    for _ in 0..3 {
+        let renewal = ["certonly", "--force-renewal", "--domains", HOST];
+        certbot(dir.path(), &ca, &renewal)?;
+        let renewed = async {
+            loop {
+                let now = serial().await?;
+                if now != before {
+                    return Ok::<_, anyhow::Error>(now);
+                }
+            }
+        };
+        before = timeout(PATIENCE, renewed)
+            .await
+            .with_context(|| format!("never renewed: {}", program.output()))??;
+    }
+    let told = program.output();
+    ensure!(!told.contains("does not match"), "half a renewal: {told}");
     Ok(())
 }

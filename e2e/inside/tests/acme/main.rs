@@ -18,4 +18,5 @@ mod side_by_side;
 mod soak;
 mod templates;
 mod testca;
+mod two_gateways;
 mod worse;

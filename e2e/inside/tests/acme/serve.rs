@@ -10,6 +10,7 @@ use e2e::gatewright::Gatewright;
 use e2e::pebble::{Options, Pebble};
 use e2e::private_dir::private_dir;
 use e2e::probe::{Answer, Probe, roots_of};
+use e2e::tls_backend::{Pair, TestRoot};
 use e2e_inside::world::free_port;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -17,16 +18,16 @@ use tokio::time::{Instant, sleep};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Ports that are free, a private directory, and two backends.
-struct Place {
+pub(super) struct Place {
     state: TempDir,
     https: u16,
     http: u16,
-    web: Echo,
+    pub(super) web: Echo,
     api: Echo,
 }
 
 impl Place {
-    async fn new(http: u16) -> Result<Self> {
+    pub(super) async fn new(http: u16) -> Result<Self> {
         Ok(Self {
             state: private_dir()?,
             https: free_port()?,
@@ -57,16 +58,18 @@ impl Place {
             .collect())
     }
 
-    fn start(&self, sites: &[String], more: &[&str]) -> Result<Gatewright> {
+    pub(super) fn start(&self, sites: &[String], more: &[&str]) -> Result<Gatewright> {
         let command = self.command(sites, more)?;
         Gatewright::start(&command.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     fn https(&self, host: &str, path: &str, roots: &str) -> Result<Probe> {
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.https));
-        Ok(Probe::https(address, host)
-            .path(path)
-            .roots(roots_of(roots)?))
+        Ok(self.unverified(host).path(path).roots(roots_of(roots)?))
+    }
+
+    /// A request that is answered with any certificate.
+    pub(super) fn unverified(&self, host: &str) -> Probe {
+        Probe::https((Ipv4Addr::LOCALHOST, self.https).into(), host)
     }
 
     /// The roots of the internal CA, as soon as there is one.
@@ -86,7 +89,11 @@ impl Place {
 }
 
 /// Waits until a request is answered by this backend.
-async fn answered_by(probe: &Probe, backend: &str, program: &Gatewright) -> Result<Answer> {
+pub(super) async fn answered_by(
+    probe: &Probe,
+    backend: &str,
+    program: &Gatewright,
+) -> Result<Answer> {
     let until = Instant::now() + LIMIT;
     loop {
         let told = match probe.send().await {
@@ -244,5 +251,54 @@ async fn is_served(place: &Place, program: &Gatewright) -> Result<()> {
     answered_by(&place.https("localhost", "/", &roots)?, "web", program).await?;
     let dead = place.https("localhost", "/dead", &roots)?.send().await?;
     ensure!(dead.status == 503, "{}", dead.status);
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn a_certificate_of_files_is_served_for_its_hostname_and_renewed() -> Result<()> {
+    let place = Place::new(free_port()?).await?;
+    let root = TestRoot::new("brought")?;
+    let dir = tempfile::tempdir()?;
+    let [chain, key] = ["shop.crt", "shop.key"].map(|name| dir.path().join(name));
+    let write = |pair: &Pair| {
+        std::fs::write(&chain, pair.certificate.pem())?;
+        std::fs::write(&key, pair.key.serialize_pem())
+    };
+    let sites = [
+        format!("shop.example.com={}", place.web.address()),
+        format!("wiki.localhost={}", place.api.address()),
+    ];
+    let [chain_path, key_path] = [&chain, &key].map(|file| file.display().to_string());
+    let files = ["--cert", &chain_path, "--key", &key_path];
+
+    // A certificate for another name is of no use.
+    write(&root.issue("other.example.com", None)?)?;
+    let command = place.command(&sites, &files)?;
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let refused = Gatewright::run(&command)?;
+    let told = String::from_utf8_lossy(&refused.stderr);
+    ensure!(
+        !refused.status.success() && told.contains("it is for other.example.com"),
+        "{told}"
+    );
+
+    write(&root.issue("shop.example.com", None)?)?;
+    let program = place.start(&sites, &files)?;
+    let shop = place.https("shop.example.com", "/", &root.pem())?;
+    let first = answered_by(&shop, "web", &program).await?;
+    let internal = place.internal_roots(&program).await?;
+    let wiki = place.https("wiki.localhost", "/", &internal)?;
+    answered_by(&wiki, "api", &program).await?;
+    write(&root.issue("shop.example.com", None)?)?;
+    let serial = |answer: &Answer| answer.peer.as_ref().map(|peer| peer.serial.clone());
+    let until = Instant::now() + LIMIT;
+    while serial(&answered_by(&shop, "web", &program).await?) == serial(&first) {
+        ensure!(
+            Instant::now() < until,
+            "never renewed: {}",
+            program.output()
+        );
+    }
     Ok(())
 }

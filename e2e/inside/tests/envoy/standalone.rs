@@ -1,11 +1,13 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
 mod files;
+mod first;
 mod history;
 mod links;
 mod logs;
 mod refused;
 mod rivals;
+mod secret_files;
 mod status;
 mod strict;
 mod traffic;
@@ -99,13 +101,12 @@ impl Standalone {
         fs::rename(new, self.file(name)).context("renaming into place")
     }
 
+    fn probe(&self, host: &str) -> Probe {
+        Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), host)
+    }
+
     async fn status(&self, host: &str) -> Result<u16> {
-        Ok(
-            Probe::https(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), host)
-                .send()
-                .await?
-                .status,
-        )
+        Ok(self.probe(host).send().await?.status)
     }
 
     /// Waits until a host is answered with this status, or not at all.

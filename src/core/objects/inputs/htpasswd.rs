@@ -38,6 +38,9 @@ pub enum UsersError {
     /// The Secret could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
+    /// The file that the Secret has in place of data gives none.
+    #[error("{0}")]
+    Files(String),
 }
 
 /// Reads users. Empty lines and comments are left out.

@@ -113,6 +113,9 @@ pub enum SecretError {
     /// The Secret could not be read.
     #[error("cannot be read: {0}")]
     Unread(String),
+    /// The files that the Secret has in place of data give no certificate.
+    #[error("{0}")]
+    Files(String),
 }
 
 impl Secret {
@@ -195,6 +198,7 @@ impl Secret {
                 UsersError::Unread(why.clone()),
                 ClientSecretError::Unread(why.clone()),
             ),
+            SecretError::Files(why) => (UsersError::Files(why.clone()), ClientSecretError::Missing),
             _ => (UsersError::Missing, ClientSecretError::Missing),
         };
         Self {
@@ -206,6 +210,27 @@ impl Secret {
             issued_by: None,
             credentials: None,
             judged,
+        }
+    }
+
+    /// This Secret, whose data are of files, with their names in what is wrong with it; `read` says
+    /// why they cannot be read.
+    pub fn of_files(self, files: &str, read: Result<(), String>) -> Self {
+        if let Err(why) = read {
+            return Self::without(self.name, SecretError::Files(why));
+        }
+        let certificate = self.certificate.map_err(|why| match why {
+            why @ SecretError::Type(_) => why,
+            why => SecretError::Files(format!("{why} ({files})")),
+        });
+        let users = self.users.map_err(|why| match why {
+            why @ UsersError::Type(_) => why,
+            why => UsersError::Files(format!("{why} ({files})")),
+        });
+        Self {
+            certificate,
+            users,
+            ..self
         }
     }
 

@@ -32,7 +32,8 @@ impl ProvidedSecret {
                 error @ (SecretError::Missing(_)
                 | SecretError::Chain(_)
                 | SecretError::Refused(_)
-                | SecretError::Mismatch),
+                | SecretError::Mismatch
+                | SecretError::Files(_)),
             ) => Self::Broken(error.to_string()),
         })
     }

@@ -152,11 +152,11 @@ impl Engine {
 
     /// The stage that places answers to challenges.
     pub(super) fn answering(&mut self) -> Answering<'_> {
-        Answering {
-            names: &self.certificates.names,
-            challenges: &mut self.certificates.challenges,
-            frontends: &mut self.frontends,
-        }
+        Answering::new(
+            &self.certificates.names,
+            &mut self.certificates.challenges,
+            &mut self.frontends,
+        )
     }
 
     pub(super) fn tables(&mut self) -> Tables<'_> {

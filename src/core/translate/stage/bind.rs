@@ -24,7 +24,7 @@ use crate::state::quotas::Quotas;
 use crate::state::register::Register;
 use gatewright_objects::inputs::{Address, Gateway};
 use gatewright_objects::model::{Family, FrontendId, ObjectName, Transport, TransportPort};
-use gatewright_objects::ownership::Ownable;
+use gatewright_objects::ownership::{Ownable, Recording};
 use gatewright_objects::store::Store;
 
 /// The stage that binds frontends.
@@ -96,8 +96,11 @@ impl Binding<'_> {
                 addresses
             };
             // A frontend for challenges alone yields to any listener, and Services record who has
-            // an internal port.
-            let is_recorded_elsewhere = is_shared(&id.gateway) || reserved.contains(&port);
+            // an internal port. In a cluster the shared fleet has addresses of its own; in
+            // standalone other Gateways may ask for them as well.
+            let is_alone =
+                is_shared(&id.gateway) && self.register.recording() == Recording::OtherProcess;
+            let is_recorded_elsewhere = is_alone || reserved.contains(&port);
             let claims_socket = !is_unused && !is_recorded_elsewhere;
             let created = if is_unused { FOR_CHALLENGES } else { age };
             let namespace = &id.gateway.namespace;

@@ -3,7 +3,8 @@
 //!
 //! An answer is the port on which the challenges of a host arrive and the thumbprint of the ACME
 //! account that orders its certificate. A Gateway without a listener on that port gets a frontend
-//! there that answers challenges and nothing else.
+//! there that answers challenges and nothing else. Where another Gateway of its namespace has the
+//! port of the address, that one answers.
 //!
 //! A namespace requests an answer, and challenges are answered only where a listener of that
 //! namespace has the host: the Gateway of another namespace proves nothing for it.
@@ -17,18 +18,32 @@ use std::sync::Arc;
 use crate::state::challenge_answer::{Asked, ChallengeAnswer};
 use crate::state::challenge_answers::{ChallengeAnswers, Placed};
 use crate::state::dirty::Dirty;
+use crate::state::frontend_state::Account;
 use crate::state::frontends::Frontends;
 use crate::state::secret_names::SecretNames;
 use gatewright_objects::model::{FrontendId, Hostname, ObjectName};
 
 /// The stage that places answers at the frontends of the hosts.
 pub(crate) struct Answering<'a> {
-    pub(crate) names: &'a SecretNames,
-    pub(crate) challenges: &'a mut ChallengeAnswers,
-    pub(crate) frontends: &'a mut Frontends,
+    names: &'a SecretNames,
+    challenges: &'a mut ChallengeAnswers,
+    frontends: &'a mut Frontends,
 }
 
-impl Answering<'_> {
+impl<'a> Answering<'a> {
+    /// The stage of these states.
+    pub(crate) fn new(
+        names: &'a SecretNames,
+        challenges: &'a mut ChallengeAnswers,
+        frontends: &'a mut Frontends,
+    ) -> Self {
+        Self {
+            names,
+            challenges,
+            frontends,
+        }
+    }
+
     /// Sets the answer to the challenges of a host for a namespace.
     pub(crate) fn set(&mut self, asked: Asked, answer: Option<ChallengeAnswer>, dirty: &mut Dirty) {
         let host = asked.hostname.clone();
@@ -56,12 +71,17 @@ impl Answering<'_> {
         let placed = self
             .namespace_with(host, gateway)
             .and_then(|(namespace, isolated)| {
+                let is_of_gateway = namespace == gateway.namespace;
                 let asked = Asked {
                     hostname: host.clone(),
                     namespace,
                 };
                 let answer = self.challenges.get(&asked)?.clone();
-                Some(Placed { answer, isolated })
+                Some(Placed {
+                    answer,
+                    isolated,
+                    is_of_gateway,
+                })
             });
         let before = self.challenges.place(place, placed.clone());
         if before == placed {
@@ -76,7 +96,11 @@ impl Answering<'_> {
             self.answer_at(&before, host, None, dirty);
         }
         if let (Some(now), Some(placed)) = (now, placed) {
-            self.answer_at(&now, host, Some(placed.answer.thumbprint), dirty);
+            let account = Account {
+                thumbprint: placed.answer.thumbprint,
+                is_of_gateway: placed.is_of_gateway,
+            };
+            self.answer_at(&now, host, Some(account), dirty);
         }
     }
 
@@ -97,21 +121,21 @@ impl Answering<'_> {
         &mut self,
         id: &FrontendId,
         host: &Hostname,
-        thumbprint: Option<Arc<str>>,
+        account: Option<Account>,
         dirty: &mut Dirty,
     ) {
-        if thumbprint.is_none() && self.frontends.get(id).is_none() {
+        if account.is_none() && self.frontends.get(id).is_none() {
             return;
         }
         let frontend = self.frontends.get_or_insert(id);
         let was_idle = frontend.is_idle();
         let had_some = frontend.has_challenges();
-        if !frontend.answer_challenges(host, thumbprint) {
+        if !self.frontends.answer_challenges(id, host, account, dirty) {
             return;
         }
+        let frontend = self.frontends.get_or_insert(id);
         let is_idle = frontend.is_idle();
         let has_some = frontend.has_challenges();
-        dirty.units.insert((id.clone(), host.clone()));
         // If all listeners lost their claims, the first challenge opens the port.
         if had_some != has_some {
             dirty.frontends.insert(id.clone());

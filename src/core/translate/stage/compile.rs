@@ -18,7 +18,7 @@ use crate::state::cluster_targets::ClusterTargets;
 use crate::state::datagrams;
 use crate::state::dirty::Dirty;
 use crate::state::emissions::Emissions;
-use crate::state::frontend_state::Owner;
+use crate::state::frontend_state::{FrontendState, Owner};
 use crate::state::frontends::Frontends;
 use crate::state::parent::ParentListener;
 use crate::state::parents::Parents;
@@ -119,8 +119,9 @@ impl<'a> Units<'a> {
                 },
             };
         }
-        if let Some(frontend) = self.frontends.get(id).filter(|found| found.is_plain()) {
-            unit.scope = plain_scope(id, hostname, unit.plain.take(), frontend.account(hostname));
+        if self.frontends.get(id).is_some_and(FrontendState::is_plain) {
+            let account = self.frontends.account(id, hostname);
+            unit.scope = plain_scope(id, hostname, unit.plain.take(), account);
         }
         let server = owner.as_ref().filter(|_| !is_of_another);
         let seniority = unit
@@ -194,12 +195,11 @@ impl<'a> Units<'a> {
         if hostname.is_exact() {
             self.names
                 .set(id, hostname, content.as_ref(), register, dirty);
-            let mut answering = Answering {
-                names: self.names,
-                challenges: self.challenges,
-                frontends: self.frontends,
-            };
-            answering.place(hostname, &id.gateway, dirty);
+            Answering::new(self.names, self.challenges, self.frontends).place(
+                hostname,
+                &id.gateway,
+                dirty,
+            );
             let shared = self.names.shared_secret(hostname, register);
             self.emissions.emit(
                 ResourceKey::Secret(SecretName::Sni(hostname.clone())),

@@ -312,7 +312,8 @@ impl Report<'_> {
         if self.store.is_governed(&parent.placement.gateway) {
             "give its TenantGateway another address by the annotation gatewright.io/addresses"
         } else {
-            "give this one spec.addresses"
+            "give this one spec.addresses, or both spec.fleet: Shared in their GatewayParameters, by which hostnames tell \
+             them apart"
         }
     }
 

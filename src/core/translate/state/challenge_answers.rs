@@ -78,9 +78,9 @@ impl Obstacle {
                 gateway: Some(gateway),
                 port,
             } => format!(
-                "Gateway {gateway} has port {port} of this address, and answers challenges for its own hosts only: add \
-                 the host {host} there, as a listener with the same issuer of that Gateway or of a ListenerSet of it, \
-                 or prove it by DNS-01; no order is placed"
+                "Gateway {gateway} has port {port} of this address, and answers challenges for hosts of its own listeners \
+                 and of its namespace only: add the host {host} there, as a listener with the same issuer of that Gateway \
+                 or of a ListenerSet of it, or prove it by DNS-01; no order is placed"
             ),
             Self::Held {
                 gateway: None,
@@ -109,6 +109,8 @@ pub(crate) struct Placed {
     pub(crate) answer: ChallengeAnswer,
     /// True if the Gateway's own Envoys answer.
     pub(crate) isolated: bool,
+    /// True if the namespace of the Gateway asked.
+    pub(crate) is_of_gateway: bool,
 }
 
 impl ChallengeAnswers {
@@ -219,6 +221,10 @@ impl ChallengeAnswers {
         let Some(rival) = rival else {
             return Some(Ok(asked));
         };
+        let account = frontends.account(rival, host).filter(|_| is_plain(rival));
+        if account.is_some_and(|account| **account == *thumbprint) {
+            return Some(Ok(rival.clone()));
+        }
         let is_own = rival.gateway.namespace == id.gateway.namespace;
         let gateway = is_own.then(|| rival.gateway.clone());
         Some(Err(match gateway {

@@ -87,6 +87,8 @@ pub(crate) struct Dirty {
     /// Frontends whose wildcards on plain HTTP changed.
     pub(crate) wide_hosts: Marks<FrontendId>,
     pub(crate) frontends: Marks<FrontendId>,
+    /// Frontends whose challenges another of their namespace may have to answer.
+    pub(crate) represented: Marks<FrontendId>,
     pub(crate) backends: Marks<BackendId>,
     /// Services whose name may begin or cease to be wanted.
     pub(crate) names: Marks<ObjectName>,

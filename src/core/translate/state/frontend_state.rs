@@ -43,7 +43,7 @@ pub(crate) struct FrontendState {
     /// The names in the certificates of winners.
     sans: Sans,
     /// Hosts whose HTTP-01 challenges are answered here, with the account.
-    challenges: BTreeMap<Hostname, Thumbprint>,
+    challenges: BTreeMap<Hostname, Account>,
     /// The hosts with HTTP/3 on a port of UDP.
     http3: Http3Hosts,
     /// The targets of connections to a TCP port.
@@ -62,6 +62,15 @@ pub(crate) struct FrontendState {
     names_owners: bool,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
+}
+
+/// The account that proves a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// The thumbprint of its key.
+    pub(crate) thumbprint: Thumbprint,
+    /// True if the namespace of the Gateway asked: other Gateways of it answer as well.
+    pub(crate) is_of_gateway: bool,
 }
 
 impl FrontendState {
@@ -222,16 +231,12 @@ impl FrontendState {
     }
 
     /// Sets or removes a host whose challenges it answers. Returns whether that is a change.
-    pub(crate) fn answer_challenges(
-        &mut self,
-        host: &Hostname,
-        thumbprint: Option<Thumbprint>,
-    ) -> bool {
-        let before = match &thumbprint {
-            Some(thumbprint) => self.challenges.insert(host.clone(), thumbprint.clone()),
+    pub(crate) fn answer_challenges(&mut self, host: &Hostname, account: Option<Account>) -> bool {
+        let before = match &account {
+            Some(account) => self.challenges.insert(host.clone(), account.clone()),
             None => self.challenges.remove(host),
         };
-        before != thumbprint
+        before != account
     }
 
     /// The hosts whose challenges it answers.
@@ -239,8 +244,8 @@ impl FrontendState {
         self.challenges.keys()
     }
 
-    /// The account that proves a host here, if one does.
-    pub(crate) fn account(&self, host: &Hostname) -> Option<&Thumbprint> {
+    /// The account that proves a host of its own here, if one does.
+    pub(super) fn account(&self, host: &Hostname) -> Option<&Account> {
         self.challenges.get(host)
     }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::claims::{Claim, Conflict, Rank};
 use super::dirty::Dirty;
-use super::frontend_state::FrontendState;
+use super::frontend_state::{Account, FrontendState};
 use super::http3::Http3Hosts;
 use super::register::Register;
 use super::scope_keys::ScopeKeys;
@@ -14,7 +14,7 @@ use crate::key::{ListenerId, ParentKey};
 use crate::rule::gateway_exposure::is_shared;
 use crate::rule::ownership::shared_frontend;
 use gatewright_objects::model::{
-    Family, FrontendId, Hostname, ObjectName, Transport, TransportPort,
+    Family, FrontendId, Hostname, ObjectName, Thumbprint, Transport, TransportPort,
 };
 use gatewright_objects::multimap::MultiMap;
 use gatewright_objects::ownership::Ownable;
@@ -34,6 +34,10 @@ pub(crate) struct Frontends {
     sockets: MultiMap<(TransportPort, IpAddr), Bound>,
     /// Why listeners do not get their hostnames.
     conflicts: BTreeMap<ListenerId, Conflict>,
+    /// The frontend of the same namespace that has a socket of another, and answers its challenges.
+    deputies: BTreeMap<FrontendId, FrontendId>,
+    /// The others, by that one.
+    represented: MultiMap<FrontendId, FrontendId>,
     /// The units with scopes, by the hashes of their keys.
     pub(crate) scope_keys: ScopeKeys,
 }
@@ -107,13 +111,13 @@ impl Frontends {
                 .into_iter()
                 .flat_map(|family| frontend.set_recorded_family(family)),
         );
+        let is_empty = frontend.claims().is_empty();
         if was_plain != frontend.is_plain() {
-            let challenged = frontend.challenged().cloned();
+            let challenged = self.challenged(id).cloned();
             dirty
                 .units
                 .extend(challenged.map(|host| (id.clone(), host)));
         }
-        let is_empty = frontend.claims().is_empty();
         if was_empty != is_empty {
             dirty.bindings.insert(id.gateway.clone());
         }
@@ -236,6 +240,7 @@ impl Frontends {
     /// Marks a frontend and all parents with a listener there.
     pub(crate) fn touch(&self, id: &FrontendId, dirty: &mut Dirty) {
         dirty.frontends.insert(id.clone());
+        dirty.represented.insert(id.clone());
         dirty.services.insert(id.gateway.clone());
         dirty
             .statuses
@@ -283,6 +288,69 @@ impl Frontends {
             let other = (holder.1 != *id).then_some(&holder.1);
             other.or_else(|| self.earlier_on_all(*ip, port, holder, register))
         })
+    }
+
+    /// The hosts whose challenges arrive at a frontend.
+    fn challenged<'a>(&'a self, id: &'a FrontendId) -> impl Iterator<Item = &'a Hostname> {
+        self.represented
+            .of(id)
+            .chain([id])
+            .filter_map(|id| self.all.get(id))
+            .flat_map(FrontendState::challenged)
+    }
+
+    /// The account that proves a host at a frontend, if one does.
+    pub(crate) fn account(&self, id: &FrontendId, host: &Hostname) -> Option<&Thumbprint> {
+        let own = self.all.get(id).and_then(|frontend| frontend.account(host));
+        let account = own.or_else(|| {
+            self.represented
+                .of(id)
+                .filter_map(|id| self.all.get(id)?.account(host))
+                .find(|account| account.is_of_gateway)
+        });
+        account.map(|account| &account.thumbprint)
+    }
+
+    /// Sets or removes the account that proves a host of a frontend, and marks where challenges are
+    /// answered. Returns whether that is a change.
+    pub(crate) fn answer_challenges(
+        &mut self,
+        id: &FrontendId,
+        host: &Hostname,
+        account: Option<Account>,
+        dirty: &mut Dirty,
+    ) -> bool {
+        if !self.get_or_insert(id).answer_challenges(host, account) {
+            return false;
+        }
+        for id in self.deputies.get(id).into_iter().chain([id]) {
+            dirty.units.insert((id.clone(), host.clone()));
+        }
+        true
+    }
+
+    /// Determines which frontend of the same namespace answers the challenges of one that does not
+    /// have its socket.
+    pub(crate) fn represent(&mut self, id: &FrontendId, register: &Register, dirty: &mut Dirty) {
+        let deputy = self
+            .rival(id, register)
+            .filter(|rival| rival.gateway.namespace == id.gateway.namespace)
+            .cloned();
+        let before = match &deputy {
+            Some(deputy) => self.deputies.insert(id.clone(), deputy.clone()),
+            None => self.deputies.remove(id),
+        };
+        if before == deputy {
+            return;
+        }
+        let challenged = self.all.get(id).map(FrontendState::challenged);
+        let hosts: Vec<Hostname> = challenged.into_iter().flatten().cloned().collect();
+        for (deputy, there) in [(before, false), (deputy, true)] {
+            let Some(deputy) = deputy else { continue };
+            self.represented.set(&deputy, id, there);
+            let units = hosts.iter().map(|host| (deputy.clone(), host.clone()));
+            dirty.units.extend(units);
+        }
     }
 
     /// The frontend that gets connections to a port of TCP of an address.
@@ -361,8 +429,8 @@ fn since(ip: IpAddr, port: &TransportPort, register: &Register) -> u64 {
         .map_or(u64::MAX, |owner| owner.since)
 }
 
-/// True if a frontend claims its sockets for its namespace: one for challenges alone does not, and
-/// the shared fleet belongs to no namespace.
-fn claims((created, id): &Bound) -> bool {
-    *created != FOR_CHALLENGES && !is_shared(&id.gateway)
+/// True if a frontend claims its sockets for its namespace, or for the shared fleet: one for
+/// challenges alone does not.
+fn claims((created, _): &Bound) -> bool {
+    *created != FOR_CHALLENGES
 }

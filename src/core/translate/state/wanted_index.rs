@@ -303,10 +303,10 @@ mod tests {
     use crate::rule::certificate::issued_secret_name;
     use crate::{
         Asked, ChallengeAnswer, Change, Engine, Fact, Fleet, IssuerPolicy, Obstacle, Resource,
-        Settings, Unlisted, Validation,
+        ResourceKey, Settings, Unlisted, Validation,
     };
     use gatewright_objects::inputs::{Kind, Object, ObjectKey};
-    use gatewright_objects::model::{Hostname, Requests, Scope};
+    use gatewright_objects::model::{FrontendId, Hostname, Requests, Scope};
 
     fn put(kind: &str, namespace: &str, created: u32, spec: Value) -> Change {
         let object = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": kind, "spec": spec,
@@ -685,13 +685,10 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_that_has_the_port_of_challenges_in_place_of_the_hosts_is_named() {
+    fn a_gateway_that_has_the_port_of_challenges_answers_for_its_namespace_alone() {
         let now = SystemTime::UNIX_EPOCH;
         let host = Hostname::parse("a.example.org").expect("a hostname");
-        for (namespace, name, told) in [
-            ("alice", "first", Some("alice/first")),
-            ("zoe", "first", None),
-        ] {
+        for (namespace, answers) in [("alice", true), ("zoe", false)] {
             let mut engine = engine(&[("*", &["*"])]);
             let asked = Asked {
                 hostname: host.clone(),
@@ -710,18 +707,34 @@ mod tests {
             );
             let free = engine.addresses_of(&host, Some(&http("alices")));
             assert_eq!(free.obstacle, None, "nobody else has the port");
-            engine.apply(vec![with_port_80(namespace, name)], now);
-            let held = engine.addresses_of(&host, Some(&http("alices")));
-            let Some(Obstacle::Held { gateway, port }) = held.obstacle else {
-                panic!("the other Gateway has it: {:?}", held.obstacle)
-            };
-            assert_eq!(port, 80, "the port of challenges");
-            assert_eq!(
-                gateway.map(|gateway| gateway.to_string()).as_deref(),
-                told,
-                "its name is told within a namespace"
+            let delta = engine.apply(vec![with_port_80(namespace, "first")], now);
+            let first = FrontendId::tcp(ObjectName::new(namespace, "first"), 80);
+            let scope = ResourceKey::Scope(first.clone(), host.clone());
+            let is_answered = matches!(
+                delta.resources.get(&scope),
+                Some(Some(Resource::Scope(Scope { requests: Requests::Challenges(account), .. })))
+                    if **account == *"alices"
             );
-            assert!(held.addresses.is_empty(), "nobody answers there");
+            assert_eq!(
+                is_answered,
+                answers,
+                "{namespace}: {:?}",
+                delta.resources.keys()
+            );
+            let held = engine.addresses_of(&host, Some(&http("alices")));
+            let obstacle = (!answers).then_some(Obstacle::Held {
+                gateway: None,
+                port: 80,
+            });
+            assert_eq!(held.obstacle, obstacle, "{namespace}");
+            assert_eq!(!held.addresses.is_empty(), answers, "{namespace}");
+            // Its own Gateway has the port again.
+            let first = ObjectKey::new(Kind::Gateway, ObjectName::new(namespace, "first"));
+            let delta = engine.apply(vec![Change::delete(first)], now);
+            let free = engine.addresses_of(&host, Some(&http("alices")));
+            assert_eq!(free.obstacle, None, "{namespace}");
+            let is_gone = delta.resources.get(&scope).is_some_and(Option::is_none);
+            assert_eq!(is_gone, answers, "the answer is removed");
         }
     }
 }

@@ -7,12 +7,13 @@ use e2e::deploy::folder;
 use gatewright::configuration;
 use serde_json::{Value, json};
 
-/// Fields that the chart sets itself, by their paths.
-const OF_THE_CHART: [&str; 10] = [
+/// Fields that the chart sets itself, by their paths, and those of a directory of manifests.
+const OF_THE_CHART: [&str; 11] = [
     "apiVersion",
     "kind",
     "namespaces",
     "metrics",
+    "manifests",
     "envoys.service",
     "envoys.dedicatedService",
     "envoys.isolatedPodTemplate",

@@ -406,3 +406,122 @@ async fn a_later_gateway_takes_no_port_of_one_address_from_all_addresses() -> Re
     }
     Ok(())
 }
+
+/// A class whose Gateways share their ports.
+const SHARED: &str = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: shared}\n\
+                      spec:\n  controllerName: gatewright.io/gateway-controller\n  \
+                      parametersRef: {group: gatewright.io, kind: GatewayParameters, namespace: default, name: shared}\n\
+                      ---\napiVersion: gatewright.io/v1alpha1\nkind: GatewayParameters\n\
+                      metadata: {name: shared}\nspec: {fleet: Shared}\n---\n";
+
+/// A Gateway of that class with a host, whose answers have the name of the Gateway in a header.
+fn sharing(namespace: &str, name: &str, port: u16, host: &str) -> String {
+    let listener = format!("protocol: HTTP, hostname: {host}");
+    let gateway = gateway(namespace, name, port, &listener);
+    let header =
+        format!("responseHeaderModifier: {{set: [{{name: x-by, value: {namespace}-{name}}}]}}");
+    let filters = format!("filters: [{{type: ResponseHeaderModifier, {header}}}]");
+    let rules = format!("rules: [{{{filters}, backendRefs: [{{name: web, port: 80}}]}}]");
+    let route = format!("parentRefs: [{{name: {name}}}], hostnames: [{host}], {rules}");
+    gateway.replace("gatewayClassName: gw", "gatewayClassName: shared")
+        + &object("HTTPRoute", namespace, name, &route)
+}
+
+/// The Gateway that answers a host.
+async fn answered_by(site: &Rivals, host: &str) -> Result<String> {
+    let answered = async {
+        loop {
+            // The Envoy of a program before ends meanwhile.
+            match Probe::http(site.address(), host).send().await {
+                Ok(answer) if answer.status == 200 => {
+                    return answer.header("x-by").unwrap_or_default().to_owned();
+                }
+                _ => sleep(std::time::Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(PATIENCE, answered)
+        .await
+        .with_context(|| format!("{host} is not served"))
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn gateways_of_several_namespaces_share_a_port_by_hostname() -> Result<()> {
+    let mut site = Rivals::start(|port| {
+        SHARED.to_owned()
+            + &sharing("default", "live", port, "live.example")
+            + &sharing("default", "second", port, "second.example")
+            + &sharing("blue", "web", port, "web.example")
+    })
+    .await?;
+    let served = [
+        ("live.example", "default-live"),
+        ("second.example", "default-second"),
+        ("web.example", "blue-web"),
+    ];
+    for (host, gateway) in served {
+        assert_eq!(answered_by(&site, host).await?, gateway);
+    }
+    // A file that is read first asks for two of their hosts, for a new one, and for the whole port.
+    let alone = gateway("blue", "alone", site.port, "protocol: HTTP")
+        .replace("listeners:", "addresses: [{value: 127.0.0.1}], listeners:")
+        + &route("HTTPRoute", "blue", "alone", "alone", "");
+    let later = sharing("blue", "first", site.port, "live.example")
+        + &sharing("default", "again", site.port, "second.example")
+        + &sharing("blue", "new", site.port, "new.example")
+        + &alone;
+    site.add(&later, "gateway blue/alone").await?;
+    for _ in 0..2 {
+        for gateway in ["gateway blue/first", "gateway default/again"] {
+            let told = site.told(gateway).await?;
+            assert!(told.contains("HostnameConflict"), "{told}");
+        }
+        assert_eq!(answered_by(&site, "new.example").await?, "blue-new");
+        for (host, gateway) in served {
+            assert_eq!(answered_by(&site, host).await?, gateway, "after the file");
+        }
+        let told = site.told("gateway blue/alone").await?;
+        assert!(told.contains("PortUnavailable"), "{told}");
+        site.restart()?;
+    }
+    // The hosts of a Gateway that goes are free.
+    fs::remove_file(site.manifests.path().join("first.yaml"))?;
+    let base = site.manifests.path().join("base.yaml");
+    fs::write(&base, fs::read_to_string(&base)? + SHARED)?;
+    let taken = async {
+        while answered_by(&site, "second.example").await? != "default-again" {
+            sleep(std::time::Duration::from_millis(20)).await;
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    timeout(PATIENCE, taken).await.context("it is never free")?
+}
+
+#[tokio::test]
+#[ignore = "needs Envoy"]
+async fn gateways_that_share_a_port_take_it_from_no_other() -> Result<()> {
+    let mut site = Rivals::start(live).await?;
+    site.serves("live.example").await?;
+    let later = SHARED.to_owned() + &sharing("blue", "web", site.port, "web.example");
+    site.add(&later, "gateway blue/web").await?;
+    for _ in 0..2 {
+        let told = site.told("gateway blue/web").await?;
+        assert!(
+            told.contains("PortUnavailable") && told.contains("spec.fleet: Shared"),
+            "{told}"
+        );
+        site.serves("live.example").await?;
+        assert_eq!(site.status("web.example").await?, 404, "{told}");
+        site.restart()?;
+    }
+    // Its owner shares it from now on.
+    let first = site.manifests.path().join("first.yaml");
+    let text = fs::read_to_string(&first)?;
+    fs::write(
+        &first,
+        text.replace("gatewayClassName: gw", "gatewayClassName: shared"),
+    )?;
+    site.serves("live.example").await?;
+    site.serves("web.example").await
+}
