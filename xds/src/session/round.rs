@@ -52,10 +52,14 @@ impl Round {
 
     /// Adds what is left of this round to the next, behind what that has. Items of resources that
     /// have changed since are dropped: the next round decides about these, even where it sends
-    /// nothing.
-    fn join(&mut self, next: &mut Unsent, changed: &HashSet<(Kind, Arc<str>)>) {
+    /// nothing, be it because the client does not subscribe to them at this moment.
+    fn join(&mut self, next: &mut Unsent, tables: &Tables) {
         for ((step, kind), mut items) in std::mem::take(&mut self.unsent) {
-            items.retain(|item| !changed.contains(&(kind, item.name().clone())));
+            items.retain(|item| {
+                // An old removal may be forgotten already.
+                let entry = tables.table(kind).entry(item.name());
+                entry.is_none_or(|entry| entry.generation() <= self.target)
+            });
             if !items.is_empty() {
                 next.entry((step, kind)).or_default().append(&mut items);
             }
@@ -203,9 +207,7 @@ impl Session {
         let mut left = Amount::of(&unsent);
         let pages = match self.round.take() {
             Some(mut before) => {
-                let changed = self.changed(tables);
-                let changed = changed.map(|(sub, name, _)| (sub.kind, name.clone()));
-                before.join(&mut unsent, &changed.collect());
+                before.join(&mut unsent, tables);
                 left = Amount::of(&unsent);
                 before.pages - 1
             }
