@@ -15,8 +15,8 @@ use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS};
 const FINDINGS: &[(&str, &[&str])] = &[
     // The Secret of bcrypt hashes is not written.
     ("access", &["Invalid"]),
-    // The shared fleet has no such ports, unless its class opens them.
-    ("tcp-and-udp", &[]),
+    // A host without a certificate, beside the one for all names.
+    ("namespaces", &["ServedInClear"]),
 ];
 
 fn gatewright(args: &[&str], input: &str) -> Output {

@@ -143,7 +143,9 @@ fn users(
         }
         Some(_) => {
             let text = "only basic is known, so the routes are closed";
-            report.tell(ingress, "auth-type", Verdict::NotCarriedOver, text);
+            for name in ["auth-type", "auth-secret", "auth-secret-type", "auth-realm"] {
+                report.tell(ingress, name, Verdict::NotCarriedOver, text);
+            }
             closed.push("auth-type");
             return None;
         }

@@ -6,6 +6,9 @@ use super::report::Report;
 use super::source::{Name, name_in, name_of};
 use crate::convert::{Document, Verdict};
 
+/// The argument with the Service of what no rule matches.
+pub(super) const BACKEND: &str = "--default-backend-service";
+
 /// What the command line says.
 #[derive(Default)]
 pub(super) struct Arguments {
@@ -48,6 +51,10 @@ impl Arguments {
             let word = word.replace("$(POD_NAMESPACE)", &namespace);
             let (name, value) = word.split_once('=').unwrap_or((&word, "true"));
             let is_read = arguments.take(index, name, value);
+            if arguments.backend.is_some() && name == BACKEND {
+                // What becomes of it depends on the Service.
+                continue;
+            }
             let (verdict, text) = if is_read {
                 (Verdict::CarriedOver, "is read")
             } else {
@@ -69,7 +76,7 @@ impl Arguments {
             "--tcp-services-configmap" => self.tcp = of(),
             "--udp-services-configmap" => self.udp = of(),
             "--default-ssl-certificate" => self.certificate = of(),
-            "--default-backend-service" => {
+            BACKEND => {
                 self.backend = Some((document, name_in("default", value)));
             }
             "--watch-ingress-without-class" => self.takes_unnamed = value == "true",

@@ -90,6 +90,11 @@ impl Filters {
         filters
     }
 
+    /// True if responses over HTTPS have Strict-Transport-Security.
+    pub(super) fn sends_hsts(&self, source: &Source) -> bool {
+        self.redirect.is_none() && hsts(&source.keys).is_some()
+    }
+
     /// The filters of a call of gRPC.
     pub(super) fn of_call(&self, source: &Source, https: bool) -> Vec<Value> {
         let mut filters = self.of_rule(source, None, https);

@@ -10,8 +10,11 @@ use super::output::{OURS, Output};
 use super::protocol::config_map;
 use super::report::Report;
 use super::source::{Keys, Name, Source};
+use super::streams::{Stream, with_header};
 use crate::convert::{Options, Verdict};
 
+/// The most ports of an entry of clients.
+const CLIENT_PORTS: usize = 16;
 /// The least bytes of a body that can be compressed.
 const LEAST_BYTES: u64 = 64;
 /// The types that nginx compresses without a key.
@@ -54,19 +57,22 @@ pub(super) fn tls_options(keys: &Keys) -> Value {
 pub(super) fn write(
     source: &Source,
     options: &Options,
+    streams: &[Stream],
     listeners: &mut Listeners,
     output: &mut Output,
     report: &mut Report,
 ) {
     let gateways: Vec<(Name, Option<Name>)> = listeners
         .gateways()
+        .filter(|(gateway, _)| listeners.has_any(gateway))
         .map(|(gateway, ca)| (gateway.clone(), ca.cloned()))
         .collect();
     for (gateway, ca) in gateways {
         let (namespace, name) = (gateway.0.as_str(), gateway.1.as_str());
         let mut spec = json!({"gatewayClassName": options.gateway_class});
-        if let Some(clients) = clients(&source.keys) {
-            let parameters = json!({"clients": [clients]});
+        let clients = clients(&source.keys, streams);
+        if !clients.is_empty() {
+            let parameters = json!({"clients": clients});
             output.add(OURS, "GatewayParameters", (namespace, name), &parameters);
             spec["infrastructure"] = json!({"parametersRef": {
                 "group": "gatewright.io", "kind": "GatewayParameters", "name": name,
@@ -95,24 +101,36 @@ pub(super) fn write(
 }
 
 /// Whose word is taken for the address of a client.
-fn clients(keys: &Keys) -> Option<Value> {
+fn clients(keys: &Keys, streams: &[Stream]) -> Vec<Value> {
     let is_on = |name: &str| keys.get(name).is_some_and(|value| value.trim() == "true");
-    let mut clients = json!({"ports": PORTS});
+    let mut of_http = json!({"ports": PORTS});
     if is_on("use-proxy-protocol") {
-        let from = keys.get("proxy-real-ip-cidr").map(|list| networks(list));
-        let from = from.filter(|from| !from.is_empty());
-        let from = from.unwrap_or_else(|| vec!["0.0.0.0/0".to_owned()]);
-        let mut protocol = json!({"mode": "Required", "from": from});
-        if from.iter().any(|network| network.ends_with("/0")) {
-            protocol["anyone"] = json!(true);
-        }
-        clients["proxyProtocol"] = protocol;
+        of_http["proxyProtocol"] = proxy_protocol(keys);
     }
     if is_on("use-forwarded-headers") {
-        clients["forwardedFor"] = json!({"hops": 1});
+        of_http["forwardedFor"] = json!({"hops": 1});
     }
-    let is_said = clients.as_object().is_some_and(|fields| fields.len() > 1);
-    is_said.then_some(clients)
+    let is_said = of_http.as_object().is_some_and(|fields| fields.len() > 1);
+    let mut clients: Vec<Value> = is_said.then_some(of_http).into_iter().collect();
+    let ports = with_header(streams);
+    clients.extend(
+        ports
+            .chunks(CLIENT_PORTS)
+            .map(|ports| json!({"ports": ports, "proxyProtocol": proxy_protocol(keys)})),
+    );
+    clients
+}
+
+/// The PROXY protocol of load balancers, whoever they are if nobody says.
+fn proxy_protocol(keys: &Keys) -> Value {
+    let from = keys.get("proxy-real-ip-cidr").map(|list| networks(list));
+    let from = from.filter(|from| !from.is_empty());
+    let from = from.unwrap_or_else(|| vec!["0.0.0.0/0".to_owned()]);
+    let mut protocol = json!({"mode": "Required", "from": from});
+    if from.iter().any(|network| network.ends_with("/0")) {
+        protocol["anyone"] = json!(true);
+    }
+    protocol
 }
 
 fn compression(keys: &Keys) -> Option<Value> {

@@ -103,6 +103,11 @@ impl Listeners {
             .map(|gateway| (gateway, self.client_cas.get(gateway)))
     }
 
+    /// True if a Gateway has listeners.
+    pub(super) fn has_any(&self, gateway: &Name) -> bool {
+        self.gateways.get(gateway).is_some_and(|of| !of.is_empty())
+    }
+
     /// Adds the listeners of a host.
     pub(super) fn host(
         &mut self,

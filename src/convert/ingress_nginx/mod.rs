@@ -35,7 +35,7 @@ pub use annotations::ANNOTATIONS;
 pub use keys::KEYS;
 pub use row::Row;
 
-use self::listeners::Listeners;
+use self::listeners::{Listeners, Parent};
 use self::output::{GATEWAY_API, Output};
 use self::report::Report;
 use self::routes::Hosts;
@@ -56,6 +56,11 @@ const REDIRECT: [&str; 9] = [
     "relative-redirects",
 ];
 
+/// What nginx does without a setting, and Envoy does not.
+const DEFAULTS: &str = "bodies of requests have no limit (nginx: 1m); a stream without bytes ends after 300 s (60 s); no request is sent to \
+                        another endpoint after an error (3 tries); backends get X-Forwarded-For, X-Forwarded-Proto and X-Request-ID, and \
+                        none of X-Real-IP, X-Forwarded-Host, -Port and -Scheme, X-Scheme and X-Original-*";
+
 /// Converts the objects of ingress-nginx.
 pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
     let mut report = Report::default();
@@ -70,7 +75,15 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
     let certificate = source.arguments.certificate.as_ref();
     let catch_all = certificate.map(|secret| listeners.catch_all(secret, &mut output));
     let streams = streams::read(&source, &mut listeners, &mut report);
-    let default = default_backend(&source, &mut listeners, &mut report);
+    let default = default_backend(&source, &mut listeners, catch_all.as_ref(), &mut report);
+    if let Some(ingress) = source.ingresses.first() {
+        report.say(
+            ingress.document,
+            "defaults of ingress-nginx",
+            Verdict::Differs,
+            DEFAULTS,
+        );
+    }
     // The listeners are known, and the Gateway comes first; routes read where they are.
     let hosts = Hosts {
         source: &source,
@@ -113,7 +126,14 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
         let name = routes.name("HTTPRoute", &namespace, "default-backend");
         routes.add(GATEWAY_API, "HTTPRoute", (&namespace, &name), &spec);
     }
-    gateway::write(&source, options, &mut listeners, &mut output, &mut report);
+    gateway::write(
+        &source,
+        options,
+        &streams,
+        &mut listeners,
+        &mut output,
+        &mut report,
+    );
     if let Some((document, _)) = &source.configmap {
         report.keys(*document, &source.keys);
     }
@@ -149,10 +169,11 @@ fn services(servers: &BTreeMap<String, Server>, index: usize) -> Vec<&str> {
 fn default_backend(
     source: &Source,
     listeners: &mut Listeners,
+    catch_all: Option<&Parent>,
     report: &mut Report,
 ) -> Option<(String, Value)> {
     let (document, (namespace, service)) = source.arguments.backend.as_ref()?;
-    let setting = "--default-backend-service";
+    let setting = arguments::BACKEND;
     let Some(port) = source.first_port(namespace, service) else {
         let text = format!("add Service {namespace}/{service} to the input");
         report.say(*document, setting, Verdict::NotCarriedOver, text);
@@ -162,8 +183,13 @@ fn default_backend(
         "HTTPRoute for hosts that no Ingress has; a path that no Ingress has is answered 404";
     report.say(*document, setting, Verdict::Differs, text);
     let parent = listeners.http_of_all(namespace);
+    let parents: Vec<Value> = [Some(&parent), catch_all]
+        .into_iter()
+        .flatten()
+        .map(|parent| parent.reference(namespace))
+        .collect();
     let spec = json!({
-        "parentRefs": [parent.reference(namespace)],
+        "parentRefs": parents,
         "rules": [{"backendRefs": [{"name": service, "port": port}]}],
     });
     Some((namespace.clone(), spec))

@@ -22,6 +22,20 @@ const HOSTNAMES: usize = 16;
 /// The header in which a proxy in front says how a client came.
 const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
 
+/// Settings that rules for calls of gRPC do not have.
+const NOT_OF_CALLS: [&str; 10] = [
+    "app-root",
+    "enable-cors",
+    "permanent-redirect",
+    "proxy-next-upstream",
+    "proxy-body-size",
+    "proxy-read-timeout",
+    "proxy-send-timeout",
+    "rewrite-target",
+    "temporal-redirect",
+    "upstream-vhost",
+];
+
 /// What routes are made of.
 pub(super) struct Hosts<'a> {
     pub(super) source: &'a Source,
@@ -87,6 +101,7 @@ impl Hosts<'_> {
         for (plan, hosts) in plans {
             self.route(index, &plan, &hosts, output, &mut targets);
         }
+        self.passthrough(index, output, report);
         self.other_names(ingress, output);
         targets
     }
@@ -101,9 +116,29 @@ impl Hosts<'_> {
     ) -> Plan {
         let ingress = &self.source.ingresses[locations[0].ingress];
         let serving = self.serving(host, server, locations[0].ingress, report);
+        if host.starts_with("*.") {
+            let text = "the hostname has names with several labels before it too";
+            report.say(
+                ingress.document,
+                &format!("host {host}"),
+                Verdict::Differs,
+                text,
+            );
+        }
+        let is_secure = matches!(serving, Serving::Redirected { .. });
+        if server.certificate.is_some() && !is_secure && filters.sends_hsts(self.source) {
+            let text = format!("{host} is served on plain HTTP too: no Strict-Transport-Security");
+            report.say(ingress.document, "hsts", Verdict::NotCarriedOver, text);
+        }
         let protocol = Protocol::read(ingress);
         let mut rules = Vec::new();
         let is_call = protocol.is_grpc();
+        if is_call {
+            for name in NOT_OF_CALLS {
+                let text = "GRPCRoutes have no such field";
+                report.tell(ingress, name, Verdict::NotCarriedOver, text);
+            }
+        }
         if !is_call {
             rules.extend(app_root(ingress));
         }
@@ -120,7 +155,9 @@ impl Hosts<'_> {
                     report.say(ingress.document, &setting, verdict, text);
                 }
                 Err(why) => {
-                    report.say(ingress.document, &setting, Verdict::NotCarriedOver, why);
+                    let text =
+                        format!("{why}: its requests have no rule, or that of a shorter path");
+                    report.say(ingress.document, &setting, Verdict::NotCarriedOver, text);
                 }
             }
         }
@@ -214,7 +251,11 @@ impl Hosts<'_> {
         let rules = if is_answer {
             vec![rule]
         } else {
-            for (field, value) in [("timeouts", timeouts(ingress)), ("retry", retry(ingress))] {
+            let fields = [
+                ("timeouts", timeouts(ingress, report)),
+                ("retry", retry(ingress, report)),
+            ];
+            for (field, value) in fields {
                 if let Some(value) = value {
                     rule[field] = value;
                 }
@@ -237,6 +278,14 @@ impl Hosts<'_> {
         report: &mut Report,
     ) -> Result<Option<Value>, &'static str> {
         let target = ingress.annotation("rewrite-target").unwrap_or_default();
+        if target == location.path.text {
+            report.tell(
+                ingress,
+                "rewrite-target",
+                Verdict::CarriedOver,
+                "the path stays",
+            );
+        }
         if target.is_empty() || target == location.path.text || filters.redirect.is_some() {
             return Ok(None);
         }
@@ -413,21 +462,49 @@ impl Hosts<'_> {
         }
     }
 
+    /// The routes of hosts whose TLS goes through to the backend of the path `/`.
+    fn passthrough(&self, index: usize, output: &mut Output, report: &mut Report) {
+        let ingress = &self.source.ingresses[index];
+        for host in hosts(ingress).into_iter().filter(|host| *host != CATCH_ALL) {
+            let Some(server) = self.servers.get(host).filter(|server| server.passthrough) else {
+                continue;
+            };
+            let root = server.locations.iter().find(|of| of.path.text == "/");
+            let Some(root) = root.filter(|of| of.ingress == index && of.backend.port.is_some())
+            else {
+                if !server.locations.iter().any(|of| of.path.text == "/") {
+                    let text = format!("{host} has no path /, whose backend would end TLS");
+                    report.tell(ingress, "ssl-passthrough", Verdict::NotCarriedOver, text);
+                }
+                continue;
+            };
+            let names: Vec<&str> = server.names(host).collect();
+            let parents: Vec<Value> = names
+                .iter()
+                .filter_map(|name| self.listeners.parents(name).https)
+                .map(|parent| parent.reference(&ingress.namespace))
+                .collect();
+            let backend = json!({"name": root.backend.service, "port": root.backend.port});
+            let spec = json!({
+                "parentRefs": parents, "hostnames": names, "rules": [{"backendRefs": [backend]}],
+            });
+            let name = output.name("TLSRoute", &ingress.namespace, &ingress.name);
+            output.add(GATEWAY_API, "TLSRoute", (&ingress.namespace, &name), &spec);
+        }
+    }
+
     /// The listeners of a name. A host without a certificate has that of all names.
     fn parents(&self, name: &str) -> Parents {
         let mut parents = self.listeners.parents(name);
-        // A passthrough listener serves no routes of HTTP.
-        if self
-            .servers
-            .values()
-            .any(|server| server.passthrough && server.aliases.iter().any(|alias| alias == name))
-            || self
-                .servers
-                .get(name)
-                .is_some_and(|server| server.passthrough)
-        {
+        let server = self.servers.get(name).or_else(|| {
+            let mut servers = self.servers.values();
+            servers.find(|server| server.aliases.iter().any(|alias| alias == name))
+        });
+        // A passthrough listener serves no routes of HTTP, and that of all names asks for no
+        // certificates of clients.
+        if server.is_some_and(|server| server.passthrough) {
             parents.https = None;
-        } else if parents.https.is_none() {
+        } else if parents.https.is_none() && server.is_none_or(|of| of.client_ca.is_none()) {
             parents.https = self.catch_all.cloned();
         }
         parents

@@ -323,10 +323,13 @@ fn canaries(source: &Source, servers: &mut BTreeMap<String, Server>, report: &mu
                 .get_mut(&host)
                 .and_then(|server| server.locations.iter_mut().find(|of| of.path == path));
             let (verdict, text) = match main {
-                None => (
-                    Verdict::NoEffect,
-                    "no other Ingress has the path: ingress-nginx leaves the canary out",
-                ),
+                None => {
+                    let text = "no other Ingress has the path: ingress-nginx leaves the canary out";
+                    for name in ingress.annotations.keys() {
+                        report.tell(ingress, name, Verdict::NoEffect, text);
+                    }
+                    (Verdict::NoEffect, text)
+                }
                 Some(main) if main.canary.is_some() => (
                     Verdict::NoEffect,
                     "ingress-nginx takes one canary of a path",

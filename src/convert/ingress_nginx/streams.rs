@@ -14,6 +14,8 @@ pub(super) struct Stream {
     port: u16,
     service: Name,
     target: i32,
+    /// True if connections begin with a header of the PROXY protocol.
+    expects_client: bool,
     /// True if backends get a header of the PROXY protocol.
     tells_client: bool,
     parent: Parent,
@@ -36,8 +38,8 @@ pub(super) fn read(source: &Source, listeners: &mut Listeners, report: &mut Repo
                 .and_then(|port| stream(source, (protocol, kind), port, value, listeners));
             match stream {
                 Ok(stream) => {
-                    let (verdict, text) = effect(&stream, value);
-                    report.say(*document, port, verdict, text);
+                    let text = format!("{} to Service {}", stream.kind, stream.service.1);
+                    report.say(*document, port, Verdict::CarriedOver, text);
                     streams.push(stream);
                 }
                 Err(why) => report.say(*document, port, Verdict::NotCarriedOver, why),
@@ -71,26 +73,24 @@ fn stream(
         &service.1,
         parts.next().unwrap_or_default().trim(),
     )?;
-    let [_, tells_client] = [parts.next(), parts.next()].map(|part| part == Some("PROXY"));
+    let [expects_client, tells_client] =
+        [parts.next(), parts.next()].map(|part| part == Some("PROXY"));
     let parent = listeners.port(protocol, port, &service.0);
     Ok(Stream {
         kind,
         port,
         service,
         target,
+        expects_client: expects_client && protocol == "TCP",
         tells_client: tells_client && protocol == "TCP",
         parent,
     })
 }
 
-fn effect(stream: &Stream, value: &str) -> (Verdict, String) {
-    let mut text = format!("{} {}-{}", stream.kind, stream.service.1, stream.port);
-    let expects_header = value.split(':').nth(2) == Some("PROXY");
-    if !expects_header {
-        return (Verdict::CarriedOver, text);
-    }
-    text += ", without the PROXY protocol of clients: add the port to clients of GatewayParameters";
-    (Verdict::NotCarriedOver, text)
+/// The ports whose connections begin with a header of the PROXY protocol.
+pub(super) fn with_header(streams: &[Stream]) -> Vec<u16> {
+    let of = streams.iter().filter(|stream| stream.expects_client);
+    of.map(|stream| stream.port).collect()
 }
 
 /// Writes the routes of the ports.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::output::Output;
 use super::report::Report;
 use super::source::Ingress;
-use super::timeouts::seconds;
+use super::timeouts::{duration, seconds};
 use crate::convert::Verdict;
 
 /// The name of the cookie for sessions without an annotation.
@@ -133,7 +133,10 @@ fn load_balancer(ingress: &Ingress, report: &mut Report) -> Option<(&'static str
             .find_map(|name| seconds(ingress, name))
             .unwrap_or(0)
             .min(8760 * 3600);
-        let cookie = json!({"name": name, "ttl": format!("{ttl}s")});
+        let cookie = json!({"name": name, "ttl": duration(ttl)});
+        for name in ["upstream-hash-by", "load-balance"] {
+            report.tell(ingress, name, Verdict::NoEffect, "affinity comes before it");
+        }
         return Some((
             "affinity",
             hash(json!({"type": "Cookie", "cookie": cookie})),
@@ -158,6 +161,8 @@ fn load_balancer(ingress: &Ingress, report: &mut Report) -> Option<(&'static str
             let text = "no key of a hash: $remote_addr, $http_NAME and $cookie_NAME are";
             report.tell(ingress, "upstream-hash-by", Verdict::NotCarriedOver, text);
         }
+        let text = "upstream-hash-by comes before it";
+        report.tell(ingress, "load-balance", Verdict::NoEffect, text);
         return key.map(|key| ("upstream-hash-by", hash(key)));
     }
     let kind = match ingress.value("load-balance")? {
