@@ -139,7 +139,7 @@ pub const ANNOTATIONS: &[Row] = &[
     ),
     differs(
         "enable-cors",
-        "filter CORS: a preflight is answered 200, not 204, other origins get no header of it, and an origin that * allows is named",
+        "filter CORS: a preflight is answered 200, not 204, max-age and methods are in its answer alone, and an origin that * allows is named",
     ),
     differs(
         "enable-global-auth",
