@@ -33,12 +33,6 @@ pub fn documents(file: &str, text: &str) -> Result<Vec<Document>, String> {
             .map(|(_, line)| line.trim().to_owned())
             .filter(|line| !line.is_empty())
             .collect();
-        let document = |value, comments| Document {
-            file: file.to_owned(),
-            line: first,
-            comments,
-            value,
-        };
         let is_list = value["kind"]
             .as_str()
             .is_some_and(|kind| kind.ends_with("List"));
@@ -48,9 +42,19 @@ pub fn documents(file: &str, text: &str) -> Result<Vec<Document>, String> {
                 let Some(Value::Array(items)) = list.remove("items") else {
                     continue;
                 };
-                documents.extend(items.into_iter().map(|item| document(item, Vec::new())));
+                documents.extend(items.into_iter().map(|value| Document {
+                    file: file.to_owned(),
+                    line: first,
+                    comments: Vec::new(),
+                    value,
+                }));
             }
-            Value::Object(object) => documents.push(document(Value::Object(object), comments)),
+            Value::Object(object) => documents.push(Document {
+                file: file.to_owned(),
+                line: first,
+                comments,
+                value: Value::Object(object),
+            }),
             _ => return Err(format!("{file}:{first}: expected an object")),
         }
     }

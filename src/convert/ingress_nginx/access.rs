@@ -205,12 +205,14 @@ fn htpasswd(source: &Source, ingress: &Ingress, secret: &Name) -> Result<String,
             .filter(|line| !line.is_empty() && !line.starts_with('#'))
             .collect()
     };
-    let is_sha = |line: &String| {
-        line.split_once(':')
-            .is_some_and(|(_, hash)| hash.starts_with("{SHA}"))
-    };
-    if lines.is_empty() || !lines.iter().all(is_sha) {
+    if lines.is_empty() || !lines.iter().all(|line| is_sha(line)) {
         return Err(format!("{of} has other hashes than those of SHA-1"));
     }
     Ok(lines.join("\n") + "\n")
+}
+
+/// True for a line whose hash is one of SHA-1.
+fn is_sha(line: &str) -> bool {
+    let hash = line.split_once(':').map(|(_, hash)| hash);
+    hash.is_some_and(|hash| hash.starts_with("{SHA}"))
 }

@@ -67,15 +67,15 @@ impl Arguments {
 
     /// Takes an argument. False for those that concern the controller alone.
     fn take(&mut self, document: usize, name: &str, value: &str) -> bool {
-        let of = || Some(name_in("default", value));
+        let of = Some(name_in("default", value));
         match name {
             "--ingress-class" => self.class = Some(value.to_owned()),
             "--controller-class" => self.controller = Some(value.to_owned()),
             "--annotations-prefix" => self.prefix = Some(value.to_owned()),
-            "--configmap" => self.configmap = of(),
-            "--tcp-services-configmap" => self.tcp = of(),
-            "--udp-services-configmap" => self.udp = of(),
-            "--default-ssl-certificate" => self.certificate = of(),
+            "--configmap" => self.configmap = of,
+            "--tcp-services-configmap" => self.tcp = of,
+            "--udp-services-configmap" => self.udp = of,
+            "--default-ssl-certificate" => self.certificate = of,
             BACKEND => {
                 self.backend = Some((document, name_in("default", value)));
             }

@@ -17,15 +17,12 @@ pub(super) struct Canary {
 impl Canary {
     /// Reads the annotations of a canary.
     pub(super) fn read(ingress: &Ingress) -> Self {
-        let number = |name: &str| {
-            ingress
-                .annotation(name)
-                .and_then(|value| value.parse().ok())
-        };
         let mut canary = Self {
-            weight: number("canary-weight").unwrap_or(0),
+            weight: number(ingress, "canary-weight").unwrap_or(0),
             // As in nginx, a total below 100 is 100.
-            total: number("canary-weight-total").unwrap_or(100).max(100),
+            total: number(ingress, "canary-weight-total")
+                .unwrap_or(100)
+                .max(100),
             ..Self::default()
         };
         canary.weight = canary.weight.min(canary.total);
@@ -56,6 +53,10 @@ impl Canary {
     fn add(&mut self, header: Value, is_canary: bool) {
         self.conditions.push((header, is_canary));
     }
+}
+
+fn number(ingress: &Ingress, name: &str) -> Option<u32> {
+    ingress.annotation(name)?.parse().ok()
 }
 
 fn exact(header: &str, value: &str) -> Value {

@@ -123,30 +123,30 @@ fn cors(ingress: &Ingress) -> Option<Value> {
     if ingress.flag("enable-cors") != Some(true) {
         return None;
     }
-    let list = |name: &str, usual: &str| -> Vec<String> {
-        ingress
-            .annotation(name)
-            .unwrap_or(usual)
-            .split(',')
-            .map(|word| word.trim().to_owned())
-            .filter(|word| !word.is_empty())
-            .collect()
-    };
     let age = ingress
         .annotation("cors-max-age")
         .and_then(|age| age.parse::<i64>().ok());
     let mut cors = json!({
-        "allowOrigins": list("cors-allow-origin", "*"),
-        "allowMethods": list("cors-allow-methods", METHODS),
-        "allowHeaders": list("cors-allow-headers", HEADERS),
+        "allowOrigins": list(ingress, "cors-allow-origin", "*"),
+        "allowMethods": list(ingress, "cors-allow-methods", METHODS),
+        "allowHeaders": list(ingress, "cors-allow-headers", HEADERS),
         "allowCredentials": ingress.flag("cors-allow-credentials").unwrap_or(true),
         "maxAge": age.unwrap_or(MAX_AGE).max(1),
     });
-    let exposed = list("cors-expose-headers", "");
+    let exposed = list(ingress, "cors-expose-headers", "");
     if !exposed.is_empty() {
         cors["exposeHeaders"] = json!(exposed);
     }
     Some(json!({"type": "CORS", "cors": cors}))
+}
+
+/// The words of an annotation, or those without it.
+fn list<'a>(ingress: &'a Ingress, name: &str, usual: &'a str) -> Vec<&'a str> {
+    let words = ingress.annotation(name).unwrap_or(usual).split(',');
+    words
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .collect()
 }
 
 /// The headers of a ConfigMap; those whose values have a variable of nginx are left out.
@@ -205,25 +205,25 @@ fn global_headers(source: &Source, key: &str, report: &mut Report) -> Vec<Value>
 }
 
 fn hsts(keys: &Keys) -> Option<Value> {
-    let flag = |name: &str, usual: bool| {
-        keys.get(name)
-            .and_then(|value| value.parse().ok())
-            .unwrap_or(usual)
-    };
-    if !flag("hsts", true) {
+    if !flag(keys, "hsts", true) {
         return None;
     }
     let age = keys
         .get("hsts-max-age")
         .map_or(HSTS_MAX_AGE, String::as_str);
     let mut value = format!("max-age={age}");
-    if flag("hsts-include-subdomains", true) {
+    if flag(keys, "hsts-include-subdomains", true) {
         value += "; includeSubDomains";
     }
-    if flag("hsts-preload", false) {
+    if flag(keys, "hsts-preload", false) {
         value += "; preload";
     }
     Some(json!({"name": "Strict-Transport-Security", "value": value}))
+}
+
+fn flag(keys: &Keys, name: &str, usual: bool) -> bool {
+    let value = keys.get(name).and_then(|value| value.trim().parse().ok());
+    value.unwrap_or(usual)
 }
 
 fn mirror(

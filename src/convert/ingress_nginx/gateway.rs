@@ -102,12 +102,11 @@ pub(super) fn write(
 
 /// Whose word is taken for the address of a client.
 fn clients(keys: &Keys, streams: &[Stream]) -> Vec<Value> {
-    let is_on = |name: &str| keys.get(name).is_some_and(|value| value.trim() == "true");
     let mut of_http = json!({"ports": PORTS});
-    if is_on("use-proxy-protocol") {
+    if is_on(keys, "use-proxy-protocol") {
         of_http["proxyProtocol"] = proxy_protocol(keys);
     }
-    if is_on("use-forwarded-headers") {
+    if is_on(keys, "use-forwarded-headers") {
         of_http["forwardedFor"] = json!({"hops": 1});
     }
     let is_said = of_http.as_object().is_some_and(|fields| fields.len() > 1);
@@ -119,6 +118,10 @@ fn clients(keys: &Keys, streams: &[Stream]) -> Vec<Value> {
             .map(|ports| json!({"ports": ports, "proxyProtocol": proxy_protocol(keys)})),
     );
     clients
+}
+
+fn is_on(keys: &Keys, name: &str) -> bool {
+    keys.get(name).is_some_and(|value| value.trim() == "true")
 }
 
 /// The PROXY protocol of load balancers, whoever they are if nobody says.
@@ -134,14 +137,13 @@ fn proxy_protocol(keys: &Keys) -> Value {
 }
 
 fn compression(keys: &Keys) -> Option<Value> {
-    let is_on = |name: &str| keys.get(name).is_some_and(|value| value.trim() == "true");
     let mut algorithms = Vec::new();
     let mut key = "gzip";
-    if is_on("enable-brotli") {
+    if is_on(keys, "enable-brotli") {
         algorithms.push("Brotli");
         key = "brotli";
     }
-    if is_on("use-gzip") {
+    if is_on(keys, "use-gzip") {
         algorithms.push("Gzip");
         key = "gzip";
     }

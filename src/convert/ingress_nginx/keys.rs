@@ -431,7 +431,7 @@ pub const KEYS: &[Row] = &[
     ),
     differs(
         "use-forwarded-headers",
-        "GatewayParameters, clients.forwardedFor with hops: 1: backends get the client in X-Forwarded-For and the proxy's X-Forwarded-Proto; identityHeaders: Keep for -Host and -Port, if the proxy writes them",
+        "GatewayParameters, clients.forwardedFor with hops: 1, in the shared fleet those of the class: backends get the client in X-Forwarded-For and the proxy's X-Forwarded-Proto; identityHeaders: Keep for -Host and -Port, if the proxy writes them",
     ),
     gone_unless(
         "use-geoip2",
@@ -447,7 +447,7 @@ pub const KEYS: &[Row] = &[
     ),
     differs(
         "use-proxy-protocol",
-        "GatewayParameters, clients.proxyProtocol in mode Required, of the networks of proxy-real-ip-cidr",
+        "GatewayParameters, clients.proxyProtocol in mode Required, of the networks of proxy-real-ip-cidr; in the shared fleet those of the class count",
     ),
     nothing("variables-hash-bucket-size", WORKERS),
     nothing("variables-hash-max-size", WORKERS),

@@ -116,11 +116,10 @@ impl Listeners {
         ingresses: &[Ingress],
         output: &mut Output,
     ) {
-        let of = |index: usize| ingresses[index].namespace.clone();
         let mut namespaces: BTreeSet<String> = server
             .locations
             .iter()
-            .map(|location| of(location.ingress))
+            .map(|location| ingresses[location.ingress].namespace.clone())
             .collect();
         let first = server.locations.iter().map(|of| of.ingress).min();
         let owner = server
@@ -128,7 +127,7 @@ impl Listeners {
             .as_ref()
             .map(|(namespace, _)| namespace.clone())
             .filter(|namespace| namespaces.contains(namespace))
-            .or_else(|| first.map(of))
+            .or_else(|| first.map(|index| ingresses[index].namespace.clone()))
             .unwrap_or_else(|| self.main.0.clone());
         let gateway = match &server.client_ca {
             None => self.main.clone(),

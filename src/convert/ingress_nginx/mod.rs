@@ -11,6 +11,7 @@ mod arguments;
 mod canary;
 mod filters;
 mod gateway;
+mod https;
 mod keys;
 mod listeners;
 mod output;
@@ -21,6 +22,7 @@ mod report;
 mod rewrite;
 mod routes;
 mod row;
+mod rules;
 mod server;
 mod source;
 mod streams;
@@ -44,7 +46,9 @@ use self::source::{Ingress, Source};
 use super::{Conversion, Document, Options, Verdict};
 
 /// Settings of a redirect, of which the others have no effect: it comes before them.
-const REDIRECT: [&str; 9] = [
+const REDIRECT: [&str; 11] = [
+    "auth-tls-secret",
+    "auth-tls-verify-client",
     "permanent-redirect",
     "permanent-redirect-code",
     "temporal-redirect",

@@ -162,14 +162,16 @@ impl Path {
         })
     }
 
+    /// What an expression begins with, in small letters.
+    fn beginning(&self) -> String {
+        let end = self.text.find(META).unwrap_or(self.text.len());
+        self.text[..end].to_lowercase()
+    }
+
     /// True if this path stays an expression, nginx would try it after the other one, and both can
     /// match the same path.
     fn comes_between(&self, other: &Self) -> bool {
-        let literal = |path: &'_ Self| {
-            let end = path.text.find(META).unwrap_or(path.text.len());
-            path.text[..end].to_lowercase()
-        };
-        let [own, others] = [literal(self), literal(other)];
+        let [own, others] = [self.beginning(), other.beginning()];
         self.literal().is_none()
             && self.text.len() <= other.text.len()
             && (own.starts_with(&others) || others.starts_with(&own))

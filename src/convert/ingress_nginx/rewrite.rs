@@ -9,7 +9,7 @@ use super::paths::Path;
 pub(super) enum Rewrite {
     /// The whole path, or the prefix of the match, by filter URLRewrite.
     Filter(Value),
-    /// A regular expression with groups, for which there is no setting yet: why.
+    /// Nothing that a filter can do: why. A setting for groups of expressions belongs here.
     Expression(&'static str),
 }
 

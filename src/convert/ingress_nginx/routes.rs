@@ -4,24 +4,18 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::canary::Canary;
 use super::filters::Filters;
 use super::listeners::{Listeners, Parent, Parents};
 use super::output::{GATEWAY_API, Output};
 use super::protocol::Protocol;
 use super::redirect::app_root;
 use super::report::Report;
-use super::rewrite::{Rewrite, rewrite};
-use super::server::{Backend, CATCH_ALL, Location, Server, hosts};
+use super::server::{CATCH_ALL, Location, Server, hosts};
 use super::source::{Ingress, Source};
-use super::timeouts::{retry, timeouts};
 use crate::convert::Verdict;
 
 /// The most hostnames of a route; each has two parents, of which there may be 32.
 const HOSTNAMES: usize = 16;
-/// The header in which a proxy in front says how a client came.
-const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
-
 /// Settings that rules for calls of gRPC do not have.
 const NOT_OF_CALLS: [&str; 10] = [
     "app-root",
@@ -47,7 +41,7 @@ pub(super) struct Hosts<'a> {
 
 /// How the routes of an Ingress are served at a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Serving {
+pub(super) enum Serving {
     /// On HTTP, and on HTTPS if the host has that.
     Both,
     /// On HTTPS; HTTP redirects there. True if all Ingresses of the host do so.
@@ -58,10 +52,12 @@ enum Serving {
 
 /// A route before it has a name.
 #[derive(PartialEq)]
-struct Plan {
+pub(super) struct Plan {
     kind: &'static str,
     rules: Vec<Value>,
-    serving: Serving,
+    /// The matches of its paths, for a redirect.
+    pub(super) matches: Vec<Value>,
+    pub(super) serving: Serving,
 }
 
 impl Hosts<'_> {
@@ -131,7 +127,7 @@ impl Hosts<'_> {
             report.say(ingress.document, "hsts", Verdict::NotCarriedOver, text);
         }
         let protocol = Protocol::read(ingress);
-        let mut rules = Vec::new();
+        let [mut rules, mut matches] = [Vec::new(), Vec::new()];
         let is_call = protocol.is_grpc();
         if is_call {
             for name in NOT_OF_CALLS {
@@ -141,18 +137,20 @@ impl Hosts<'_> {
         }
         if !is_call {
             rules.extend(app_root(ingress));
+            matches.extend(rules.iter().map(|rule: &Value| rule["matches"][0].clone()));
         }
         for location in locations {
             let setting = format!("path {host}{}", location.path.text);
             let of_location = if is_call {
-                self.calls(server, location, filters, &serving)
+                self.calls(server, location, filters, is_secure)
             } else {
-                self.rules(server, location, filters, &serving, report)
+                self.rules(server, location, filters, is_secure, report)
             };
             match of_location {
-                Ok((of_location, verdict, text)) => {
-                    rules.extend(of_location);
-                    report.say(ingress.document, &setting, verdict, text);
+                Ok(made) => {
+                    matches.extend(matches_of(location, &made.rules));
+                    rules.extend(made.rules);
+                    report.say(ingress.document, &setting, made.verdict, made.text);
                 }
                 Err(why) => {
                     let text =
@@ -165,20 +163,14 @@ impl Hosts<'_> {
         Plan {
             kind,
             rules,
+            matches,
             serving,
         }
     }
 
     fn serving(&self, host: &str, server: &Server, index: usize, report: &mut Report) -> Serving {
         let has_tls = server.certificate.is_some() && !server.passthrough;
-        let redirects = |index: usize| {
-            let ingress = &self.source.ingresses[index];
-            let own = ["temporal-redirect", "permanent-redirect"];
-            let is_forced = ingress.flag("force-ssl-redirect") == Some(true);
-            let is_usual = ingress.flag("ssl-redirect").unwrap_or(true) && has_tls;
-            (is_forced || is_usual) && !own.iter().any(|name| ingress.annotation(name).is_some())
-        };
-        if !redirects(index) {
+        if !redirects(&self.source.ingresses[index], has_tls) {
             return Serving::Both;
         }
         if self.is_behind_proxy() {
@@ -192,7 +184,11 @@ impl Hosts<'_> {
             report.tell(ingress, "force-ssl-redirect", Verdict::NotCarriedOver, text);
             return Serving::Both;
         }
-        let all = server.locations.iter().all(|of| redirects(of.ingress));
+        let mut ingresses = server
+            .locations
+            .iter()
+            .map(|of| &self.source.ingresses[of.ingress]);
+        let all = ingresses.all(|ingress| redirects(ingress, has_tls));
         Serving::Redirected { all }
     }
 
@@ -202,209 +198,7 @@ impl Hosts<'_> {
         key.is_some_and(|value| value == "true")
     }
 
-    /// The rules of a path for HTTP, and what becomes of it.
-    fn rules(
-        &self,
-        server: &Server,
-        location: &Location,
-        filters: &Filters,
-        serving: &Serving,
-        report: &mut Report,
-    ) -> Result<(Vec<Value>, Verdict, String), String> {
-        let ingress = &self.source.ingresses[location.ingress];
-        let matched = if server.is_regex(&self.source.ingresses) {
-            let others = server.locations.iter().map(|other| &other.path);
-            location
-                .path
-                .regex(others.filter(|other| **other != location.path))
-        } else {
-            location.path.plain()
-        }?;
-        let path = &matched.value["path"];
-        let is_prefix = path["type"] == "PathPrefix";
-        let text = format!(
-            "{} {}",
-            path["type"].as_str().unwrap_or_default(),
-            path["value"].as_str().unwrap_or_default()
-        );
-        let path = match self.replaced(ingress, location, is_prefix, filters, report) {
-            Ok(path) => path,
-            Err(why) => {
-                // Without a backend it is answered 500; without a rule another path's backend
-                // would get the requests.
-                let rule = json!({"matches": [matched.value]});
-                let text = format!("{text}: {why}");
-                return Ok((vec![rule], Verdict::NotCarriedOver, text));
-            }
-        };
-        let is_secure = matches!(serving, Serving::Redirected { .. });
-        let filters = filters.of_rule(self.source, path.as_ref(), is_secure);
-        let mut rule = json!({"matches": [matched.value]});
-        if !filters.is_empty() {
-            rule["filters"] = json!(filters);
-        }
-        let is_answer = filters.iter().any(|filter| {
-            ["RequestRedirect", "ExtensionRef"]
-                .iter()
-                .any(|kind| filter["type"] == *kind)
-        });
-        let rules = if is_answer {
-            vec![rule]
-        } else {
-            let fields = [
-                ("timeouts", timeouts(ingress, report)),
-                ("retry", retry(ingress, report)),
-            ];
-            for (field, value) in fields {
-                if let Some(value) = value {
-                    rule[field] = value;
-                }
-            }
-            self.with_backends(&rule, location)
-        };
-        Ok(match matched.difference {
-            None => (rules, Verdict::CarriedOver, text),
-            Some(difference) => (rules, Verdict::Differs, format!("{text}: {difference}")),
-        })
-    }
-
-    /// What replaces the path of requests.
-    fn replaced(
-        &self,
-        ingress: &Ingress,
-        location: &Location,
-        is_prefix: bool,
-        filters: &Filters,
-        report: &mut Report,
-    ) -> Result<Option<Value>, &'static str> {
-        let target = ingress.annotation("rewrite-target").unwrap_or_default();
-        if target == location.path.text {
-            report.tell(
-                ingress,
-                "rewrite-target",
-                Verdict::CarriedOver,
-                "the path stays",
-            );
-        }
-        if target.is_empty() || target == location.path.text || filters.redirect.is_some() {
-            return Ok(None);
-        }
-        match rewrite(&location.path, target, is_prefix) {
-            Rewrite::Filter(path) => {
-                let text = format!(
-                    "filter URLRewrite, {} {}",
-                    path["type"].as_str().unwrap_or_default(),
-                    path["replacePrefixMatch"]
-                        .as_str()
-                        .or(path["replaceFullPath"].as_str())
-                        .unwrap_or_default()
-                );
-                report.tell(ingress, "rewrite-target", Verdict::CarriedOver, text);
-                Ok(Some(path))
-            }
-            Rewrite::Expression(why) => {
-                let text = format!("{}: {why}", location.path.text);
-                report.tell(ingress, "rewrite-target", Verdict::NotCarriedOver, text);
-                Err("answered 500, since its backend would get other paths without rewrite-target")
-            }
-        }
-    }
-
-    /// The rules of a path for calls of gRPC.
-    fn calls(
-        &self,
-        server: &Server,
-        location: &Location,
-        filters: &Filters,
-        serving: &Serving,
-    ) -> Result<(Vec<Value>, Verdict, String), String> {
-        if server.is_regex(&self.source.ingresses) && location.path.literal().is_none() {
-            return Err("a regular expression is no method of gRPC".to_owned());
-        }
-        let path = location
-            .path
-            .text
-            .trim_end_matches("(.*)")
-            .trim_matches('/');
-        let mut rule = json!({});
-        let text = match (path, path.split_once('/')) {
-            ("", _) => "any method".to_owned(),
-            (service, None) => {
-                rule["matches"] = json!([{"method": {"service": service}}]);
-                format!("service {service}")
-            }
-            (_, Some((service, method))) if !method.contains('/') => {
-                rule["matches"] = json!([{"method": {"service": service, "method": method}}]);
-                format!("method {service}/{method}")
-            }
-            _ => return Err("no method of gRPC: /SERVICE/METHOD".to_owned()),
-        };
-        let filters = filters.of_call(self.source, matches!(serving, Serving::Redirected { .. }));
-        if !filters.is_empty() {
-            rule["filters"] = json!(filters);
-        }
-        Ok((
-            self.with_backends(&rule, location),
-            Verdict::CarriedOver,
-            text,
-        ))
-    }
-
-    /// A rule with the backends of its path; one more for each condition of a canary.
-    fn with_backends(&self, rule: &Value, location: &Location) -> Vec<Value> {
-        let ingress = &self.source.ingresses[location.ingress];
-        if !Protocol::read(ingress).is_spoken() {
-            // Without a backend it is answered 500.
-            return vec![rule.clone()];
-        }
-        let with = |rule: &Value, backends: &[(&Backend, Option<u32>)]| {
-            let backends: Vec<Value> = backends
-                .iter()
-                .filter_map(|(backend, weight)| {
-                    let mut reference = json!({"name": backend.service, "port": backend.port?});
-                    if let Some(weight) = weight {
-                        reference["weight"] = json!(weight);
-                    }
-                    Some(reference)
-                })
-                .collect();
-            let mut rule = rule.clone();
-            if !backends.is_empty() {
-                rule["backendRefs"] = json!(backends);
-            }
-            rule
-        };
-        let Some((canary, other)) = &location.canary else {
-            return vec![with(rule, &[(&location.backend, None)])];
-        };
-        let canary = Canary::read(&self.source.ingresses[*canary]);
-        let mut rules: Vec<Value> = canary
-            .conditions
-            .iter()
-            .map(|(header, is_canary)| {
-                let backend = if *is_canary { other } else { &location.backend };
-                let mut rule = with(rule, &[(backend, None)]);
-                if rule.get("matches").is_none() {
-                    rule["matches"] = json!([{}]);
-                }
-                rule["matches"][0]["headers"] = json!([header]);
-                rule
-            })
-            .collect();
-        rules.push(match canary.weight {
-            0 => with(rule, &[(&location.backend, None)]),
-            weight => with(
-                rule,
-                &[
-                    (&location.backend, Some(canary.total - weight)),
-                    (other, Some(weight)),
-                ],
-            ),
-        });
-        rules
-    }
-
-    /// Writes the route of hosts with the same rules.
+    /// Writes the routes of hosts with the same rules.
     fn route(
         &self,
         index: usize,
@@ -414,52 +208,54 @@ impl Hosts<'_> {
         targets: &mut Vec<Value>,
     ) {
         let ingress = &self.source.ingresses[index];
-        let namespace = &ingress.namespace;
-        let names: Vec<&str> = hosts
-            .iter()
-            .flat_map(|host| match *host {
-                CATCH_ALL => vec![CATCH_ALL],
-                host => self.servers[host].names(host).collect(),
-            })
-            .collect();
-        for names in names.chunks(HOSTNAMES) {
-            let parents: Vec<Parents> = names.iter().map(|name| self.parents(name)).collect();
-            let http = || parents.iter().filter_map(|of| of.http.as_ref());
-            let https = || parents.iter().filter_map(|of| of.https.as_ref());
-            let served: Vec<&Parent> = match plan.serving {
-                Serving::Redirected { .. } => https().collect(),
-                Serving::Both | Serving::ByHeader => http().chain(https()).collect(),
-            };
-            let references = |of: Vec<&Parent>| -> Vec<Value> {
-                let mut references: Vec<Value> = of
-                    .into_iter()
-                    .map(|parent| parent.reference(namespace))
-                    .collect();
-                references.dedup();
-                references
-            };
-            let mut spec = json!({"parentRefs": references(served), "rules": plan.rules});
-            if !names.contains(&CATCH_ALL) {
-                spec["hostnames"] = json!(names);
-            }
-            if spec["parentRefs"]
-                .as_array()
-                .is_some_and(|of| !of.is_empty())
-                && !plan.rules.is_empty()
-            {
-                let name = output.name(plan.kind, namespace, &ingress.name);
-                output.add(GATEWAY_API, plan.kind, (namespace, &name), &spec);
-                targets.push(json!({
-                    "group": "gateway.networking.k8s.io", "kind": plan.kind, "name": name,
-                }));
-            }
-            if let Some(rules) = self.redirects(index, plan, hosts) {
-                spec["rules"] = json!(rules);
-                spec["parentRefs"] = json!(references(http().collect()));
-                let name = output.name("HTTPRoute", namespace, &format!("{}-https", ingress.name));
-                output.add(GATEWAY_API, "HTTPRoute", (namespace, &name), &spec);
+        let is_secure = matches!(plan.serving, Serving::Redirected { .. });
+        if !plan.rules.is_empty() {
+            for names in self.names(hosts).chunks(HOSTNAMES) {
+                let parents = self.references(names, &ingress.namespace, !is_secure, true);
+                let name = (ingress.namespace.as_str(), ingress.name.as_str());
+                if let Some(name) = routed(plan.kind, name, names, parents, &plan.rules, output) {
+                    targets.push(json!({
+                        "group": "gateway.networking.k8s.io", "kind": plan.kind, "name": name,
+                    }));
+                }
             }
         }
+        if let Some((rules, hosts)) = self.redirects(index, plan, hosts) {
+            for names in self.names(&hosts).chunks(HOSTNAMES) {
+                let parents = self.references(names, &ingress.namespace, true, false);
+                let wanted = format!("{}-https", ingress.name);
+                let name = (ingress.namespace.as_str(), wanted.as_str());
+                routed("HTTPRoute", name, names, parents, &rules, output);
+            }
+        }
+    }
+
+    /// The names of hosts; of the one without a name the mark.
+    fn names<'a>(&'a self, hosts: &[&'a str]) -> Vec<&'a str> {
+        let names = hosts.iter().flat_map(|host| match *host {
+            CATCH_ALL => vec![CATCH_ALL],
+            host => self.servers[host].names(host).collect(),
+        });
+        names.collect()
+    }
+
+    /// The listeners of names as parents of a route.
+    fn references(&self, names: &[&str], namespace: &str, http: bool, https: bool) -> Vec<Value> {
+        let parents: Vec<Parents> = names.iter().map(|name| self.parents(name)).collect();
+        let of_http = parents
+            .iter()
+            .filter(|_| http)
+            .filter_map(|of| of.http.as_ref());
+        let of_https = parents
+            .iter()
+            .filter(|_| https)
+            .filter_map(|of| of.https.as_ref());
+        let mut references: Vec<Value> = of_http
+            .chain(of_https)
+            .map(|parent| parent.reference(namespace))
+            .collect();
+        references.dedup();
+        references
     }
 
     /// The routes of hosts whose TLS goes through to the backend of the path `/`.
@@ -509,78 +305,47 @@ impl Hosts<'_> {
         }
         parents
     }
+}
 
-    /// The rules that redirect plain HTTP; one for all paths where all are redirected.
-    fn redirects(&self, index: usize, plan: &Plan, hosts: &[&str]) -> Option<Vec<Value>> {
-        let code = self.source.keys.get("http-redirect-code");
-        let code = code
-            .and_then(|code| code.parse::<u16>().ok())
-            .unwrap_or(308);
-        let filter = json!({
-            "type": "RequestRedirect", "requestRedirect": {"scheme": "https", "statusCode": code},
-        });
-        let matches = || plan.rules.iter().filter_map(|rule| rule.get("matches"));
-        let redirect = |of: &Value| json!({"matches": of, "filters": [filter]});
-        let first = |host: &&str| {
-            let locations = self.servers[*host].locations.iter();
-            locations.map(|of| of.ingress).min() == Some(index)
-        };
-        match plan.serving {
-            Serving::Both => None,
-            Serving::Redirected { all: true } if hosts.iter().all(first) => {
-                Some(vec![json!({"filters": [filter]})])
-            }
-            Serving::Redirected { all: true } => None,
-            Serving::Redirected { all: false } => Some(matches().map(redirect).collect()),
-            Serving::ByHeader => Some(
-                matches()
-                    .map(|of| {
-                        let mut of = of.clone();
-                        let header = json!({"name": FORWARDED_PROTO, "value": "http"});
-                        let headers = &mut of[0]["headers"];
-                        match headers.as_array_mut() {
-                            Some(headers) => headers.push(header),
-                            None => *headers = json!([header]),
-                        }
-                        redirect(&of)
-                    })
-                    .collect(),
-            ),
-        }
+/// Writes a route, if it has parents. Returns its name.
+fn routed(
+    kind: &str,
+    (namespace, wanted): (&str, &str),
+    names: &[&str],
+    parents: Vec<Value>,
+    rules: &[Value],
+    output: &mut Output,
+) -> Option<String> {
+    if parents.is_empty() {
+        return None;
     }
+    let mut spec = json!({"parentRefs": parents, "rules": rules});
+    if !names.contains(&CATCH_ALL) {
+        spec["hostnames"] = json!(names);
+    }
+    let name = output.name(kind, namespace, wanted);
+    output.add(GATEWAY_API, kind, (namespace, &name), &spec);
+    Some(name)
+}
 
-    /// The route from the other name of a host, with or without `www.`.
-    fn other_names(&self, ingress: &Ingress, output: &mut Output) {
-        if ingress.flag("from-to-www-redirect") != Some(true) {
-            return;
-        }
-        let code = self.source.keys.get("http-redirect-code");
-        let code = code
-            .and_then(|code| code.parse::<u16>().ok())
-            .unwrap_or(308);
-        for host in hosts(ingress) {
-            let Some(name) = self.servers.get(host).and_then(|of| of.redirected.as_ref()) else {
-                continue;
-            };
-            let parents = self.listeners.parents(name);
-            let references: Vec<Value> = [parents.http, parents.https]
-                .iter()
-                .flatten()
-                .map(|parent| parent.reference(&ingress.namespace))
-                .collect();
-            let redirect = json!({"hostname": host, "statusCode": code});
-            let spec = json!({
-                "parentRefs": references, "hostnames": [name],
-                "rules": [{"filters": [{"type": "RequestRedirect", "requestRedirect": redirect}]}],
-            });
-            let wanted = format!("{}-www", ingress.name);
-            let route = output.name("HTTPRoute", &ingress.namespace, &wanted);
-            output.add(
-                GATEWAY_API,
-                "HTTPRoute",
-                (&ingress.namespace, &route),
-                &spec,
-            );
-        }
+/// The matches of a path's rules for HTTP; of calls of gRPC that of the path.
+fn matches_of(location: &Location, rules: &[Value]) -> Vec<Value> {
+    let of_http = rules.iter().map(|rule| &rule["matches"][0]);
+    let of_http: Vec<Value> = of_http
+        .filter(|of| !of["path"].is_null())
+        .cloned()
+        .collect();
+    if !of_http.is_empty() {
+        return of_http;
     }
+    let path = location.path.text.trim_end_matches("(.*)");
+    vec![json!({"path": {"type": "PathPrefix", "value": path}})]
+}
+
+/// True if plain HTTP redirects to HTTPS.
+fn redirects(ingress: &Ingress, has_tls: bool) -> bool {
+    let own = ["temporal-redirect", "permanent-redirect"];
+    let is_forced = ingress.flag("force-ssl-redirect") == Some(true);
+    let is_usual = ingress.flag("ssl-redirect").unwrap_or(true) && has_tls;
+    (is_forced || is_usual) && !own.iter().any(|name| ingress.annotation(name).is_some())
 }

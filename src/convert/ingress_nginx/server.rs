@@ -70,14 +70,8 @@ pub(super) struct Backend {
 /// Makes the hosts of the Ingresses.
 pub(super) fn servers(source: &Source, report: &mut Report) -> BTreeMap<String, Server> {
     let mut servers: BTreeMap<String, Server> = BTreeMap::new();
-    let mains = || {
-        source
-            .ingresses
-            .iter()
-            .enumerate()
-            .filter(|(_, ingress)| !ingress.is_canary())
-    };
-    for (index, ingress) in mains() {
+    let all = source.ingresses.iter().enumerate();
+    for (index, ingress) in all.filter(|(_, ingress)| !ingress.is_canary()) {
         default_backend(source, index, ingress, &mut servers, report);
         for (host, path, backend) in paths(source, ingress, report) {
             let server = servers.entry(host.clone()).or_default();
@@ -113,10 +107,8 @@ pub(super) fn servers(source: &Source, report: &mut Report) -> BTreeMap<String, 
     for server in servers.values_mut() {
         // nginx takes the longest, and of regular expressions the first: they are in this order.
         server.locations.sort_by(|a, b| {
-            let length = |location: &Location| location.path.text.len();
-            length(b)
-                .cmp(&length(a))
-                .then_with(|| b.path.text.cmp(&a.path.text))
+            let [a, b] = [a, b].map(|location| &location.path.text);
+            b.len().cmp(&a.len()).then_with(|| b.cmp(a))
         });
     }
     servers
@@ -297,20 +289,21 @@ fn settings(
 
 /// The part of `spec.tls` that is about a host.
 fn tls_of<'a>(ingress: &'a Ingress, host: &str) -> Option<&'a IngressTLS> {
-    let mut tls = ingress.spec.tls.iter().flatten();
-    let names = |of: &IngressTLS| of.hosts.clone().unwrap_or_default();
-    tls.clone()
-        .find(|of| names(of).iter().any(|name| name == host))
+    let mut parts = ingress.spec.tls.iter().flatten();
+    parts
+        .clone()
+        .find(|part| part.hosts.iter().flatten().any(|name| name == host))
         .or_else(|| {
-            tls.clone().find(|of| {
-                let covers = |name: &String| {
-                    let (_, parent) = host.split_once('.').unwrap_or_default();
-                    name.strip_prefix("*.") == Some(parent)
-                };
-                names(of).iter().any(covers)
-            })
+            let mut parts = parts.clone();
+            parts.find(|part| part.hosts.iter().flatten().any(|name| covers(name, host)))
         })
-        .or_else(|| tls.find(|of| names(of).is_empty()))
+        .or_else(|| parts.find(|part| part.hosts.iter().flatten().next().is_none()))
+}
+
+/// True if a wildcard has the host.
+fn covers(wildcard: &str, host: &str) -> bool {
+    let (_, parent) = host.split_once('.').unwrap_or_default();
+    wildcard.strip_prefix("*.") == Some(parent)
 }
 
 /// Adds the backends of canaries to the paths that have the same host and path.

@@ -97,15 +97,8 @@ impl Source {
             of_kind::<ConfigMap>(documents, "ConfigMap", report)
                 .map(|(document, name, object)| (name, (document, object.data.unwrap_or_default())))
                 .collect();
-        let named = |wanted: Option<&Name>, usual: &[&str]| {
-            let mut names = configmaps.keys();
-            let name = match wanted {
-                Some(wanted) => names.find(|name| *name == wanted),
-                None => names.find(|(_, name)| usual.contains(&name.as_str())),
-            }?;
-            Some((configmaps[name].0, name.clone(), configmaps[name].1.clone()))
-        };
         let configmap = named(
+            &configmaps,
             options.configmap.as_ref().or(arguments.configmap.as_ref()),
             &CONFIGMAPS,
         );
@@ -114,14 +107,13 @@ impl Source {
                 .as_ref()
                 .map_or_else(Keys::new, |(.., keys)| keys.clone()),
         );
-        let ports = |wanted: Option<&Name>, usual: &[&str]| {
-            named(wanted, usual).map(|(document, _, keys)| (document, keys))
-        };
         Self {
             ingresses: ingresses(documents, options, &arguments, &keys, report),
             configmap: configmap.map(|(document, name, _)| (document, name)),
-            tcp: ports(arguments.tcp.as_ref(), &TCP),
-            udp: ports(arguments.udp.as_ref(), &UDP),
+            tcp: named(&configmaps, arguments.tcp.as_ref(), &TCP)
+                .map(|(document, _, keys)| (document, keys)),
+            udp: named(&configmaps, arguments.udp.as_ref(), &UDP)
+                .map(|(document, _, keys)| (document, keys)),
             services: of_kind::<Service>(documents, "Service", report)
                 .map(|(_, name, object)| (name, object))
                 .collect(),
@@ -188,6 +180,22 @@ impl Source {
     }
 }
 
+/// The ConfigMap of this name, otherwise one of the usual names: document, name and keys.
+fn named(
+    configmaps: &BTreeMap<Name, (usize, Keys)>,
+    wanted: Option<&Name>,
+    usual: &[&str],
+) -> Option<(usize, Name, Keys)> {
+    let (name, (document, keys)) = match wanted {
+        Some(wanted) => configmaps.get_key_value(wanted),
+        None => {
+            let mut named = configmaps.iter();
+            named.find(|((_, name), _)| usual.contains(&name.as_str()))
+        }
+    }?;
+    Some((*document, name.clone(), keys.clone()))
+}
+
 /// The objects of a kind: index of the document, name, object.
 fn of_kind<'a, T: DeserializeOwned + 'a>(
     documents: &'a [Document],
@@ -219,17 +227,12 @@ fn of_kind<'a, T: DeserializeOwned + 'a>(
 
 /// Namespace and name of an object.
 pub(super) fn name_of(object: &Value) -> Name {
-    let field = |name: &str| {
-        object["metadata"][name]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    let namespace = match field("namespace") {
-        empty if empty.is_empty() => "default".to_owned(),
-        namespace => namespace,
-    };
-    (namespace, field("name"))
+    let metadata = &object["metadata"];
+    let namespace = metadata["namespace"]
+        .as_str()
+        .filter(|name| !name.is_empty());
+    let name = metadata["name"].as_str().unwrap_or_default();
+    (namespace.unwrap_or("default").to_owned(), name.to_owned())
 }
 
 /// A name with a namespace, or of this one.

@@ -54,18 +54,15 @@ pub(super) fn traffic(
 }
 
 fn limits(ingress: &Ingress) -> Vec<Value> {
-    let number = |name: &str| {
-        ingress
-            .annotation(name)
-            .and_then(|value| value.parse::<u64>().ok())
-    };
-    let burst = number("limit-burst-multiplier")
+    let burst = number(ingress, "limit-burst-multiplier")
         .filter(|of| *of > 0)
         .unwrap_or(BURST);
     [("limit-rps", "Second"), ("limit-rpm", "Minute")]
         .into_iter()
         .filter_map(|(name, per)| {
-            let requests = number(name).filter(|requests| *requests > 0)?.min(REQUESTS);
+            let requests = number(ingress, name)
+                .filter(|requests| *requests > 0)?
+                .min(REQUESTS);
             let burst = requests.saturating_mul(burst).min(REQUESTS);
             Some(json!({
                 "limit": {"requests": requests, "per": per, "burst": burst},
@@ -73,6 +70,10 @@ fn limits(ingress: &Ingress) -> Vec<Value> {
             }))
         })
         .collect()
+}
+
+fn number(ingress: &Ingress, name: &str) -> Option<u64> {
+    ingress.annotation(name)?.parse().ok()
 }
 
 fn body(ingress: &Ingress, report: &mut Report) -> Option<u64> {
@@ -93,11 +94,11 @@ fn body(ingress: &Ingress, report: &mut Report) -> Option<u64> {
 /// A number of bytes in nginx's notation.
 fn bytes(text: &str) -> Option<u64> {
     let lower = text.to_lowercase();
-    let unit = |suffix: &str, factor: u64| Some((lower.strip_suffix(suffix)?.to_owned(), factor));
-    let (digits, factor) = unit("k", 1 << 10)
-        .or_else(|| unit("m", 1 << 20))
-        .or_else(|| unit("g", 1 << 30))
-        .unwrap_or_else(|| (lower.clone(), 1));
+    let units = [("k", 1 << 10), ("m", 1 << 20), ("g", 1 << 30)];
+    let (digits, factor) = units
+        .into_iter()
+        .find_map(|(suffix, factor)| Some((lower.strip_suffix(suffix)?, factor)))
+        .unwrap_or((&lower, 1));
     digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
@@ -188,9 +189,6 @@ fn hash_key(by: &str) -> Option<Value> {
         .strip_prefix('{')
         .and_then(|inner| inner.strip_suffix('}'))
         .unwrap_or(variable);
-    let is_name = |name: &str| {
-        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
     if ["remote_addr", "binary_remote_addr"].contains(&variable) {
         return Some(json!({"type": "SourceIP"}));
     }
@@ -201,6 +199,11 @@ fn hash_key(by: &str) -> Option<Value> {
         .strip_prefix("cookie_")
         .filter(|name| is_name(name))?;
     Some(json!({"type": "Cookie", "cookie": {"name": name}}))
+}
+
+/// True if a variable of nginx has the name of a header or a cookie.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 #[cfg(test)]
