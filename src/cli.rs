@@ -99,8 +99,8 @@ pub enum Command {
     /// Print the problems of manifests: refused objects, lost hostnames, unresolved references;
     /// needs no running program
     Lint(Lint),
-    /// Convert Ingresses and their annotations into objects of the Gateway API and policies, and say
-    /// what becomes of each setting
+    /// Convert Ingresses and their annotations into objects of the Gateway API and policies, and
+    /// print what becomes of each setting
     Convert(Convert),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),

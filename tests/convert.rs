@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS};
+use gatewright::convert::{Document, Options, Source, convert};
+use serde_json::json;
 
 /// The cases in which `lint` finds something, and the reasons: what a person has to add is missing.
 const FINDINGS: &[(&str, &[&str])] = &[
@@ -17,6 +19,8 @@ const FINDINGS: &[(&str, &[&str])] = &[
     ("access", &["Invalid"]),
     // A host without a certificate, beside the one for all names.
     ("namespaces", &["ServedInClear"]),
+    // Paths that are not redirected, at a host with a certificate.
+    ("shared-hosts", &["ServedInClear"]),
 ];
 
 fn gatewright(args: &[&str], input: &str) -> Output {
@@ -228,5 +232,67 @@ fn every_setting_of_ingress_nginx_has_one_row() {
         let rows: Vec<&str> = rows.iter().map(|row| row.name).collect();
         assert!(listed.len() > 100, "{what}: {} names", listed.len());
         assert_eq!(rows, listed, "{what}s");
+    }
+}
+
+#[test]
+fn nothing_is_dropped_in_silence_whatever_its_value() {
+    let long = "x/".repeat(5000);
+    let values = [
+        "",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "99999999999999999999",
+        "a,b, c",
+        "$x$1",
+        "/",
+        "/$2?a",
+        "é\u{0}",
+        "https://",
+        "GRPC",
+        "{",
+        "::/0",
+        &long,
+    ];
+    let options = Options {
+        class: None,
+        configmap: None,
+        gateway: None,
+        gateway_class: "gatewright".to_owned(),
+    };
+    for value in values {
+        for row in ANNOTATIONS {
+            let annotation = format!("nginx.ingress.kubernetes.io/{}", row.name);
+            let backend = json!({"service": {"name": "a", "port": {"number": 80}}});
+            let path = json!({"path": "/a(/|$)(.*)", "pathType": "ImplementationSpecific", "backend": backend});
+            let ingress = document(json!({
+                "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+                "metadata": {"name": "a", "annotations": {annotation: value}},
+                "spec": {"ingressClassName": "nginx", "rules": [{"host": "a.example.org", "http": {"paths": [path]}}]},
+            }));
+            let notes = convert(Source::IngressNginx, &[ingress], &options).notes;
+            let is_told = notes.iter().any(|note| note.setting == row.name);
+            assert!(is_told, "{}: {value:?}: {notes:?}", row.name);
+        }
+        for row in KEYS {
+            let keys = document(json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "ingress-nginx-controller"}, "data": {row.name: value},
+            }));
+            let notes = convert(Source::IngressNginx, &[keys], &options).notes;
+            let is_told = notes.iter().any(|note| note.setting == row.name);
+            assert!(is_told, "{}: {value:?}: {notes:?}", row.name);
+        }
+    }
+}
+
+fn document(value: serde_json::Value) -> Document {
+    Document {
+        file: "-".to_owned(),
+        line: 1,
+        comments: Vec::new(),
+        value,
     }
 }

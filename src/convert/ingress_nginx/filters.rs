@@ -12,6 +12,8 @@ use crate::convert::Verdict;
 const METHODS: &str = "GET, PUT, POST, DELETE, PATCH, OPTIONS";
 const HEADERS: &str = "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,Range,Authorization";
 const MAX_AGE: i64 = 1_728_000;
+/// The most headers of a ConfigMap: two of them and one more fit into a filter.
+const HEADERS_OF_A_MAP: usize = 7;
 /// How long browsers keep to HTTPS without a key, in seconds.
 const HSTS_MAX_AGE: &str = "31536000";
 
@@ -163,8 +165,13 @@ fn headers(source: &Source, name: &Name, tell: &mut dyn FnMut(Verdict, String)) 
         let text = format!("{}: a value with a variable of nginx", names.join(", "));
         tell(Verdict::NotCarriedOver, text);
     }
+    if plain.len() > HEADERS_OF_A_MAP {
+        let text = format!("a filter has 16 headers at most: the first {HEADERS_OF_A_MAP} are set");
+        tell(Verdict::NotCarriedOver, text);
+    }
     plain
         .into_iter()
+        .take(HEADERS_OF_A_MAP)
         .map(|(name, value)| json!({"name": name, "value": value}))
         .collect()
 }

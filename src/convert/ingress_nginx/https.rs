@@ -9,6 +9,8 @@ use super::source::Ingress;
 
 /// The header in which a proxy in front says how a client came.
 const FORWARDED_PROTO: &str = "X-Forwarded-Proto";
+/// The most matches of a rule.
+const MATCHES: usize = 64;
 /// The status of redirects without a key.
 const CODE: u16 = 308;
 
@@ -25,7 +27,7 @@ impl Hosts<'_> {
             "type": "RequestRedirect",
             "requestRedirect": {"scheme": "https", "statusCode": self.redirect_code()},
         });
-        let rules: Vec<Value> = match plan.serving {
+        let matches: Vec<Value> = match plan.serving {
             Serving::Both => return None,
             Serving::Redirected { all: true } => {
                 let first = hosts.iter().copied().filter(|host| {
@@ -37,9 +39,9 @@ impl Hosts<'_> {
             Serving::Redirected { all: false } => plan.matches.clone(),
             Serving::ByHeader => plan.matches.iter().map(of_plain_http).collect(),
         };
-        let rules = rules
-            .into_iter()
-            .map(|of| json!({"matches": [of], "filters": [filter]}))
+        let rules = matches
+            .chunks(MATCHES)
+            .map(|of| json!({"matches": of, "filters": [filter]}))
             .collect();
         Some((rules, hosts.to_vec()))
     }

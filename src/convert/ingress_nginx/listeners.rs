@@ -52,6 +52,17 @@ impl Parent {
     }
 }
 
+/// A listener that is to be added.
+struct Wanted<'a> {
+    protocol: &'a str,
+    port: u16,
+    /// The hostname, or of TCP and UDP a name.
+    name: &'a str,
+    /// `allowedRoutes`, unless routes of its own namespace alone are admitted.
+    admitted: &'a Value,
+    tls: Option<Value>,
+}
+
 /// The object that has a part of a Gateway's listeners in a namespace: kind and name.
 fn holder(gateway: &Name, namespace: &str, part: usize) -> (&'static str, String) {
     let kind = if part == 0 && *namespace == gateway.0 {
@@ -150,18 +161,30 @@ impl Listeners {
             _ => server.names(host).collect(),
         };
         for name in names.into_iter().chain(server.redirected.as_deref()) {
-            let http = self.add(&gateway, &owner, name, "HTTP", PORTS[0], &admitted, None);
+            let http = self.add(
+                &gateway,
+                &owner,
+                Wanted {
+                    protocol: "HTTP",
+                    port: PORTS[0],
+                    name,
+                    admitted: &admitted,
+                    tls: None,
+                },
+            );
             let tls = self.tls(&owner, server, output);
             let https = tls.map(|tls| {
                 let protocol = if server.passthrough { "TLS" } else { "HTTPS" };
                 self.add(
                     &gateway,
                     &owner,
-                    name,
-                    protocol,
-                    PORTS[1],
-                    &admitted,
-                    Some(tls),
+                    Wanted {
+                        protocol,
+                        port: PORTS[1],
+                        name,
+                        admitted: &admitted,
+                        tls: Some(tls),
+                    },
                 )
             });
             let parents = Parents {
@@ -182,7 +205,15 @@ impl Listeners {
         let tls = self.tls(&namespace, &server, output);
         let anyone = json!({"namespaces": {"from": "All"}});
         self.add(
-            &gateway, &namespace, CATCH_ALL, "HTTPS", PORTS[1], &anyone, tls,
+            &gateway,
+            &namespace,
+            Wanted {
+                protocol: "HTTPS",
+                port: PORTS[1],
+                name: CATCH_ALL,
+                admitted: &anyone,
+                tls,
+            },
         )
     }
 
@@ -198,7 +229,15 @@ impl Listeners {
             selected(&BTreeSet::from([namespace.to_owned()]))
         };
         let parent = self.add(
-            &gateway, &there, CATCH_ALL, "HTTP", PORTS[0], &admitted, None,
+            &gateway,
+            &there,
+            Wanted {
+                protocol: "HTTP",
+                port: PORTS[0],
+                name: CATCH_ALL,
+                admitted: &admitted,
+                tls: None,
+            },
         );
         let parents = self.parents.entry(CATCH_ALL.to_owned()).or_default();
         parents.http = Some(parent.clone());
@@ -214,7 +253,17 @@ impl Listeners {
             selected(&BTreeSet::from([namespace.to_owned()]))
         };
         let name = port.to_string();
-        self.add(&gateway, &there, &name, protocol, port, &admitted, None)
+        self.add(
+            &gateway,
+            &there,
+            Wanted {
+                protocol,
+                port,
+                name: &name,
+                admitted: &admitted,
+                tls: None,
+            },
+        )
     }
 
     fn tls(&self, owner: &str, server: &Server, output: &mut Output) -> Option<Value> {
@@ -242,21 +291,17 @@ impl Listeners {
         Some(tls)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "each is a field of a listener")]
-    fn add(
-        &mut self,
-        gateway: &Name,
-        namespace: &str,
-        name: &str,
-        protocol: &str,
-        port: u16,
-        admitted: &Value,
-        tls: Option<Value>,
-    ) -> Parent {
-        let is_stream = ["TCP", "UDP"].contains(&protocol);
+    fn add(&mut self, gateway: &Name, namespace: &str, wanted: Wanted<'_>) -> Parent {
+        let Wanted {
+            protocol,
+            port,
+            name,
+            admitted,
+            tls,
+        } = wanted;
         let section = section(protocol, name);
         let mut listener = json!({"name": section, "port": port, "protocol": protocol});
-        if name != CATCH_ALL && !is_stream {
+        if name != CATCH_ALL && !["TCP", "UDP"].contains(&protocol) {
             listener["hostname"] = json!(name);
         }
         if let Some(tls) = tls {

@@ -61,7 +61,7 @@ const REDIRECT: [&str; 11] = [
 ];
 
 /// What nginx does without a setting, and Envoy does not.
-const DEFAULTS: &str = "bodies of requests have no limit (nginx: 1m); a stream without bytes ends after 300 s (60 s); no request is sent to \
+const DEFAULTS: &str = "where no setting says otherwise, bodies of requests have no limit (nginx: 1m); a stream without bytes ends after 300 s (60 s); no request is sent to \
                         another endpoint after an error (3 tries); backends get X-Forwarded-For, X-Forwarded-Proto and X-Request-ID, and \
                         none of X-Real-IP, X-Forwarded-Host, -Port and -Scheme, X-Scheme and X-Original-*";
 
@@ -97,30 +97,9 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
     };
     let mut routes = Output::default();
     for (index, ingress) in source.ingresses.iter().enumerate() {
-        if ingress.is_canary() {
-            report.annotations(ingress);
-            continue;
-        }
         let before = routes.len();
-        let targets = hosts.write(index, &mut routes, &mut report);
-        if redirects(ingress) {
-            for name in ingress.annotations.keys() {
-                if !REDIRECT.contains(&name.as_str()) {
-                    report.tell(
-                        ingress,
-                        name,
-                        Verdict::NoEffect,
-                        "the redirect comes before it",
-                    );
-                }
-            }
-        } else {
-            access::access(&source, ingress, &targets, &mut routes, &mut report);
-            traffic::traffic(ingress, &targets, &mut routes, &mut report);
-            let services = services(&servers, index);
-            traffic::of_services(ingress, &services, &mut routes, &mut report);
-            let of = (index, ingress);
-            protocol::backend_tls(&source, of, servers.values(), &mut routes, &mut report);
+        if !ingress.is_canary() {
+            of_ingress(&hosts, index, &mut routes, &mut report);
         }
         report.annotations(ingress);
         routes.comment(before, &documents[ingress.document].comments);
@@ -147,6 +126,26 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
         objects,
         notes: report.notes(documents),
     }
+}
+
+/// Writes the routes and the policies of an Ingress.
+fn of_ingress(hosts: &Hosts<'_>, index: usize, output: &mut Output, report: &mut Report) {
+    let ingress = &hosts.source.ingresses[index];
+    let targets = hosts.write(index, output, report);
+    if redirects(ingress) {
+        for name in ingress.annotations.keys() {
+            if !REDIRECT.contains(&name.as_str()) {
+                let text = "the redirect comes before it";
+                report.tell(ingress, name, Verdict::NoEffect, text);
+            }
+        }
+        return;
+    }
+    access::access(hosts.source, ingress, &targets, output, report);
+    traffic::traffic(ingress, &targets, output, report);
+    let services = services(hosts.servers, index);
+    traffic::of_services(ingress, &services, output, report);
+    protocol::backend_tls(hosts.source, ingress, &services, output, report);
 }
 
 /// True for an Ingress whose requests are all redirected.

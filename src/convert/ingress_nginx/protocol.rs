@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::output::{GATEWAY_API, Output};
 use super::report::Report;
-use super::server::Server;
 use super::source::{Ingress, Source, name_in};
 use crate::convert::Verdict;
 
@@ -65,10 +64,10 @@ impl Protocol {
 
 /// Writes the BackendTLSPolicies of an Ingress whose backends speak TLS, and the ConfigMap of their
 /// CA.
-pub(super) fn backend_tls<'a>(
+pub(super) fn backend_tls(
     source: &Source,
-    (index, ingress): (usize, &Ingress),
-    servers: impl Iterator<Item = &'a Server>,
+    ingress: &Ingress,
+    services: &[&str],
     output: &mut Output,
     report: &mut Report,
 ) {
@@ -78,15 +77,8 @@ pub(super) fn backend_tls<'a>(
     if !matches!(protocol, Protocol::Https | Protocol::Grpcs) {
         return;
     }
-    let mut services: Vec<&str> = servers
-        .flat_map(|server| &server.locations)
-        .filter(|location| location.ingress == index)
-        .map(|location| location.backend.service.as_str())
-        .collect();
-    services.sort_unstable();
-    services.dedup();
     let ca = ca(source, ingress, output, report);
-    for service in services {
+    for &service in services {
         let hostname = ingress.annotation("proxy-ssl-name").map_or_else(
             || format!("{service}.{}.svc", ingress.namespace),
             str::to_owned,

@@ -14,6 +14,8 @@ use super::server::{CATCH_ALL, Location, Server, hosts};
 use super::source::{Ingress, Source};
 use crate::convert::Verdict;
 
+/// The most rules of a route.
+const RULES: usize = 16;
 /// The most hostnames of a route; each has two parents, of which there may be 32.
 const HOSTNAMES: usize = 16;
 /// Settings that rules for calls of gRPC do not have.
@@ -54,7 +56,8 @@ pub(super) enum Serving {
 #[derive(PartialEq)]
 pub(super) struct Plan {
     kind: &'static str,
-    rules: Vec<Value>,
+    /// The rules of each path.
+    rules: Vec<Vec<Value>>,
     /// The matches of its paths, for a redirect.
     pub(super) matches: Vec<Value>,
     pub(super) serving: Serving,
@@ -127,7 +130,8 @@ impl Hosts<'_> {
             report.say(ingress.document, "hsts", Verdict::NotCarriedOver, text);
         }
         let protocol = Protocol::read(ingress);
-        let [mut rules, mut matches] = [Vec::new(), Vec::new()];
+        let mut rules = Vec::new();
+        let mut matches = Vec::new();
         let is_call = protocol.is_grpc();
         if is_call {
             for name in NOT_OF_CALLS {
@@ -136,8 +140,10 @@ impl Hosts<'_> {
             }
         }
         if !is_call {
-            rules.extend(app_root(ingress));
-            matches.extend(rules.iter().map(|rule: &Value| rule["matches"][0].clone()));
+            if let Some(rule) = app_root(ingress) {
+                matches.push(rule["matches"][0].clone());
+                rules.push(vec![rule]);
+            }
         }
         for location in locations {
             let setting = format!("path {host}{}", location.path.text);
@@ -149,7 +155,7 @@ impl Hosts<'_> {
             match of_location {
                 Ok(made) => {
                     matches.extend(matches_of(location, &made.rules));
-                    rules.extend(made.rules);
+                    rules.push(made.rules);
                     report.say(ingress.document, &setting, made.verdict, made.text);
                 }
                 Err(why) => {
@@ -209,23 +215,27 @@ impl Hosts<'_> {
     ) {
         let ingress = &self.source.ingresses[index];
         let is_secure = matches!(plan.serving, Serving::Redirected { .. });
-        if !plan.rules.is_empty() {
-            for names in self.names(hosts).chunks(HOSTNAMES) {
+        for names in self.names(hosts).chunks(HOSTNAMES) {
+            for rules in parts(&plan.rules) {
                 let parents = self.references(names, &ingress.namespace, !is_secure, true);
                 let name = (ingress.namespace.as_str(), ingress.name.as_str());
-                if let Some(name) = routed(plan.kind, name, names, parents, &plan.rules, output) {
+                if let Some(name) = routed(plan.kind, name, names, parents, &rules, output) {
                     targets.push(json!({
                         "group": "gateway.networking.k8s.io", "kind": plan.kind, "name": name,
                     }));
                 }
             }
         }
-        if let Some((rules, hosts)) = self.redirects(index, plan, hosts) {
-            for names in self.names(&hosts).chunks(HOSTNAMES) {
+        let Some((rules, hosts)) = self.redirects(index, plan, hosts) else {
+            return;
+        };
+        for names in self.names(&hosts).chunks(HOSTNAMES) {
+            for rule in &rules {
                 let parents = self.references(names, &ingress.namespace, true, false);
                 let wanted = format!("{}-https", ingress.name);
                 let name = (ingress.namespace.as_str(), wanted.as_str());
-                routed("HTTPRoute", name, names, parents, &rules, output);
+                let rules = std::slice::from_ref(rule);
+                routed("HTTPRoute", name, names, parents, rules, output);
             }
         }
     }
@@ -305,6 +315,19 @@ impl Hosts<'_> {
         }
         parents
     }
+}
+
+/// The rules of paths, as many as a route may have in each part. Those of a path stay together: of
+/// equal matches the first counts.
+fn parts(rules: &[Vec<Value>]) -> Vec<Vec<Value>> {
+    let mut parts: Vec<Vec<Value>> = Vec::new();
+    for of_path in rules {
+        match parts.last_mut() {
+            Some(part) if part.len() + of_path.len() <= RULES => part.extend(of_path.clone()),
+            _ => parts.push(of_path.clone()),
+        }
+    }
+    parts
 }
 
 /// Writes a route, if it has parents. Returns its name.

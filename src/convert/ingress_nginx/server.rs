@@ -229,19 +229,7 @@ fn settings(
     report: &mut Report,
 ) {
     if server.aliases.is_empty() {
-        let aliases = ingress.annotation("server-alias").unwrap_or_default();
-        for alias in aliases
-            .split(',')
-            .map(str::trim)
-            .filter(|alias| !alias.is_empty())
-        {
-            if alias.starts_with('~') {
-                let text = "a regular expression cannot be a hostname";
-                report.tell(ingress, "server-alias", Verdict::NotCarriedOver, text);
-            } else if !server.aliases.iter().any(|other| other == alias) {
-                server.aliases.push(alias.to_owned());
-            }
-        }
+        server.aliases = aliases(ingress, report);
     }
     if ingress.flag("ssl-passthrough") == Some(true) {
         if source.arguments.passes_tls == Some(false) {
@@ -263,28 +251,56 @@ fn settings(
     {
         server.client_ca = Some(super::source::name_in(&ingress.namespace, secret));
     }
-    if server.certificate.is_none()
-        && let Some(tls) = tls_of(ingress, host)
-    {
-        server.certificate = match tls.secret_name.as_deref().filter(|name| !name.is_empty()) {
-            Some(secret) => Some((ingress.namespace.clone(), secret.to_owned())),
-            None => source.arguments.certificate.clone(),
-        };
-        let setting = format!("spec.tls {host}");
-        let (verdict, text) = match &server.certificate {
-            Some((_, secret)) => (
-                Verdict::CarriedOver,
-                format!("HTTPS listener with Secret {secret}"),
-            ),
-            None => (
-                Verdict::NotCarriedOver,
-                "it has no secretName, and no --default-ssl-certificate is in the input: name a Secret, or an issuer in tls.options \
-                 of a listener"
-                    .to_owned(),
-            ),
-        };
-        report.say(ingress.document, &setting, verdict, text);
+    if server.certificate.is_none() {
+        server.certificate = certificate(source, ingress, host, report);
     }
+}
+
+/// The names of `server-alias`.
+fn aliases(ingress: &Ingress, report: &mut Report) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for alias in ingress
+        .annotation("server-alias")
+        .unwrap_or_default()
+        .split(',')
+    {
+        let alias = alias.trim();
+        if alias.starts_with('~') {
+            let text = "a regular expression cannot be a hostname";
+            report.tell(ingress, "server-alias", Verdict::NotCarriedOver, text);
+        } else if !alias.is_empty() && !names.iter().any(|other| other == alias) {
+            names.push(alias.to_owned());
+        }
+    }
+    names
+}
+
+/// The Secret with the certificate of a host.
+fn certificate(
+    source: &Source,
+    ingress: &Ingress,
+    host: &str,
+    report: &mut Report,
+) -> Option<Name> {
+    let tls = tls_of(ingress, host)?;
+    let secret = match tls.secret_name.as_deref().filter(|name| !name.is_empty()) {
+        Some(secret) => Some((ingress.namespace.clone(), secret.to_owned())),
+        None => source.arguments.certificate.clone(),
+    };
+    let (verdict, text) = match &secret {
+        Some((_, secret)) => (
+            Verdict::CarriedOver,
+            format!("HTTPS listener with Secret {secret}"),
+        ),
+        None => (
+            Verdict::NotCarriedOver,
+            "it has no secretName, and no --default-ssl-certificate is in the input: name a Secret, or an issuer in tls.options \
+             of a listener"
+                .to_owned(),
+        ),
+    };
+    report.say(ingress.document, &format!("spec.tls {host}"), verdict, text);
+    secret
 }
 
 /// The part of `spec.tls` that is about a host.

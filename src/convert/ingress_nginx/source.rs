@@ -62,12 +62,17 @@ impl Ingress {
 
     /// The value of a setting that is true or false.
     pub(super) fn flag(&self, name: &str) -> Option<bool> {
-        self.value(name)?.parse().ok()
+        // As Go reads it.
+        match self.value(name)? {
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+            _ => None,
+        }
     }
 
     /// True for an Ingress that adds another backend to the paths of another one.
     pub(super) fn is_canary(&self) -> bool {
-        self.annotation("canary") == Some("true")
+        self.flag("canary") == Some(true)
     }
 }
 
@@ -250,6 +255,42 @@ struct Classes {
     takes_unnamed: bool,
 }
 
+impl Classes {
+    /// True if an Ingress of this class, named in a field, is the controller's.
+    fn take(
+        &self,
+        document: usize,
+        class: Option<(&str, &str)>,
+        gateway_class: &str,
+        report: &mut Report,
+    ) -> bool {
+        match class {
+            Some((field, class)) if self.names.contains(class) => {
+                let text = format!("GatewayClass {gateway_class}");
+                report.say(document, field, Verdict::CarriedOver, text);
+                true
+            }
+            Some((field, class)) => {
+                let text =
+                    format!("class {class} is another controller's; --class {class} takes it");
+                report.say(document, field, Verdict::NoEffect, text);
+                false
+            }
+            None if self.takes_unnamed => true,
+            None => {
+                let text = "ingress-nginx takes no Ingress without a class (--watch-ingress-without-class): set it";
+                report.say(
+                    document,
+                    "spec.ingressClassName",
+                    Verdict::NotCarriedOver,
+                    text,
+                );
+                false
+            }
+        }
+    }
+}
+
 fn classes(
     documents: &[Document],
     options: &Options,
@@ -300,33 +341,14 @@ fn ingresses(
         let created = object.metadata.creation_timestamp.map(|time| time.0);
         let spec = object.spec.unwrap_or_default();
         let all = object.metadata.annotations.unwrap_or_default();
-        let class = spec.ingress_class_name.as_ref();
-        let (field, class) = match class {
-            Some(_) => ("spec.ingressClassName", class),
-            None => (CLASS_ANNOTATION, all.get(CLASS_ANNOTATION)),
+        let class = match &spec.ingress_class_name {
+            Some(class) => Some(("spec.ingressClassName", class.as_str())),
+            None => all
+                .get(CLASS_ANNOTATION)
+                .map(|class| (CLASS_ANNOTATION, class.as_str())),
         };
-        match class {
-            Some(class) if classes.names.contains(class) => {
-                let text = format!("GatewayClass {}", options.gateway_class);
-                report.say(document, field, Verdict::CarriedOver, text);
-            }
-            None if classes.takes_unnamed => {}
-            None => {
-                let text = "ingress-nginx takes no Ingress without a class (--watch-ingress-without-class): set it";
-                report.say(
-                    document,
-                    "spec.ingressClassName",
-                    Verdict::NotCarriedOver,
-                    text,
-                );
-                continue;
-            }
-            Some(class) => {
-                let text =
-                    format!("class {class} is another controller's; --class {class} takes it");
-                report.say(document, field, Verdict::NoEffect, text);
-                continue;
-            }
+        if !classes.take(document, class, &options.gateway_class, report) {
+            continue;
         }
         for name in all.keys() {
             if !name.starts_with(&prefix) && name != CLASS_ANNOTATION {
