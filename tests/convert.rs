@@ -208,6 +208,29 @@ fn the_exit_status_says_whether_something_is_lost() {
 }
 
 #[test]
+fn a_directory_gets_a_file_for_each_namespace() {
+    let file = folder().join("testdata/namespaces.in.yaml");
+    let input = file.display().to_string();
+    let dir = tempfile::tempdir().expect("a directory");
+    let into = dir.path().join("site");
+    let options = ["convert", "--from", "ingress-nginx", "--into"];
+    let written = || {
+        let paths = [into.to_str().expect("UTF-8"), &input];
+        let output = gatewright(&[&options[..], &paths].concat(), "");
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        assert!(output.stdout.is_empty(), "{output:?}");
+        let names = ["blog.yaml", "ingress-nginx.yaml", "shop.yaml"];
+        names.map(|name| fs::read_to_string(into.join(name)).expect("a file"))
+    };
+    let first = written();
+    assert!(first[0].contains("kind: ListenerSet"), "{}", first[0]);
+    assert!(first[1].contains("kind: Gateway"), "{}", first[1]);
+    assert_eq!(written(), first, "twice the same files");
+    let files = fs::read_dir(&into).expect("a directory").count();
+    assert_eq!(files, 3, "and no others");
+}
+
+#[test]
 fn the_content_of_a_secret_is_in_no_line() {
     let file = folder().join("testdata/access.in.yaml");
     let input = fs::read_to_string(file).expect("a case");

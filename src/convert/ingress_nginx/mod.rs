@@ -61,9 +61,10 @@ const REDIRECT: [&str; 11] = [
 ];
 
 /// What nginx does without a setting, and Envoy does not.
-const DEFAULTS: &str = "where no setting says otherwise, bodies of requests have no limit (nginx: 1m); a stream without bytes ends after 300 s (60 s); no request is sent to \
-                        another endpoint after an error (3 tries); backends get X-Forwarded-For, X-Forwarded-Proto and X-Request-ID, and \
-                        none of X-Real-IP, X-Forwarded-Host, -Port and -Scheme, X-Scheme and X-Original-*";
+const DEFAULTS: &str = "where no setting says otherwise, bodies of requests have no limit (nginx: 1m); a stream without bytes ends after \
+                        300 s (60 s); no request is sent to another endpoint after an error (3 tries); backends get X-Forwarded-For, \
+                        X-Forwarded-Proto and X-Request-ID, and none of X-Real-IP, X-Forwarded-Host, -Port and -Scheme, X-Scheme and \
+                        X-Original-*";
 
 /// Converts the objects of ingress-nginx.
 pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
@@ -88,27 +89,26 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
             DEFAULTS,
         );
     }
-    // The listeners are known, and the Gateway comes first; routes read where they are.
     let hosts = Hosts {
         source: &source,
         servers: &servers,
         listeners: &listeners,
         catch_all: catch_all.as_ref(),
     };
-    let mut routes = Output::default();
     for (index, ingress) in source.ingresses.iter().enumerate() {
-        let before = routes.len();
+        let before = output.len();
         if !ingress.is_canary() {
-            of_ingress(&hosts, index, &mut routes, &mut report);
+            of_ingress(&hosts, index, &mut output, &mut report);
         }
         report.annotations(ingress);
-        routes.comment(before, &documents[ingress.document].comments);
+        output.comment(before, &documents[ingress.document].comments);
     }
-    streams::write(&streams, &mut routes);
+    streams::write(&streams, &mut output);
     if let Some((namespace, spec)) = default {
-        let name = routes.name("HTTPRoute", &namespace, "default-backend");
-        routes.add(GATEWAY_API, "HTTPRoute", (&namespace, &name), &spec);
+        let name = output.name("HTTPRoute", &namespace, "default-backend");
+        output.add(GATEWAY_API, "HTTPRoute", (&namespace, &name), &spec);
     }
+    let gateways = output.len();
     gateway::write(
         &source,
         options,
@@ -120,10 +120,8 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
     if let Some((document, _)) = &source.configmap {
         report.keys(*document, &source.keys);
     }
-    let mut objects = output.finish();
-    objects.extend(routes.finish());
     Conversion {
-        objects,
+        objects: output.finish(gateways),
         notes: report.notes(documents),
     }
 }

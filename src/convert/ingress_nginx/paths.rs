@@ -162,16 +162,32 @@ impl Path {
         })
     }
 
-    /// What an expression begins with, in small letters.
-    fn beginning(&self) -> String {
+    /// The match of all paths that begin as an expression does, and that beginning; none where that
+    /// is all paths of the host.
+    pub(super) fn beginning_match(&self) -> Option<(Value, &str)> {
+        let beginning = self.beginning();
+        (beginning.len() > 1).then(|| {
+            let expression = format!("(?i){beginning}.*");
+            let path = json!({"type": "RegularExpression", "value": expression});
+            (json!({"path": path}), beginning)
+        })
+    }
+
+    /// What an expression begins with, without what may be missing.
+    fn beginning(&self) -> &str {
         let end = self.text.find(META).unwrap_or(self.text.len());
-        self.text[..end].to_lowercase()
+        let is_optional = self.text[end..].starts_with(['?', '*', '{']);
+        let beginning = &self.text[..end];
+        match beginning.char_indices().next_back() {
+            Some((last, _)) if is_optional => &beginning[..last],
+            _ => beginning,
+        }
     }
 
     /// True if this path stays an expression, nginx would try it after the other one, and both can
     /// match the same path.
     fn comes_between(&self, other: &Self) -> bool {
-        let [own, others] = [self.beginning(), other.beginning()];
+        let [own, others] = [self, other].map(|path| path.beginning().to_lowercase());
         self.literal().is_none()
             && self.text.len() <= other.text.len()
             && (own.starts_with(&others) || others.starts_with(&own))
@@ -212,6 +228,19 @@ mod tests {
             ("/a(?!b)", "RE2 has no (?!"),
         ] {
             assert_eq!(matched(text, &[]), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_beginning_has_nothing_that_may_be_missing() {
+        for (text, expected) in [
+            ("/no(?!pe)", Some("/no")),
+            ("/nos?(?!pe)", Some("/no")),
+            ("/(?!a)", None),
+        ] {
+            let path = path(text);
+            let beginning = path.beginning_match().map(|(_, beginning)| beginning);
+            assert_eq!(beginning, expected, "{text}");
         }
     }
 

@@ -139,11 +139,11 @@ impl Hosts<'_> {
                 report.tell(ingress, name, Verdict::NotCarriedOver, text);
             }
         }
-        if !is_call {
-            if let Some(rule) = app_root(ingress) {
-                matches.push(rule["matches"][0].clone());
-                rules.push(vec![rule]);
-            }
+        if let Some(rule) = app_root(ingress)
+            && !is_call
+        {
+            matches.push(rule["matches"][0].clone());
+            rules.push(vec![rule]);
         }
         for location in locations {
             let setting = format!("path {host}{}", location.path.text);

@@ -38,7 +38,19 @@ impl Hosts<'_> {
                 .regex(others.filter(|other| **other != location.path))
         } else {
             location.path.plain()
-        }?;
+        };
+        let matched = match (matched, location.path.beginning_match()) {
+            (Ok(matched), _) => matched,
+            (Err(why), None) => return Err(why),
+            // Another path's backend would get the requests, perhaps with other policies.
+            (Err(why), Some((matched, beginning))) => {
+                return Ok(Rules {
+                    rules: vec![json!({"matches": [matched]})],
+                    verdict: Verdict::NotCarriedOver,
+                    text: format!("{why}: paths that begin with {beginning} are answered 500"),
+                });
+            }
+        };
         let path = &matched.value["path"];
         let is_prefix = path["type"] == "PathPrefix";
         let text = format!(
