@@ -130,8 +130,8 @@ impl Output {
         }
     }
 
-    /// Writes what was collected: policies of Services, and permissions. The objects that were added
-    /// after so many others come first.
+    /// Writes what was collected: policies of Services, and permissions. The objects that were
+    /// added after so many others come first.
     pub(super) fn finish(mut self, first: usize) -> Vec<Converted> {
         self.objects.rotate_left(first);
         for ((namespace, service), fields) in std::mem::take(&mut self.services) {
