@@ -6,6 +6,7 @@ mod cluster;
 mod config;
 mod configured;
 mod controller;
+mod convert;
 mod drain;
 mod envoy;
 mod envoy_identity;
@@ -41,6 +42,7 @@ pub use cluster::Cluster;
 pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
+pub use convert::{Convert, Report};
 pub use drain::Drain;
 pub use envoy::{Envoy, EnvoyVerb};
 pub use envoy_identity::EnvoyIdentity;
@@ -101,6 +103,9 @@ pub enum Command {
     /// Print the problems of manifests: refused objects, lost hostnames, unresolved references;
     /// needs no running program
     Lint(Lint),
+    /// Convert Ingresses and their annotations into objects of the Gateway API and policies, and
+    /// print what becomes of each setting
+    Convert(Convert),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
     /// Print the kinds that manifests may have, what their fields mean, or their JSON schemas

@@ -11,6 +11,8 @@ pub mod configuration;
 pub mod configuration_command;
 mod connection_pressure;
 pub mod controller;
+pub mod convert;
+pub mod convert_command;
 mod definitions;
 pub mod drain;
 pub mod envoy_command;

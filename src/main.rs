@@ -13,6 +13,7 @@ use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Envoy
 use gatewright::client::ClusterView;
 use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
+use gatewright::convert_command;
 use gatewright::explain_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
@@ -45,6 +46,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// wrong command line.
 const NOBODY_ANSWERS: u8 = 3;
 
+/// The exit status if something of the source of a conversion is not carried over. 1 is a source
+/// that cannot be read.
+const NOT_CARRIED_OVER: u8 = 2;
+
 /// The exit status if the reader of the output has ended, as a shell reports it for a program that
 /// SIGPIPE ends.
 const UNREAD: u8 = 141;
@@ -55,8 +60,10 @@ fn main() -> ExitCode {
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
     huge_pages::avoid();
+    let is_conversion = matches!(cli.command, Command::Convert(_));
     match perform(cli.command) {
         Ok(true) => ExitCode::SUCCESS,
+        Ok(false) if is_conversion => ExitCode::from(NOT_CARRIED_OVER),
         Ok(false) => ExitCode::from(1),
         // The reader has read enough, as `head` does.
         Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
@@ -92,6 +99,7 @@ fn perform(command: Command) -> Result<bool> {
         Command::Controller(options) => runtime()?.block_on(controller::controller(options)),
         Command::Translate(options) => translate(&options),
         Command::Lint(options) => runtime()?.block_on(lint(&options)),
+        Command::Convert(options) => convert_command::run(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
         Command::Kinds(options) => kinds_command::run(options.verb.as_ref()),
         Command::Status(options) => runtime()?.block_on(status_command::run(&options)),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Command, CommandFactory};
 use gatewright::cli::Cli;
 use gatewright::configuration;
+use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS, Row};
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
 use gatewright_core::request_outcome::{OUTCOMES, RequestOutcome};
@@ -347,4 +348,35 @@ fn fields(at: &str, schema: &Value, body: &mut String) {
         .expect("it takes it");
         fields(&format!("{name}{list}"), item, body);
     }
+}
+
+#[test]
+fn ingress_nginx() {
+    let names = include_str!("../src/convert/ingress_nginx/names.txt");
+    let version = names.split([' ', ',']).nth(2).expect("a version");
+    let mut body = format!(
+        "# Settings of ingress-nginx\n\nWhat [`gatewright convert`](../migrate.md#from-ingress-nginx) makes of each annotation, and of \
+         each key of the ConfigMap, of ingress-nginx {version}.\n"
+    );
+    for (title, head, rows) in [
+        ("Annotations", "`nginx.ingress.kubernetes.io/`", ANNOTATIONS),
+        ("Keys of the ConfigMap", "Key", KEYS),
+    ] {
+        writeln!(
+            body,
+            "\n## {title}\n\n| {head} | | In Gatewright |\n| --- | --- | --- |"
+        )
+        .expect("a String takes every write");
+        for Row {
+            name,
+            verdict,
+            note,
+            ..
+        } in rows
+        {
+            writeln!(body, "| `{name}` | {} | {} |", verdict.as_str(), cell(note))
+                .expect("a String takes every write");
+        }
+    }
+    page("ingress-nginx.md", &body);
 }

@@ -40,6 +40,7 @@ pub mod link;
 pub mod load;
 pub mod loopback;
 pub mod moto;
+pub mod nginx;
 pub mod oidc;
 pub mod pebble;
 pub mod port;

@@ -203,6 +203,34 @@ pub(super) fn parse_with(path: &Path, text: &str, read_file: ReadFile<'_>) -> Pa
     parsed
 }
 
+/// The documents of a file as values: the first line, the text and the value of each.
+///
+/// # Errors
+/// When one cannot be read: a message with file and line.
+pub(crate) fn values<'a>(
+    file: &str,
+    text: &'a str,
+) -> Result<Vec<(usize, &'a str, Value)>, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let is_json = file.ends_with(".json");
+    let documents = if is_json {
+        vec![(1, text)]
+    } else {
+        documents(text)
+    };
+    let read = if is_json { from_json } else { from_yaml };
+    documents
+        .into_iter()
+        .map(|(line, text)| match read(text) {
+            Ok(value) => Ok((line, text, value)),
+            Err((at, message)) => {
+                let place = line.saturating_add(at.saturating_sub(1));
+                Err(format!("{file}:{place}: {}", in_file(&message, line, at)))
+            }
+        })
+        .collect()
+}
+
 /// What was read of one document. The lines are looked up at the end, all at once.
 struct Document<'a> {
     path: &'a Arc<PathBuf>,

@@ -26,6 +26,7 @@ mod watcher;
 mod watches;
 mod ways;
 
+pub(crate) use document::values;
 pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};
 pub(crate) use place::line_of;

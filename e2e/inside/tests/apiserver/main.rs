@@ -3,6 +3,7 @@
 
 mod chart;
 mod cilium;
+mod converted;
 mod deploy;
 mod formats;
 mod status_maxima;

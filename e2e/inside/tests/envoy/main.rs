@@ -23,6 +23,7 @@ mod full_disk;
 mod grpc;
 mod hot_restart;
 mod http3;
+mod ingress_nginx;
 mod kept_statistics;
 mod last_good;
 mod layout;

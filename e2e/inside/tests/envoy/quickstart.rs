@@ -46,7 +46,7 @@ fn teams_attach_certificates_as_their_page_says() -> Result<()> {
 }
 
 #[test]
-#[ignore = "needs ingress2gateway, and root or user namespaces: e2e/tools install ingress2gateway"]
-fn the_output_of_ingress2gateway_becomes_what_the_page_says() -> Result<()> {
-    followed("migrate.md", "", "ingress2gateway")
+#[ignore = "builds the program, and needs root or user namespaces"]
+fn ingresses_become_what_the_page_says() -> Result<()> {
+    followed("migrate.md", "", "envoy")
 }

@@ -1,0 +1,218 @@
+//! AccessPolicies: who may use the routes of an Ingress.
+//!
+//! What restricts access and cannot be carried over closes the routes.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gatewright_core::inputs::HTPASSWD_TYPE;
+use serde_json::{Value, json};
+
+use super::output::{Grant, Output};
+use super::report::Report;
+use super::source::{Ingress, Name, Source, name_in};
+use crate::convert::Verdict;
+
+/// The most networks of a list.
+const NETWORKS: usize = 64;
+/// The annotations that keep the controller's authorization server away from an Ingress.
+const GLOBAL_AUTH: &str = "enable-global-auth";
+
+/// Writes the policies of an Ingress for its routes.
+pub(super) fn access(
+    source: &Source,
+    ingress: &Ingress,
+    targets: &[Value],
+    output: &mut Output,
+    report: &mut Report,
+) {
+    let name = (ingress.namespace.as_str(), ingress.name.as_str());
+    let mut spec = json!({});
+    let mut closed = Vec::new();
+    if let Some(addresses) = addresses(ingress, &mut closed, report) {
+        spec["clientAddress"] = addresses;
+    }
+    if let Some(users) = users(source, ingress, &mut closed, output, report) {
+        spec["basicAuth"] = users;
+    }
+    if ingress
+        .annotation("auth-url")
+        .is_some_and(|url| !url.is_empty())
+    {
+        closed.push("auth-url");
+    } else if source.keys.contains_key("global-auth-url")
+        && ingress.flag(GLOBAL_AUTH) != Some(false)
+    {
+        closed.push("global-auth-url");
+    }
+    if ingress
+        .annotation("auth-tls-match-cn")
+        .is_some_and(|name| !name.is_empty())
+    {
+        closed.push("auth-tls-match-cn");
+    }
+    if ingress.annotation("satisfy") == Some("any") {
+        let text = "a request has to pass all policies";
+        report.tell(ingress, "satisfy", Verdict::NotCarriedOver, text);
+    }
+    if spec.as_object().is_some_and(|fields| !fields.is_empty()) {
+        output.policy("AccessPolicy", name, targets, &spec);
+    }
+    if !closed.is_empty() {
+        // An address is always in one of them.
+        let spec = json!({"clientAddress": {"deny": ["0.0.0.0/0", "::/0"]}});
+        let wanted = format!("{}-closed", ingress.name);
+        output.policy(
+            "AccessPolicy",
+            (&ingress.namespace, &wanted),
+            targets,
+            &spec,
+        );
+    }
+}
+
+/// The networks of clients that are admitted and refused.
+fn addresses(
+    ingress: &Ingress,
+    closed: &mut Vec<&'static str>,
+    report: &mut Report,
+) -> Option<Value> {
+    let mut fields = BTreeMap::new();
+    for (field, names) in [
+        (
+            "allow",
+            &["whitelist-source-range", "allowlist-source-range"][..],
+        ),
+        ("deny", &["denylist-source-range"][..]),
+    ] {
+        let Some((name, value)) = names
+            .iter()
+            .find_map(|name| Some((*name, ingress.value(name)?)))
+        else {
+            continue;
+        };
+        let networks = networks(value);
+        if networks.is_empty() {
+            continue;
+        }
+        if networks.len() > NETWORKS {
+            let text = format!(
+                "a list has at most {NETWORKS} networks, so the routes are closed: put them together"
+            );
+            report.tell(ingress, name, Verdict::NotCarriedOver, text);
+            closed.push(name);
+            continue;
+        }
+        fields.insert(field, networks);
+    }
+    (!fields.is_empty()).then(|| json!(fields))
+}
+
+/// Networks in CIDR notation, of networks and addresses.
+pub(super) fn networks(list: &str) -> Vec<String> {
+    list.split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(|word| match (word.contains('/'), word.contains(':')) {
+            (true, _) => word.to_owned(),
+            (false, true) => format!("{word}/128"),
+            (false, false) => format!("{word}/32"),
+        })
+        .collect()
+}
+
+/// The users of an Ingress, in a Secret that is written where its hashes are those of SHA-1.
+fn users(
+    source: &Source,
+    ingress: &Ingress,
+    closed: &mut Vec<&'static str>,
+    output: &mut Output,
+    report: &mut Report,
+) -> Option<Value> {
+    match ingress.annotation("auth-type") {
+        None | Some("") => {
+            for name in ["auth-secret", "auth-secret-type", "auth-realm"] {
+                report.tell(ingress, name, Verdict::NoEffect, "there is no auth-type");
+            }
+            return None;
+        }
+        Some("basic") => {
+            let text = "AccessPolicy, basicAuth: backends get no Authorization, as from nginx";
+            report.tell(ingress, "auth-type", Verdict::CarriedOver, text);
+        }
+        Some(_) => {
+            let text = "only basic is known, so the routes are closed";
+            for name in ["auth-type", "auth-secret", "auth-secret-type", "auth-realm"] {
+                report.tell(ingress, name, Verdict::NotCarriedOver, text);
+            }
+            closed.push("auth-type");
+            return None;
+        }
+    }
+    let secret = name_in(
+        &ingress.namespace,
+        ingress.annotation("auth-secret").unwrap_or_default(),
+    );
+    let name = format!("{}-htpasswd", secret.1);
+    let ours = (secret.0.clone(), name.clone());
+    match htpasswd(source, ingress, &secret) {
+        Ok(users) => {
+            if output.name("Secret", &ours.0, &name) == name {
+                let data =
+                    json!({"type": HTPASSWD_TYPE, "data": {".htpasswd": STANDARD.encode(users)}});
+                output.add_with("v1", "Secret", (&ours.0, &name), &data);
+            }
+            let text = format!("Secret {}/{name}", ours.0);
+            report.tell(ingress, "auth-secret", Verdict::CarriedOver, text);
+        }
+        Err(why) => {
+            let text = format!(
+                "{why}: the routes are closed until there is Secret {}/{name} of type {HTPASSWD_TYPE} with .htpasswd of htpasswd -s",
+                ours.0
+            );
+            report.tell(ingress, "auth-secret", Verdict::NotCarriedOver, text);
+        }
+    }
+    let mut users = json!({"name": name});
+    if ours.0 != ingress.namespace {
+        users["namespace"] = json!(ours.0);
+        output.grant(Grant {
+            from: ("gatewright.io", "AccessPolicy", ingress.namespace.clone()),
+            to: ("Secret", ours),
+        });
+    }
+    Some(json!({"users": users, "credentials": "Remove"}))
+}
+
+/// The lines of users, if all hashes are those of SHA-1. No message has a part of them.
+fn htpasswd(source: &Source, ingress: &Ingress, secret: &Name) -> Result<String, String> {
+    let of = format!("Secret {}/{}", secret.0, secret.1);
+    let Some(data) = source.secret(secret) else {
+        return Err(format!("{of} is not in the input"));
+    };
+    let lines: Vec<String> = if ingress.annotation("auth-secret-type") == Some("auth-map") {
+        data.iter()
+            .map(|(user, hash)| format!("{user}:{}", String::from_utf8_lossy(hash).trim()))
+            .collect()
+    } else {
+        let text = data
+            .get("auth")
+            .ok_or_else(|| format!("{of} has no key auth"))?;
+        let text = String::from_utf8_lossy(text);
+        text.lines()
+            .map(|line| line.trim().to_owned())
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect()
+    };
+    if lines.is_empty() || !lines.iter().all(|line| is_sha(line)) {
+        return Err(format!("{of} has other hashes than those of SHA-1"));
+    }
+    Ok(lines.join("\n") + "\n")
+}
+
+/// True for a line whose hash is one of SHA-1.
+fn is_sha(line: &str) -> bool {
+    let hash = line.split_once(':').map(|(_, hash)| hash);
+    hash.is_some_and(|hash| hash.starts_with("{SHA}"))
+}
