@@ -4,6 +4,7 @@
 //! file, line and reason. Parsing (`document`) and the changes of objects ([`Folder`]) are pure;
 //! `Reader` reads, and uses its last good content where it cannot; [`Watcher`] waits for changes.
 
+mod arguments;
 mod cut;
 mod document;
 mod folder;
@@ -23,6 +24,7 @@ mod watcher;
 mod watches;
 mod ways;
 
+pub use arguments::manifests;
 pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};
 pub(crate) use place::line_of;
