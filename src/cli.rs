@@ -20,6 +20,7 @@ mod kinds;
 mod log;
 mod logs;
 mod offline;
+mod plan;
 mod plugin;
 mod ready;
 mod running_program;
@@ -56,6 +57,7 @@ pub use kinds::{Kinds, KindsVerb};
 pub use log::{Log, LogFormat};
 pub use logs::{LinesFormat, Logs};
 pub use offline::{Lint, Translate};
+pub use plan::Plan;
 pub use ready::Ready;
 pub use running_program::RunningProgram;
 pub use serve::Serve;
@@ -78,6 +80,7 @@ Examples:
   gatewright standalone ./manifests       watch and serve a directory of manifests
   gatewright translate ./manifests        print the Envoy resources, without a running program
   gatewright lint ./manifests             print problems: refused objects, lost hostnames
+  gatewright plan --site ./manifests -f new.yaml   print what new.yaml would change
   gatewright status                       print what is wrong, and counts of all objects
   gatewright explain https://shop.example.org:8443/cart
 
@@ -106,6 +109,9 @@ pub enum Command {
     /// Convert Ingresses and their annotations into objects of the Gateway API and policies, and
     /// print what becomes of each setting
     Convert(Convert),
+    /// Print what a change of manifests does before it is made: hostnames that appear, end or
+    /// change hands, certificates, quotas; exit 2 if something that is served is lost
+    Plan(Plan),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
     /// Print the kinds that manifests may have, what their fields mean, or their JSON schemas
@@ -274,11 +280,13 @@ Examples:
   gatewright explain https://shop.example.org:8443/cart
   gatewright explain https://shop.example.org/cart --header 'Cookie: canary=1' --client 192.0.2.7
   gatewright explain --context prod -n team-a https://shop.example.org/cart
+  gatewright explain --context prod -n team-a https://shop.example.org/cart --with new.yaml
 
 With --context or --kubeconfig the answer is from what the user of the kubeconfig may read. What that user may not read
 is marked by ?, with what the statuses of other objects say of it.
 
-Exit status: 0 every step holds; 1 one fails, or is not known; 3 no running program answers.")]
+Exit status: 0 every step holds, with --with once the files are applied; 1 one fails, or is not known; 3 no running program \
+answers.")]
 pub struct Explain {
     /// URL with http:// or https:// and a host, optionally with port, path and query
     pub url: String,
@@ -295,6 +303,10 @@ pub struct Explain {
     /// Protocol to which the request asks to upgrade the connection (header Upgrade)
     #[arg(long, value_name = "PROTOCOL")]
     pub upgrade: Option<String>,
+    /// File or directory of manifests, or `-`: print the steps in the cluster, and what they are
+    /// once it is applied; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub with: Vec<PathBuf>,
     /// Your namespace in the cluster: what you may not read in all namespaces is read there
     /// [default: that of the context]
     #[arg(short, long)]

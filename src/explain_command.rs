@@ -1,13 +1,15 @@
 //! `gatewright explain`: the steps that a request takes, from a running program, or from what the
 //! user of a kubeconfig may read.
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, bail};
 use gatewright_control::{AskedUrl, path_with};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::answer::{answer, show};
 use crate::cli;
 use crate::client::ClusterView;
+use crate::manifest::{Safety, Trust, manifests};
+use crate::plan::Change;
 use crate::table::table;
 
 /// Prints an explanation. Returns whether every step holds.
@@ -15,22 +17,71 @@ use crate::table::table;
 /// # Errors
 /// When nobody answers, the URL is none, or the output cannot be written.
 pub async fn run(options: &cli::Explain) -> Result<bool> {
+    if !options.with.is_empty() && !options.cluster.is_asked() {
+        bail!(
+            "--with is for a cluster (--context, --kubeconfig); of a directory, gatewright plan --site says what a file changes"
+        );
+    }
     let reply = if options.cluster.is_asked() {
         let question = asked(options).question().map_err(Error::msg)?;
-        let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
-        view.explain(&question).await?
+        let mut view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+        let present = view.explain(&question).await?;
+        if !options.with.is_empty() {
+            view.take_in(written(options)?);
+            let planned = view.explain(&question).await?;
+            return show_both(&present, &planned, options.program.output);
+        }
+        present
     } else {
         answer(&options.program, &path(asked(options))).await?
     };
-    let links = reply["links"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
+    let links = links_of(&reply);
     // Of a running program the last link is the result. Here more may follow what is not known.
     let good =
         links.last().is_some_and(is_ok) && (!options.cluster.is_asked() || links.iter().all(is_ok));
     show(&reply, options.program.output, || Ok(text(&reply, links)))?;
     Ok(good)
+}
+
+/// The objects that are about to be applied.
+fn written(options: &cli::Explain) -> Result<Change> {
+    let (_, put, problems) = manifests(&options.with, &Trust::of_cluster(Safety::Strict))?;
+    if let Some(problem) = problems.first() {
+        bail!(
+            "{}:{}: {}",
+            problem.path.display(),
+            problem.line,
+            problem.reason
+        );
+    }
+    Ok(Change {
+        put,
+        ..Change::default()
+    })
+}
+
+/// Prints the steps at present and those once files are applied. Returns whether the latter hold.
+fn show_both(present: &Value, planned: &Value, output: cli::Output) -> Result<bool> {
+    let (old, new) = (links_of(present), links_of(planned));
+    let both = json!({"before": present, "after": planned});
+    show(&both, output, || {
+        if old == new {
+            return Ok(format!(
+                "{}\nthe files change none of it\n",
+                text(present, old)
+            ));
+        }
+        let (before, after) = (text(present, old), text(planned, new));
+        Ok(format!("Before\n{before}\nAfter\n{after}"))
+    })?;
+    Ok(!new.is_empty() && new.iter().all(is_ok))
+}
+
+fn links_of(reply: &Value) -> &[Value] {
+    reply["links"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default()
 }
 
 fn asked(options: &cli::Explain) -> AskedUrl {
@@ -101,8 +152,6 @@ fn finding(link: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

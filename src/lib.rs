@@ -30,6 +30,8 @@ pub mod logging;
 pub mod man;
 pub mod manifest;
 pub mod offline;
+pub mod plan;
+pub mod plan_command;
 mod replace;
 pub mod request_log;
 pub mod run;

@@ -1,17 +1,16 @@
 //! The command line: parses it, runs the command, and returns the result as the exit status.
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::CommandFactory;
 use gatewright::answer::{WATCH, answer, command, print, show};
 use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb};
 use gatewright::client::ClusterView;
-use gatewright::configuration::Configuration;
 use gatewright::configuration_command;
 use gatewright::convert_command;
 use gatewright::explain_command;
@@ -19,8 +18,9 @@ use gatewright::history_command;
 use gatewright::huge_pages;
 use gatewright::kinds_command;
 use gatewright::lint::{Beside, Finding, KnownIssuers};
-use gatewright::manifest::{Folder, Parsed, Problem, Safety, Trust, parse, read, scan};
+use gatewright::manifest::{Folder, Problem, Safety, Trust, manifests};
 use gatewright::offline;
+use gatewright::plan_command;
 use gatewright::request_log;
 use gatewright::run;
 use gatewright::serve;
@@ -31,10 +31,8 @@ use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, ChallengePort, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, in_order, path_with};
-use gatewright_core::inputs::{Object, ObjectChange};
+use gatewright_control::{AdminError, path_with};
 use gatewright_core::tenancy;
-use gatewright_core::translate::{EnvoyLogs, Settings, Unlisted};
 use gatewright_envoy::Admin;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -60,11 +58,8 @@ fn main() -> ExitCode {
     gatewright::logging::begin(cli.command.log_format());
     gatewright::log_panics();
     huge_pages::avoid();
-    let is_conversion = matches!(cli.command, Command::Convert(_));
     match perform(cli.command) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) if is_conversion => ExitCode::from(NOT_CARRIED_OVER),
-        Ok(false) => ExitCode::from(1),
+        Ok(status) => ExitCode::from(status),
         // The reader has read enough, as `head` does.
         Err(error) if is_unread(&error) => ExitCode::from(UNREAD),
         Err(error) => {
@@ -85,14 +80,17 @@ fn is_unread(error: &anyhow::Error) -> bool {
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn perform(command: Command) -> Result<bool> {
+/// Runs a command. Returns its exit status.
+fn perform(command: Command) -> Result<u8> {
     let runtime = || {
         tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
             .context("starting the runtime")
     };
-    match command {
+    let is_conversion = matches!(command, Command::Convert(_));
+    let is_good = match command {
+        Command::Plan(options) => return runtime()?.block_on(plan_command::run(&options)),
         Command::Serve(options) => runtime()?.block_on(serve::run(options)),
         Command::Standalone(options) => runtime()?.block_on(run::standalone(options)),
         Command::Init(options) => gatewright::init::run(&options),
@@ -177,86 +175,13 @@ fn perform(command: Command) -> Result<bool> {
             )?;
             Ok(true)
         }
-    }
-}
-
-/// Reads the manifests of files, directories or standard input, with the problems of those that
-/// cannot be read.
-fn manifests(paths: &[PathBuf], trust: &Trust) -> Result<(Folder, Vec<Object>, Vec<Problem>)> {
-    let mut folder = Folder::default();
-    let mut changes = Vec::new();
-    let mut problems = Vec::new();
-    let mut add = |path: &Path, parsed: Parsed| {
-        let outcome = folder.put(path, parsed);
-        changes.extend(outcome.changes);
-        problems.extend(outcome.problems);
     };
-    let mut of_folders = Vec::new();
-    for path in paths {
-        if path == Path::new("-") {
-            let mut text = String::new();
-            io::stdin()
-                .lock()
-                .take(64 << 20)
-                .read_to_string(&mut text)
-                .context("standard input")?;
-            add(Path::new("-"), parse(Path::new("-"), &text));
-            continue;
-        }
-        // Paths are relative as in the argument, so that a place can be copied from the output.
-        let root: PathBuf = path.components().collect();
-        std::fs::metadata(&root).with_context(|| path.display().to_string())?;
-        let (files, found) = scan(&root, &root, trust.safety);
-        if files.is_empty() && found.is_empty() {
-            bail!(
-                "{}: no manifests: no file below it ends in .yaml, .yml or .json",
-                path.display()
-            );
-        }
-        in_order(
-            &files,
-            |file| read(&root, file, trust),
-            |file, parsed| {
-                if let Some(parsed) = parsed {
-                    add(file, parsed);
-                }
-            },
-        );
-        of_folders.extend(found);
-    }
-    problems.extend(of_folders);
-    let objects = changes.into_iter().filter_map(|change| match change {
-        ObjectChange::Put(object) => Some(object),
-        ObjectChange::Delete(_) => None,
-    });
-    let objects = objects.collect();
-    Ok((folder, objects, problems))
-}
-
-/// The checks of manifests.
-fn safety(allow_unsafe: bool) -> Safety {
-    if allow_unsafe {
-        Safety::Off
-    } else {
-        Safety::Strict
-    }
-}
-
-/// Returns the settings of commands that only read manifests.
-fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Settings {
-    Settings {
-        limits: configuration.limits.clone(),
-        endpoints: run::endpoint_policy(&configuration.backends),
-        external_names: configuration.backends.external_names.policy(),
-        system_roots: configuration.backends.system_roots(),
-        issuers: configuration.issuer_policy(Unlisted::Everybody),
-        envoy_logs: EnvoyLogs::Either("access.log".into()),
-        channel: configuration.gateway_api.channel,
-        ..Settings::new(
-            configuration.gateway_api.controller_name.as_str(),
-            addresses,
-        )
-    }
+    let status = match is_good? {
+        true => 0,
+        false if is_conversion => NOT_CARRIED_OVER,
+        false => 1,
+    };
+    Ok(status)
 }
 
 fn logs(options: &cli::Logs) -> Result<bool> {
@@ -270,7 +195,7 @@ fn logs(options: &cli::Logs) -> Result<bool> {
 
 async fn lint(options: &cli::Lint) -> Result<bool> {
     let mut configuration = options.configured.load()?;
-    let safety = safety(options.allow_unsafe_manifests);
+    let safety = Safety::unless(options.allow_unsafe_manifests);
     let trust = if options.cluster.is_asked() {
         Trust::of_cluster(safety)
     } else {
@@ -291,7 +216,7 @@ async fn lint(options: &cli::Lint) -> Result<bool> {
         }
         (settings, tenancy, beside)
     } else {
-        let settings = offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+        let settings = run::offline_settings(&configuration, vec![Ipv4Addr::LOCALHOST.into()]);
         let tenancy = if is_known {
             configuration.tenancy_offline()
         } else {
@@ -440,12 +365,12 @@ impl LintRow {
 fn translate(options: &cli::Translate) -> Result<bool> {
     let paths = std::slice::from_ref(&options.path);
     let configuration = options.configured.load()?;
-    let safety = safety(options.allow_unsafe_manifests);
+    let safety = Safety::unless(options.allow_unsafe_manifests);
     let (_, objects, problems) = manifests(paths, &configuration.manifests.trust(safety))?;
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }
-    let settings = offline_settings(&configuration, options.addresses.clone());
+    let settings = run::offline_settings(&configuration, options.addresses.clone());
     let tenancy = run::tenancy_settings(&configuration.tenancy);
     let translation = offline::translate(objects, settings, tenancy, SystemTime::now())
         .context("rendering what Envoy would get")?;

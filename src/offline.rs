@@ -117,9 +117,9 @@ pub fn translate(
 }
 
 /// The context in which no Envoy is connected, and all transitions are at the given time.
-struct AtOnce {
-    controller: String,
-    time: String,
+pub(crate) struct AtOnce {
+    pub(crate) controller: String,
+    pub(crate) time: String,
 }
 
 impl Context for AtOnce {

@@ -8,6 +8,7 @@ mod runtime;
 mod show;
 mod unserved_log;
 
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,6 +165,23 @@ pub fn tenancy_settings(tenancy: &Tenancy) -> tenancy::Settings {
         cert_manager: false,
         ports: tenancy.ports(),
         ..tenancy.settings(Recording::ThisProcess)
+    }
+}
+
+/// Returns the settings of commands that only read manifests.
+pub fn offline_settings(configuration: &Configuration, addresses: Vec<IpAddr>) -> Settings {
+    Settings {
+        limits: configuration.limits.clone(),
+        endpoints: endpoint_policy(&configuration.backends),
+        external_names: configuration.backends.external_names.policy(),
+        system_roots: configuration.backends.system_roots(),
+        issuers: configuration.issuer_policy(Unlisted::Everybody),
+        envoy_logs: EnvoyLogs::Either("access.log".into()),
+        channel: configuration.gateway_api.channel,
+        ..Settings::new(
+            configuration.gateway_api.controller_name.as_str(),
+            addresses,
+        )
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 /// Cargo.toml as well.
 const PURE: [&str; 33] = [
     "src/core/",
+    "src/plan/",
     "src/pki/",
     "src/envoy/",
     "src/control/envoy_identity.rs",

@@ -11,13 +11,14 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 5] = ["explain", "status", "lint", "completion", "version"];
+const SHOWN: [&str; 6] = ["explain", "status", "lint", "plan", "completion", "version"];
 
 const EXAMPLES: &str = "\
 Examples:
   kubectl gatewright explain https://shop.example.org/cart
   kubectl gatewright status -n team-a
   kubectl gatewright lint ./manifests
+  kubectl gatewright plan -f ./manifests
 
 The commands read what you may read of the cluster. What you may not read is marked.
 
@@ -27,11 +28,14 @@ impl Cli {
     /// Parses a command line, which begins with the name of the program. Prints help or an error,
     /// and ends the process, where it is no command.
     pub fn of(arguments: Vec<OsString>) -> Self {
+        let is_plan = arguments.get(1).is_some_and(|verb| verb == "plan");
         if !arguments.first().is_some_and(|name| is_plugin(name)) {
-            return Self::parse_from(arguments);
+            return Self::try_parse_from(arguments).unwrap_or_else(|error| ended(&error, is_plan));
         }
-        let matches = Self::plugin().get_matches_from(arguments);
-        let mut cli = Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+        let matches = Self::plugin().try_get_matches_from(arguments);
+        let matches = matches.unwrap_or_else(|error| ended(&error, is_plan));
+        let mut cli =
+            Self::from_arg_matches(&matches).unwrap_or_else(|error| ended(&error, is_plan));
         if let Some(cluster) = cli.command.cluster() {
             cluster.is_plugin = true;
         }
@@ -62,10 +66,22 @@ impl Verb {
         match self {
             Self::Explain(options) => Some(&mut options.cluster),
             Self::Lint(options) => Some(&mut options.cluster),
+            Self::Plan(options) => Some(&mut options.cluster),
             Self::Status(options) => Some(&mut options.cluster),
             _ => None,
         }
     }
+}
+
+/// Prints help or an error, and ends the process. For `plan` 2 says that something is lost: a wrong
+/// command line, which judges nothing, is 1 there.
+fn ended(error: &clap::Error, is_plan: bool) -> ! {
+    if is_plan && error.use_stderr() {
+        // Standard error may be closed.
+        let _ = error.print();
+        std::process::exit(1);
+    }
+    error.exit()
 }
 
 fn is_plugin(program: &OsStr) -> bool {

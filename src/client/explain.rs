@@ -60,7 +60,7 @@ impl ClusterView {
     /// When the API server does not answer.
     pub async fn explain(&self, question: &Question) -> Result<Value> {
         let stand_ins = StandIns::new(
-            &self.view.objects,
+            |key| self.view.objects.get(key),
             &self.unread,
             self.controller(),
             Some(question),

@@ -2,7 +2,7 @@
 //! user of a kubeconfig may read.
 //!
 //! ```text
-//! API server ==reader==> View ==> stand-ins for what may not be read ==> pipeline ==> explain, status, lint
+//! API server ==reader==> View ==> stand-ins for what may not be read ==> pipeline ==> explain, status, lint, plan
 //!                          +====> statuses: live facts, also about what may not be read ==^
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! be read, and what the status of an object that refers to it says.
 
 pub mod explain;
+pub mod plan;
 mod said;
 mod stand_ins;
 pub mod status;
@@ -27,6 +28,7 @@ use crate::cli;
 use crate::configuration::{Configuration, load_text};
 use crate::controller::settings::{tenancy_settings, translation_settings};
 use crate::lint::Beside;
+use crate::plan::Emitted;
 use gatewright_core::inputs::{Kind, Namespace, Object, ObjectKey};
 use gatewright_core::model::{ObjectName, TICKET_KEY_BYTES, TicketKeys};
 use gatewright_core::ownership::Recording;
@@ -38,6 +40,7 @@ use gatewright_kubernetes::reader::{self, View};
 
 use self::said::Said;
 use self::stand_ins::StandIns;
+pub(crate) use self::stand_ins::certificate as certificate_for_any_name;
 
 /// The ConfigMap with the configuration of an installation, and its key there.
 const CONFIGURATION: (&str, &str) = ("gatewright-configuration", "configuration.yaml");
@@ -55,6 +58,9 @@ pub struct ClusterView {
     /// The objects that others refer to and that the user may not read, each with those that refer
     /// to it.
     unread: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// True if objects were taken in that are not in the cluster. Names that they are the first to
+    /// claim have no record yet, and would wait for one.
+    is_planned: bool,
 }
 
 impl ClusterView {
@@ -97,6 +103,7 @@ impl ClusterView {
             is_configured,
             installation: installation.to_owned(),
             unread,
+            is_planned: false,
         })
     }
 
@@ -208,7 +215,7 @@ impl ClusterView {
             .iter()
             .map(|(target, referrers)| self.said(target, referrers.iter()).text)
             .collect();
-        let stand_ins = StandIns::new(&given, &unread, self.controller(), None);
+        let stand_ins = StandIns::new(|key| given.get(key), &unread, self.controller(), None);
         let beside = Beside::Cluster {
             objects: others.into_values().chain(stand_ins.objects).collect(),
             facts: self.facts(),
@@ -237,13 +244,23 @@ impl ClusterView {
     /// The engine over the objects of the view and others, with the certificates that issuers have
     /// stored.
     async fn pipeline(&self, others: Vec<Object>) -> Result<Pipeline> {
-        let recording = if self.view.has_record {
+        let recording = if self.view.has_record && !self.is_planned {
             Recording::OtherProcess
         } else {
             Recording::ThisProcess
         };
+        Ok(self.emitting(others, recording).await?.0)
+    }
+
+    /// The same, with the resources that it emits.
+    async fn emitting(
+        &self,
+        others: Vec<Object>,
+        recording: Recording,
+    ) -> Result<(Pipeline, Emitted)> {
         let (settings, tenancy) = self.settings_by(recording);
         let mut pipeline = Pipeline::new(settings, tenancy, Written::ToTheCluster);
+        let mut emitted = Emitted::default();
         let objects = self.view.objects.values().cloned().chain(others);
         let limits = &self.configuration.limits.object;
         let objects = objects.map(|mut object| {
@@ -252,11 +269,11 @@ impl ClusterView {
         });
         let facts = self.facts().into_iter().map(Change::Fact);
         let now = SystemTime::now();
-        pipeline.apply_with(
+        emitted.take(pipeline.apply_with(
             objects.map(Change::put).chain(facts).collect(),
             self.view.existing.clone(),
             now,
-        );
+        ));
         let store = pipeline.engine().store();
         let unknown = wanted(&pipeline).filter(|key| store.secret(&key.name).is_none());
         let readable = unknown.filter(|key| self.view.may_read(key));
@@ -264,8 +281,8 @@ impl ClusterView {
         let hidden = self.unread_issued(&pipeline);
         let hidden = hidden.map(|key| stand_ins::certificate(key.name));
         let secrets = issued.into_iter().chain(hidden).map(Change::put).collect();
-        pipeline.apply(secrets, now);
-        Ok(pipeline)
+        emitted.take(pipeline.apply(secrets, now));
+        Ok((pipeline, emitted))
     }
 
     /// The Secrets with certificates of issuers that the user may not read.

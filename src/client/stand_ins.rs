@@ -50,10 +50,11 @@ pub(super) struct Place {
 }
 
 impl StandIns {
-    /// Makes stand-ins for the unread objects that others refer to. Listeners are such that a
-    /// request like `question` can be answered there; without one, by HTTPS.
-    pub(super) fn new(
-        objects: &BTreeMap<ObjectKey, Object>,
+    /// Makes stand-ins for the unread objects that others refer to, of which there may be several
+    /// versions. Listeners are such that a request like `question` can be answered there; without
+    /// one, by HTTPS.
+    pub(super) fn new<'a, V: IntoIterator<Item = &'a Object>>(
+        versions: impl Fn(&ObjectKey) -> V,
         unread: &BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
         controller: &str,
         question: Option<&Question>,
@@ -61,8 +62,11 @@ impl StandIns {
         let is_plain = question.is_some_and(|question| !question.tls);
         let mut stand_ins = Self::default();
         for (target, referrers) in unread {
-            let routes = referrers.iter().filter_map(|key| match objects.get(key) {
-                Some(Object::Route(route)) => Some((key, route)),
+            let referring = referrers
+                .iter()
+                .flat_map(|key| versions(key).into_iter().map(move |object| (key, object)));
+            let routes = referring.filter_map(|(key, object)| match object {
+                Object::Route(route) => Some((key, route)),
                 _ => None,
             });
             let routes: Vec<(&ObjectKey, &Route)> = routes.collect();
@@ -144,7 +148,9 @@ impl StandIns {
             .iter_mut()
             .find(|place| place.section == *section && place.said_port == port);
         if let Some(place) = known {
-            place.routes.push(route.clone());
+            if !place.routes.contains(route) {
+                place.routes.push(route.clone());
+            }
             return;
         }
         let free = PORTS + u16::try_from(self.places.len() % 1000).expect("less than a thousand");
@@ -228,7 +234,7 @@ fn listener(place: &Place, is_plain: bool) -> Value {
 }
 
 /// A Secret with a certificate for every name.
-pub(super) fn certificate(name: ObjectName) -> Object {
+pub(crate) fn certificate(name: ObjectName) -> Object {
     let certificate = Certificate {
         leaf: b"".as_slice().into(),
         issuers: Arc::from(""),
@@ -270,7 +276,7 @@ mod tests {
         let gateway = ObjectKey::new(Kind::Gateway, ObjectName::new("platform", "edge"));
         let service = ObjectKey::new(Kind::Service, ObjectName::new("data", "db"));
         let unread = BTreeMap::from([(gateway, referrers.clone()), (service, referrers)]);
-        StandIns::new(&objects, &unread, OURS, None)
+        StandIns::new(|key| objects.get(key), &unread, OURS, None)
     }
 
     #[test]

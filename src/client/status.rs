@@ -23,7 +23,12 @@ impl ClusterView {
     /// # Errors
     /// When the API server does not answer.
     pub async fn status(&self, query: &StatusQuery) -> Result<Value> {
-        let stand_ins = StandIns::new(&self.view.objects, &self.unread, self.controller(), None);
+        let stand_ins = StandIns::new(
+            |key| self.view.objects.get(key),
+            &self.unread,
+            self.controller(),
+            None,
+        );
         let pipeline = self.pipeline(stand_ins.objects).await?;
         let selection = Selection {
             not_ok: false,

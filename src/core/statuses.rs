@@ -16,7 +16,7 @@ use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
-pub use self::condition_row::{ConditionRow, is_desired, is_ok};
+pub use self::condition_row::{ConditionRow, condition_rows, is_desired, is_ok};
 pub use self::selection::Selection;
 pub use self::summary::{Cause, KindCount, Listed, Summary, summary};
 

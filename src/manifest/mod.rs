@@ -1,9 +1,11 @@
 //! Manifests: converts a directory of YAML and JSON files to changes of objects.
 //!
 //! In: files. Out: [`ObjectChange`](gatewright_core::inputs::ObjectChange)s, and [`Problem`]s with
-//! file, line and reason. A Secret may have files in place of data, as far as [`Trust`] goes. Parsing (`document`) and the changes of objects ([`Folder`]) are pure;
-//! `Reader` reads, and uses its last good content where it cannot; [`Watcher`] waits for changes.
+//! file, line and reason. A Secret may have files in place of data, as far as [`Trust`] goes. Parsing
+//! (`document`) and the changes of objects ([`Folder`]) are pure; `Reader` reads, and uses its last
+//! good content where it cannot; [`Watcher`] waits for changes.
 
+mod arguments;
 mod cut;
 mod document;
 mod faults;
@@ -26,6 +28,7 @@ mod watcher;
 mod watches;
 mod ways;
 
+pub use arguments::manifests;
 pub(crate) use document::values;
 pub use document::{Parsed, Problem, ProblemKind, parse};
 pub use folder::{Folder, Outcome};

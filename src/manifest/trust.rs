@@ -24,6 +24,13 @@ pub enum Safety {
     Off,
 }
 
+impl Safety {
+    /// The checks, unless a person does without them.
+    pub fn unless(is_allowed: bool) -> Self {
+        if is_allowed { Self::Off } else { Self::Strict }
+    }
+}
+
 /// What is trusted.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {

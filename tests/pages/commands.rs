@@ -151,6 +151,10 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server judges files of several users",
     ),
     (
+        "gatewright plan --kubeconfig",
+        "at_hand.rs of the tests with an API server plans with kubeconfigs of several users",
+    ),
+    (
         "pip install gatewright",
         "kubernetes/installed.rs of the tests installs the wheel of this build",
     ),

@@ -15,12 +15,15 @@ use serde_json::{Value, json};
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const OURS: &str = "gatewright.io/v1alpha1";
 const HOST: &str = "shop.example.org";
+/// A host of the owner of the Gateway.
+const BETA: &str = "beta.example.org";
 /// The developer, with the role `edit` in the namespace `shop`.
 const DEVELOPER: &str = "dana";
 
 /// A cluster with Gateway `platform/edge` and the application `shop/web`.
 struct Site {
     cluster: Cluster,
+    port: u16,
     url: String,
 }
 
@@ -74,6 +77,7 @@ impl Site {
             .await?;
         Ok(Self {
             cluster,
+            port,
             url: format!("http://{HOST}:{port}/cart"),
         })
     }
@@ -257,6 +261,185 @@ async fn files_are_judged_beside_the_cluster() -> Result<()> {
         is_true(&items[0]["status"]["parents"][0], "Accepted"),
         "{list:#}"
     );
+    Ok(())
+}
+
+/// A ListenerSet of the namespace `other` for a host, with a route.
+fn thief(port: u16, host: &str) -> String {
+    let listener = json!({"name": "a", "protocol": "HTTP", "port": port, "hostname": host});
+    let set = json!({"apiVersion": GATEWAY, "kind": "ListenerSet",
+        "metadata": {"name": "thief", "namespace": "other"},
+        "spec": {"parentRef": {"name": "edge", "namespace": "platform"}, "listeners": [listener]}});
+    let parent = json!({"kind": "ListenerSet", "name": "thief"});
+    let route = json!({"apiVersion": GATEWAY, "kind": "HTTPRoute",
+        "metadata": {"name": "thief", "namespace": "other"},
+        "spec": {"parentRefs": [parent], "hostnames": [host],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
+    format!("{set}\n---\n{route}\n")
+}
+
+/// The plan that a command printed, and its exit status.
+fn plan(output: &Output) -> Result<(Value, Option<i32>)> {
+    let plan: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))?;
+    Ok((plan, output.status.code()))
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
+    let site = Site::start().await?;
+    let server = &site.cluster.server;
+    for namespace in ["platform", "shop", "other"] {
+        for object in service(namespace, "web", 80) {
+            server.put(object).await?;
+        }
+    }
+    // The Gateway lets all namespaces attach listeners, and its owner serves a host there.
+    let listener = json!({"name": "http", "protocol": "HTTP", "port": site.port,
+        "allowedRoutes": {"namespaces": {"from": "All"}}});
+    let gateway = json!({"apiVersion": GATEWAY, "kind": "Gateway",
+        "metadata": {"name": "edge", "namespace": "platform"},
+        "spec": {"gatewayClassName": "gatewright", "listeners": [listener],
+            "allowedListeners": {"namespaces": {"from": "All"}}}});
+    server.put(gateway).await?;
+    let beta = json!({"apiVersion": GATEWAY, "kind": "HTTPRoute",
+        "metadata": {"name": "beta", "namespace": "platform"},
+        "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [BETA],
+            "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
+    server.put(beta).await?;
+    let mut controller = site.cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    site.is_ready().await?;
+    site.cluster
+        .until(GATEWAY, "HTTPRoute", "platform", "beta", |route| {
+            is_true(&route["status"]["parents"][0], "Accepted")
+        })
+        .await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("change.yaml");
+    let path = file.display().to_string();
+    let arguments = ["plan", "-f", &path, "-n", "shop", "-o", "json"];
+    let masters = &["system:masters"][..];
+
+    // The record keeps the host of a tenant.
+    std::fs::write(&file, thief(site.port, HOST))?;
+    let (kept, status) = plan(&site.run("platform", masters, &arguments)?)?;
+    assert_eq!(status, Some(0), "{kept:#}");
+    assert_eq!(kept["hosts"], json!([]), "{kept:#}");
+    let conflicts = kept["objects"].as_array().into_iter().flatten();
+    let conflicts = conflicts.filter(|change| change["after"]["reason"] == "HostnameConflict");
+    assert!(conflicts.count() > 0, "{kept:#}");
+
+    // That of the owner of the Gateway is taken, and nothing is written.
+    std::fs::write(&file, thief(site.port, BETA))?;
+    let (taken, status) = plan(&site.run("platform", masters, &arguments)?)?;
+    assert_eq!(status, Some(2), "{taken:#}");
+    let host = &taken["hosts"][0];
+    assert_eq!(host["hostname"], BETA, "{taken:#}");
+    assert_eq!(host["effects"][0], "changesHands", "{taken:#}");
+    let place = &host["places"][0];
+    assert_eq!(
+        place["before"]["routes"],
+        json!(["httproute platform/beta"])
+    );
+    assert_eq!(place["after"]["routes"], json!(["httproute other/thief"]));
+    let list = ["status", "-n", "other", "-o", "json"];
+    let list: Value = serde_json::from_slice(&site.run("platform", masters, &list)?.stdout)?;
+    assert_eq!(list["items"], json!([]), "nothing was written");
+    let url = format!("http://{BETA}:{}/", site.port);
+    let both = ["explain", &url, "-n", "shop", "-o", "json", "--with", &path];
+    let both = site.run("platform", masters, &both)?;
+    let both: Value = serde_json::from_slice(&both.stdout).with_context(|| format!("{both:?}"))?;
+    assert!(
+        both["before"].to_string().contains("platform/beta"),
+        "{both:#}"
+    );
+    assert!(
+        both["after"].to_string().contains("other/thief"),
+        "{both:#}"
+    );
+
+    // What was announced happens.
+    for document in thief(site.port, BETA).split("\n---\n") {
+        server.put(serde_json::from_str(document)?).await?;
+    }
+    site.cluster
+        .until(GATEWAY, "HTTPRoute", "other", "thief", |route| {
+            is_true(&route["status"]["parents"][0], "Accepted")
+        })
+        .await?;
+    let (again, status) = plan(&site.run("platform", masters, &arguments)?)?;
+    assert_eq!(status, Some(0), "it is there: {again:#}");
+    assert_eq!(again["hosts"], json!([]), "it is there: {again:#}");
+    let explained = site.run(
+        "platform",
+        masters,
+        &["explain", &url, "-n", "shop", "-o", "json"],
+    )?;
+    let (steps, _) = links(&explained)?;
+    assert!(
+        text(step(&steps, "route")?).contains("other/thief"),
+        "{steps:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "needs Kubernetes: e2e/tools install"]
+async fn a_developer_plans_beside_a_gateway_that_may_not_be_read() -> Result<()> {
+    let site = Site::start().await?;
+    let server = &site.cluster.server;
+    for name in ["web", "next"] {
+        for object in service("shop", name, 80) {
+            server.put(object).await?;
+        }
+    }
+    let mut controller = site.cluster.controller("one")?;
+    controller.line("xDS at").await?;
+    site.is_ready().await?;
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("change.yaml");
+    let path = file.display().to_string();
+    let arguments = ["plan", "-f", &path, "-n", "shop", "-o", "json"];
+    for (document, status, effect) in [
+        // Another application of their own.
+        (route("next"), 0, "changesApplication"),
+        (route("missing"), 2, "fails"),
+    ] {
+        std::fs::write(&file, document.to_string())?;
+        let output = site.run(DEVELOPER, &[], &arguments)?;
+        let (answer, code) = plan(&output)?;
+        assert_eq!(code, Some(status), "{answer:#}");
+        assert_eq!(answer["hosts"][0]["effects"][0], effect, "{answer:#}");
+        let mark = "? gateway platform/edge: you may not read it; the status of httproute shop/web says that it accepted it";
+        let marks = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(marks.contains(mark), "{marks}");
+        // The platform is told the same of the host.
+        let of_all = site.run("platform", &["system:masters"], &arguments)?;
+        let (of_all, code) = plan(&of_all)?;
+        assert_eq!(code, Some(status), "{of_all:#}");
+        assert_eq!(
+            answer["hosts"][0]["effects"], of_all["hosts"][0]["effects"],
+            "{of_all:#}"
+        );
+    }
+    // Who owns a new hostname is known to the controller alone.
+    let new = route("web").to_string();
+    let new = new.replace(HOST, "new.example.org");
+    std::fs::write(
+        &file,
+        new.replace(
+            r#""name":"web","namespace":"shop""#,
+            r#""name":"new","namespace":"shop""#,
+        ),
+    )?;
+    let (answer, code) = plan(&site.run(DEVELOPER, &[], &arguments)?)?;
+    assert_eq!(code, Some(1), "{answer:#}");
+    assert_eq!(answer["hosts"][0]["isUnread"], true, "{answer:#}");
+    // A user without rights is told nothing of others, and that nothing is known.
+    let output = site.run("nobody", &[], &arguments)?;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
     Ok(())
 }
 

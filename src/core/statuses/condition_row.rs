@@ -28,7 +28,7 @@ pub struct ConditionRow {
 }
 
 /// Returns the conditions of an object, given as a document with kind, metadata and status.
-pub(super) fn rows(item: &Value) -> Vec<ConditionRow> {
+pub fn condition_rows(item: &Value) -> Vec<ConditionRow> {
     let mut rows = Vec::new();
     let namespace = string(&item["metadata"]["namespace"]);
     let kind = string(&item["kind"]);
@@ -132,7 +132,7 @@ mod tests {
                 json!({"ancestors": [{"ancestorRef": ancestor, "conditions": conditions}]}),
             ),
         ];
-        let rows: Vec<ConditionRow> = items.iter().flat_map(rows).collect();
+        let rows: Vec<ConditionRow> = items.iter().flat_map(condition_rows).collect();
         let objects: Vec<&str> = rows.iter().map(|row| row.object.as_str()).collect();
         let expected = [
             "gateway a/x",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::condition_row::{ConditionRow, rows};
+use super::condition_row::{ConditionRow, condition_rows};
 
 /// The maximum number of conditions that a summary lists where not all of them are wrong: then
 /// every condition fits a reader's eye.
@@ -84,7 +84,8 @@ pub fn summary(items: &[Value], listed: Listed) -> Summary {
     for item in items {
         let kind = item["kind"].as_str().unwrap_or_default();
         let count = kinds.entry(kind.to_lowercase()).or_default();
-        let (ok, not_ok): (Vec<_>, Vec<_>) = rows(item).into_iter().partition(|row| row.ok);
+        let (ok, not_ok): (Vec<_>, Vec<_>) =
+            condition_rows(item).into_iter().partition(|row| row.ok);
         count.objects += 1;
         count.not_ok += usize::from(!not_ok.is_empty());
         let mut causes: Vec<_> = not_ok

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
+pub use self::serving::Serving;
 use super::key::RouteKey;
 use super::rule::protocol::Protocol;
 use super::stage::admission::Admission;
@@ -570,6 +571,7 @@ mod handshake;
 mod hosts;
 mod request;
 mod servers;
+mod serving;
 #[cfg(test)]
 mod tests;
 mod traffic;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::super::counters::Counters;
 use super::super::delta::ResourceKey;
-use super::super::explain::{Explainer, Explanation, Host, Question};
+use super::super::explain::{Explainer, Explanation, Host, Question, Serving};
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::rule::certificate::Served;
 use super::super::rule::gateway_exposure::Fleet;
@@ -340,6 +340,12 @@ impl Engine {
     /// The served hostnames with port, protocol, the owner of the listener, and the certificate.
     pub fn hosts(&self) -> Vec<Host> {
         self.explainer().hosts()
+    }
+
+    /// What answers requests for each hostname of a listener, and each one that routes have there.
+    /// The work is proportional to the number of hostnames.
+    pub fn servings(&self) -> Vec<Serving> {
+        self.explainer().servings()
     }
 
     /// The namespaces of the routes that serve a hostname on a frontend.
