@@ -95,6 +95,11 @@ fn all() -> Result<Vec<Policy>> {
             "responseOverride",
             json!([{"match": {"statusCodes": [{"value": 503}]}, "response": page}]),
         ),
+        Policy::traffic(
+            "rewrite",
+            "rewrite",
+            json!({"path": {"pattern": "/(.*)", "substitution": r"/\1"}}),
+        ),
         // The client accepts no encoding.
         Policy::traffic("compression, not asked for", "compression", json!({})),
     ])

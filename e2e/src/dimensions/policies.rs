@@ -102,6 +102,15 @@ impl Batch<'_> {
         self.shaped("requestBody", json!({"maxBytes": 1_000_000}))
     }
 
+    /// A route, and a policy that rewrites the paths of its requests.
+    pub(super) fn rewritten(&self) -> Vec<Value> {
+        let path = json!({"pattern": "(?i)/api/v[0-9]{1,3}/(.*)", "substitution": r"/\1"});
+        self.shaped(
+            "rewrite",
+            json!({"path": path, "hostname": {"type": "Backend"}}),
+        )
+    }
+
     /// A route with matches, and a TrafficPolicy with a field for it.
     fn shaped(&self, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(16, json!({"backendRefs": [web()]}));

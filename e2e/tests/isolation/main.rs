@@ -36,6 +36,7 @@ mod regex;
 mod regex_load;
 mod request_bodies;
 mod response_overrides;
+mod rewrites;
 mod route_names;
 mod secret;
 mod secret_names;

@@ -12,6 +12,7 @@ mod rate_limit;
 mod report;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::Predicate;

@@ -47,6 +47,7 @@ mod repeated_bodies;
 mod request_bodies;
 mod required_claims;
 mod response_overrides;
+mod rewrites;
 mod session_tickets;
 mod standalone;
 mod statistics;

@@ -17,6 +17,7 @@ mod provider;
 mod rate_limit;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ use serde::Deserialize;
 
 use crate::cost::{Bytes, RuleSize};
 use crate::inputs::{ClassPolicyLimits, LocalRef};
-use crate::model::{BackendId, Enforcement, ObjectName, Reason};
+use crate::model::{BackendId, Enforcement, ObjectName, Reason, Rule};
 
 pub use basic_auth::{BasicAuth, BasicAuthRules};
 pub use client_address::AddressList;
@@ -35,6 +36,7 @@ pub use oidc::{Login, LoginRules};
 pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits};
 pub use request_body::{BodyBuffer, RequestBody};
 pub use response_override::{OverrideRules, ResponseOverride, ResponseOverrides, StatusRange};
+pub use rewrite::UrlRewrite;
 
 /// Passes the list to a macro: the field, the type of the setting, and the name of the field in a
 /// class's list and in a policy.
@@ -57,6 +59,7 @@ macro_rules! settings {
             compression: Compression, Compression, "compression";
             response_override: ResponseOverrides, ResponseOverride, "responseOverride";
             request_body: RequestBody, RequestBody, "requestBody";
+            rewrite: UrlRewrite, Rewrite, "rewrite";
         }
         $($($own)*)?
     } };
@@ -103,6 +106,14 @@ pub trait Setting: Sized {
     /// How much it asks for of what a class limits.
     fn amounts(&self, _limits: &ClassPolicyLimits) -> Vec<Amount> {
         Vec::new()
+    }
+
+    /// Makes of a rule what is no filter of its own, where the rule does not say it itself.
+    fn shape(&self, _rule: &mut Rule) {}
+
+    /// The regular expressions of users that it has for each match.
+    fn expressions(&self) -> u64 {
+        0
     }
 
     /// The memory that it takes before a rule.
@@ -359,6 +370,19 @@ macro_rules! of_both {
                     (PolicyField::$TrafficField, found.setting.amounts(limits))
                 })),*];
                 amounts.into_iter().flatten().collect()
+            }
+
+            /// Makes of a rule what is no filter.
+            pub fn shape(&self, rule: &mut Rule) {
+                $(if let Some(found) = &self.$traffic {
+                    found.setting.shape(rule);
+                })*
+            }
+
+            /// The regular expressions of users that they have for each match.
+            pub fn expressions(&self) -> u64 {
+                let each = [$(self.$traffic.as_ref().map(|found| found.setting.expressions())),*];
+                each.into_iter().flatten().sum()
             }
 
             /// The memory that they take before a rule.

@@ -16,6 +16,7 @@ mod oidc;
 mod rate_limit;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 pub(crate) use explained::{Denial, ExplainedAccess, ExplainedTraffic};
 pub(crate) use judging::judged;

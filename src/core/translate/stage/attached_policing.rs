@@ -63,7 +63,11 @@ impl AttachedPolicing<'_> {
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let beyond = self.quotas.attached_beyond(key);
-        judged(policy, beyond, self.quotas.of_objects(), self.store)
+        let limits = (
+            self.quotas.of_objects(),
+            self.quotas.matching_micros(&key.name.namespace),
+        );
+        judged(policy, beyond, limits, self.store)
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.

@@ -282,11 +282,12 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
     let (name, rule) = match access {
         AccessAt::Admit(all) if all.is_empty() && traffic.is_empty() => (name.clone(), rule),
         AccessAt::Admit(access) => {
-            let rule = Rule {
+            let mut rule = Rule {
                 access,
-                traffic,
                 ..(*rule).clone()
             };
+            traffic.shape(&mut rule);
+            rule.traffic = traffic;
             (name.clone(), Arc::new(rule))
         }
         AccessAt::Closed => (Arc::from(ACCESS_CLOSED), Arc::new(respond(500))),

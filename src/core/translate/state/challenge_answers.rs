@@ -263,6 +263,7 @@ impl ChallengeAnswers {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            external_name: None,
             session: None,
             hash: None,
         }]);

@@ -39,3 +39,21 @@ fn the_answers_in_place_of_errors_are_told_with_their_policy() {
         "TrafficPolicy a/pages: 404, 500-599 as 503 with 5 bytes of text/html"
     );
 }
+
+#[test]
+fn the_rewrite_of_a_rule_is_told_with_its_policy() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let path = json!({"pattern": "/shop/(.*)", "substitution": r"/\1"});
+    let policy = object(
+        "gatewright.io/v1alpha1",
+        "TrafficPolicy",
+        "paths",
+        json!({"spec": {"targetRefs": [target],
+            "rewrite": {"path": path, "hostname": {"type": "Backend"}}}}),
+    );
+    let told = held(vec![policy], "rewrite").expect("a link");
+    assert_eq!(
+        told,
+        r"TrafficPolicy a/paths: a path that /shop/(.*) matches becomes /\1; a backend outside of the cluster gets its own name as the host; a URLRewrite of the rule comes first"
+    );
+}
