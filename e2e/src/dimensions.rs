@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 42] = [
+pub static DIMENSIONS: [Dimension; 44] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -236,6 +236,8 @@ pub static DIMENSIONS: [Dimension; 42] = [
     dimension("response overrides", |batch| batch.overridden()).similar(),
     dimension("request bodies", |batch| batch.limited_bodies()).similar(),
     dimension("rewrites", |batch| batch.rewritten()).similar(),
+    dimension("known headers", |batch| batch.known_headers()).similar(),
+    dimension("bandwidth", |batch| batch.limited_bandwidth()).similar(),
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),

@@ -25,6 +25,7 @@ mod granted_names;
 mod hostile;
 mod internal_ca;
 mod issuers;
+mod known_headers;
 mod large_chains;
 mod limits;
 mod logins;

@@ -7,9 +7,11 @@
 //! `gatewright-envoy` (its filters). A layer that lacks one does not compile: it has to [`Judge`] or
 //! to [`Visit`] each.
 
+mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
+mod headers;
 mod jwt;
 mod oidc;
 mod parts;
@@ -28,9 +30,11 @@ use crate::cost::{Bytes, RuleSize};
 use crate::inputs::{ClassPolicyLimits, LocalRef};
 use crate::model::{BackendId, Enforcement, ObjectName, Reason, Rule};
 
+pub use bandwidth_limit::BandwidthLimit;
 pub use basic_auth::{BasicAuth, BasicAuthRules};
 pub use client_address::AddressList;
 pub use compression::{Compression, CompressionAlgorithm};
+pub use headers::{HeaderValue, KnownHeader, KnownHeaders};
 pub use jwt::{JwksSource, TokenAuth, TokenRules};
 pub use oidc::{Login, LoginRules};
 pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits};
@@ -60,6 +64,8 @@ macro_rules! settings {
             response_override: ResponseOverrides, ResponseOverride, "responseOverride";
             request_body: RequestBody, RequestBody, "requestBody";
             rewrite: UrlRewrite, Rewrite, "rewrite";
+            headers: KnownHeaders, Headers, "headers";
+            bandwidth_limit: BandwidthLimit, BandwidthLimit, "bandwidthLimit";
         }
         $($($own)*)?
     } };
@@ -108,6 +114,11 @@ pub trait Setting: Sized {
         Vec::new()
     }
 
+    /// What it is at a listener, if that is something else.
+    fn served_at(&self, _at: ServedAt) -> Option<Self> {
+        None
+    }
+
     /// Makes of a rule what is no filter of its own, where the rule does not say it itself.
     fn shape(&self, _rule: &mut Rule) {}
 
@@ -137,6 +148,15 @@ impl Uses {
         on_answers: true,
         is_shared: false,
     };
+}
+
+/// Where a rule is served.
+#[derive(Clone, Copy)]
+pub struct ServedAt {
+    /// The port of the Gateway.
+    pub port: u16,
+    /// True if all clients have certificates that were verified.
+    pub verifies_clients: bool,
 }
 
 /// How much a field asks for of what a class limits.
@@ -370,6 +390,16 @@ macro_rules! of_both {
                     (PolicyField::$TrafficField, found.setting.amounts(limits))
                 })),*];
                 amounts.into_iter().flatten().collect()
+            }
+
+            /// Makes of each setting what it is at a listener.
+            pub fn serve_at(&mut self, at: ServedAt) {
+                $(if let Some(found) = &mut self.$traffic
+                    && let Some(setting) = found.setting.served_at(at)
+                {
+                    let policy = found.policy.clone();
+                    *found = Arc::new(OfPolicy { policy, setting });
+                })*
             }
 
             /// Makes of a rule what is no filter.

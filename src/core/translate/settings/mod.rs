@@ -6,10 +6,12 @@
 //! `gatewright_objects::settings`.
 
 mod authorization;
+mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
 mod explained;
+mod headers;
 mod judging;
 mod jwt;
 mod oidc;

@@ -57,3 +57,34 @@ fn the_rewrite_of_a_rule_is_told_with_its_policy() {
         r"TrafficPolicy a/paths: a path that /shop/(.*) matches becomes /\1; a backend outside of the cluster gets its own name as the host; a URLRewrite of the rule comes first"
     );
 }
+
+#[test]
+fn headers_and_the_bandwidth_of_a_rule_are_told_with_their_policy() {
+    let target = json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"});
+    let header = |name: &str, kind: &str| json!({"name": name, "value": {"type": kind}});
+    let headers = json!({"request": [header("X-Real-IP", "ClientAddress"),
+        header("X-Cert", "ClientCertificate")], "response": [header("x-asked", "Host")]});
+    let policy = || {
+        object(
+            "gatewright.io/v1alpha1",
+            "TrafficPolicy",
+            "both",
+            json!({"spec": {"targetRefs": [target], "headers": headers,
+                "bandwidthLimit": {"responseKibPerSecond": 512}}}),
+        )
+    };
+    for (step, expected) in [
+        (
+            "request headers",
+            "TrafficPolicy a/both: x-real-ip: ClientAddress, no x-cert, since the listener verifies no clients",
+        ),
+        ("response headers", "TrafficPolicy a/both: x-asked: Host"),
+        (
+            "bandwidth limit",
+            "TrafficPolicy a/both: 512 KiB a second of bodies of responses, by each Envoy",
+        ),
+    ] {
+        let told = held(vec![policy()], step).expect("a link");
+        assert_eq!(told, expected, "{step}");
+    }
+}
