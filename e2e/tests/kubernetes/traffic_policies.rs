@@ -402,10 +402,7 @@ fn refused_shapes() -> Vec<(Value, &'static str)> {
     let mut on_call = path(r"/\1");
     on_call["targetRefs"] = json!([call]);
     vec![
-        (
-            path(r"/\1"),
-            "belong to Gateways, ListenerSets and routes",
-        ),
+        (path(r"/\1"), "belong to Gateways, ListenerSets and routes"),
         (on_call, "rewrite does not belong to GRPCRoutes"),
         (on_route(path("a")), "should match"),
         (on_route(path(r"/\n")), "should match"),

@@ -38,28 +38,31 @@ impl Substitution {
     /// # Errors
     /// The field that cannot be carried out, and why.
     pub(crate) fn read(field: &str, pattern: String, new: String) -> Result<Self, String> {
-        let of_pattern = |why: String| format!("{field}.pattern: {why}");
-        longest(Self::PATTERN, &pattern).map_err(of_pattern)?;
-        let instructions = re2::size(&pattern).map_err(of_pattern)?;
-        let groups = Groups::of(&pattern).map_err(of_pattern)?;
+        let groups = Groups::read(&pattern).map_err(|why| format!("{field}.pattern: {why}"))?;
         let used = references(&format!("{field}.substitution"), &new, &groups)?;
+        Self::measured(pattern, new, used > 0).map_err(|why| format!("{field}.pattern: {why}"))
+    }
+
+    fn measured(pattern: String, new: String, has_groups: bool) -> Result<Self, String> {
+        let instructions = re2::size(&pattern)?;
         let mut automata = Automata::of_a_route();
-        let automaton = automata.of(&pattern).map_err(of_pattern)?;
-        let followed = match used {
-            0 => Some(0),
-            _ => automaton::time_of_groups(&pattern),
+        let automaton = automata.of(&pattern)?;
+        let of_groups = if has_groups {
+            automaton::time_of_groups(&pattern)
+        } else {
+            Some(0)
         };
-        let Some(followed) = followed else {
-            return Err(of_pattern(format!(
+        let Some(of_groups) = of_groups else {
+            return Err(format!(
                 "{} can match in too many ways at a time to find its groups: repeat less, or name the characters that may \
                  be between",
                 quoted(&pattern)
-            )));
+            ));
         };
         Ok(Self {
             instructions,
             kept: automaton.kept,
-            time: automaton.time.saturating_add(followed),
+            time: automaton.time.saturating_add(of_groups),
             pattern,
             new,
         })
@@ -74,8 +77,7 @@ fn references(field: &str, new: &str, groups: &Groups) -> Result<usize, String> 
         return Err(format!("{field}: {} must start with \"/\"", quoted(new)));
     }
     longest(Substitution::NEW, new).map_err(|why| format!("{field}: {why}"))?;
-    let literal = |text: &str| text::new_path(field, text).map_err(|Refused(why)| why);
-    literal(begin)?;
+    text::new_path(field, begin).map_err(|Refused(why)| why)?;
     let mut used: Vec<(char, &Range<usize>)> = Vec::new();
     for part in parts {
         let mut rest = part.chars();
@@ -85,7 +87,7 @@ fn references(field: &str, new: &str, groups: &Groups) -> Result<usize, String> 
                 quoted(new)
             )
         })?;
-        literal(rest.as_str())?;
+        text::new_path(field, rest.as_str()).map_err(|Refused(why)| why)?;
         let number = usize::from(group as u8 - b'0');
         let within = groups.0.get(number).ok_or_else(|| {
             let found = groups.0.len() - 1;
@@ -118,7 +120,10 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 struct Groups(Vec<Range<usize>>);
 
 impl Groups {
-    fn of(pattern: &str) -> Result<Self, String> {
+    /// Those of an expression that RE2 takes.
+    fn read(pattern: &str) -> Result<Self, String> {
+        longest(Substitution::PATTERN, pattern)?;
+        re2::size(pattern)?;
         let parsed = ast::parse::Parser::new().parse(pattern);
         let parsed = parsed.map_err(|error| error.kind().to_string())?;
         let all = Self(vec![0..pattern.len()]);

@@ -52,11 +52,6 @@ impl Setting for BandwidthLimit {
                 "bandwidthLimit: requestKibPerSecond or responseKibPerSecond is needed".to_owned(),
             );
         }
-        let limit = |field: &str, value: Option<i64>| {
-            let field = format!("bandwidthLimit.{field}");
-            let limit = value.map(|value| number(&field, value, 1..=MOST_KIB));
-            limit.transpose()
-        };
         Ok(Self {
             request: limit("requestKibPerSecond", request)?,
             response: limit("responseKibPerSecond", response)?,
@@ -68,6 +63,13 @@ impl Setting for BandwidthLimit {
         let filters = directions.iter().flatten().count() as u64;
         (LIMITED_MATCH * rule.matches + DIRECTION * filters) * rule.backends
     }
+}
+
+fn limit(field: &str, value: Option<i64>) -> Result<Option<u32>, String> {
+    let field = format!("bandwidthLimit.{field}");
+    value
+        .map(|value| number(&field, value, 1..=MOST_KIB))
+        .transpose()
 }
 
 #[cfg(test)]

@@ -170,18 +170,9 @@ impl Setting for KnownHeaders {
     }
 
     fn served_at(&self, at: ServedAt) -> Option<Self> {
-        let each = |headers: &[KnownHeader]| -> Vec<KnownHeader> {
-            let headers = headers.iter();
-            headers
-                .map(|header| KnownHeader {
-                    name: header.name.clone(),
-                    value: header.value.served_at(at),
-                })
-                .collect()
-        };
         let served = Self {
-            request: each(&self.request),
-            response: each(&self.response),
+            request: served(&self.request, at),
+            response: served(&self.response, at),
         };
         Some(served).filter(|served| served != self)
     }
@@ -200,6 +191,14 @@ impl KnownHeaders {
     pub fn all(&self) -> impl Iterator<Item = &KnownHeader> {
         self.request.iter().chain(&self.response)
     }
+}
+
+fn served(headers: &[KnownHeader], at: ServedAt) -> Vec<KnownHeader> {
+    let served = headers.iter().map(|header| KnownHeader {
+        name: header.name.clone(),
+        value: header.value.served_at(at),
+    });
+    served.collect()
 }
 
 fn headers(

@@ -161,7 +161,7 @@ mod tests {
                 json!({"hostname": {"type": "Header"}}),
                 "unknown value `Header`",
             ),
-            (json!({"hostname": "Backend"}), "hostname"),
+            (json!({"hostname": "Backend"}), "expected an object"),
             (json!({"scheme": "https"}), "unknown field `scheme`"),
         ] {
             let error = read_value(written.clone()).expect_err("it is refused");

@@ -9,13 +9,13 @@ impl Judge<KnownHeaders> for Judging<'_> {
     /// No text is longer than that of a filter.
     fn judge(&mut self, rules: &KnownHeaders) -> Result<Option<KnownHeaders>, Refusal> {
         let most = self.limits.header_value_bytes;
-        let text = |header: &KnownHeader| header.value.text().map_or(0, str::len);
-        let long = rules.all().find(|header| text(header) > most);
-        if let Some(header) = long {
+        let mut texts = rules
+            .all()
+            .filter_map(|header| Some((&header.name, header.value.text()?)));
+        if let Some((name, text)) = texts.find(|(_, text)| text.len() > most) {
             let text = format!(
-                "headers: the value of {} has {} bytes, limits.object.headerValueBytes is {most}",
-                header.name,
-                text(header)
+                "headers: the value of {name} has {} bytes, limits.object.headerValueBytes is {most}",
+                text.len()
             );
             return Err((Reason::LimitReached, text));
         }
