@@ -104,11 +104,8 @@ impl Batch<'_> {
 
     /// A route, and a policy that rewrites the paths of its requests.
     pub(super) fn rewritten(&self) -> Vec<Value> {
-        let path = json!({"pattern": "(?i)/api/v[0-9]{1,3}/(.*)", "substitution": r"/\1"});
-        self.shaped(
-            "rewrite",
-            json!({"path": path, "hostname": {"type": "Backend"}}),
-        )
+        let path = json!({"pattern": "/(.*)", "substitution": r"/\1"});
+        self.shaped("rewrite", json!({"path": path}))
     }
 
     /// A route, and a policy with as many headers as there may be, of which the texts are short.

@@ -14,7 +14,7 @@ use crate::inputs::trafficpolicy_value::number;
 /// The largest limit: 1 TiB a second.
 const MOST_KIB: u32 = 1 << 30;
 /// The filter of a direction before a rule.
-const DIRECTION: Bytes = Bytes::of(8_000, 200);
+const DIRECTION: Bytes = Bytes::of(3_000, 200);
 
 /// How fast the bodies of a rule's requests and responses pass, at a hostname of a port, all
 /// together: in KiB a second.
