@@ -126,7 +126,7 @@ impl Groups {
         re2::size(pattern)?;
         let parsed = ast::parse::Parser::new().parse(pattern);
         let parsed = parsed.map_err(|error| error.kind().to_string())?;
-        let all = Self(vec![0..pattern.len()]);
+        let all = Self(std::iter::once(0..pattern.len()).collect());
         ast::visit(&parsed, all).map_err(|never| match never {})
     }
 }
