@@ -20,7 +20,7 @@ use crate::model::{Action, PathRewrite, Rule};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UrlRewrite {
     /// The new path.
-    pub path: Option<Substitution>,
+    pub path: Option<Arc<Substitution>>,
     /// True if backends outside of the cluster get their own names as the host.
     pub is_backend_host: bool,
 }
@@ -71,7 +71,7 @@ impl Setting for UrlRewrite {
                 pattern,
                 substitution,
             } = written;
-            Substitution::read("rewrite.path", pattern, substitution)
+            Substitution::read("rewrite.path", pattern, substitution).map(Arc::new)
         });
         Ok(Self {
             path: path.transpose()?,

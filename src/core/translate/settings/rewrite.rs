@@ -39,7 +39,7 @@ impl Visit<UrlRewrite> for ExplainedTraffic<'_> {
             path,
             is_backend_host,
         } = rewrite;
-        let path = path.as_ref().map(|Substitution { pattern, new, .. }| {
+        let path = path.as_deref().map(|Substitution { pattern, new, .. }| {
             format!("a path that {pattern} matches becomes {new}")
         });
         let host = is_backend_host
