@@ -424,6 +424,7 @@ impl Classic {
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
             session: None,
+            external_name: None,
             hash: None,
         };
         let rule = Rule::new(Action::Forward(vec![share]));

@@ -311,11 +311,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
-            let safety = if options.allow_unsafe_manifests {
-                Safety::Off
-            } else {
-                Safety::Strict
-            };
+            let safety = Safety::unless(options.allow_unsafe_manifests);
             let store = dir.path().join("last-good");
             let limits = &configuration.limits.object;
             let trust = configuration.manifests.trust(safety);

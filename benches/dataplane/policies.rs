@@ -95,9 +95,29 @@ fn all() -> Result<Vec<Policy>> {
             "responseOverride",
             json!([{"match": {"statusCodes": [{"value": 503}]}, "response": page}]),
         ),
+        Policy::traffic(
+            "rewrite",
+            "rewrite",
+            json!({"path": {"pattern": "/(.*)", "substitution": r"/\1"}}),
+        ),
+        Policy::traffic(
+            "headers: one of requests, one of responses",
+            "headers",
+            json!({"request": [header_of("x-real-ip", "ClientAddress")],
+                "response": [header_of("x-asked", "Host")]}),
+        ),
+        Policy::traffic(
+            "bandwidthLimit of responses, not reached",
+            "bandwidthLimit",
+            json!({"responseKibPerSecond": 1_000_000}),
+        ),
         // The client accepts no encoding.
         Policy::traffic("compression, not asked for", "compression", json!({})),
     ])
+}
+
+fn header_of(name: &str, kind: &str) -> Value {
+    json!({"name": name, "value": {"type": kind}})
 }
 
 fn limit(by: Value) -> Value {

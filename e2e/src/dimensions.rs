@@ -172,7 +172,7 @@ impl Dimension {
 }
 
 /// All dimensions.
-pub static DIMENSIONS: [Dimension; 41] = [
+pub static DIMENSIONS: [Dimension; 44] = [
     dimension("matches", |batch| {
         vec![batch.matches(32, json!({"backendRefs": [web()]}))]
     }),
@@ -235,6 +235,9 @@ pub static DIMENSIONS: [Dimension; 41] = [
     dimension("compression", |batch| batch.compressed()).similar(),
     dimension("response overrides", |batch| batch.overridden()).similar(),
     dimension("request bodies", |batch| batch.limited_bodies()).similar(),
+    dimension("rewrites", |batch| batch.rewritten()).similar(),
+    dimension("known headers", |batch| batch.known_headers()).similar(),
+    dimension("bandwidth", |batch| batch.limited_bandwidth()).similar(),
     dimension("access by address", |batch| batch.listed()).similar(),
     dimension("access by password", |batch| batch.users()).similar(),
     dimension("access by token", |batch| batch.tokens()).similar(),

@@ -29,6 +29,7 @@ const ROOTS: &[&str] = &[
     "envoy.extensions.compression.brotli.compressor.v3.Brotli",
     "envoy.extensions.compression.gzip.compressor.v3.Gzip",
     "envoy.extensions.filters.common.matcher.action.v3.SkipFilter",
+    "envoy.extensions.filters.http.bandwidth_limit.v3.BandwidthLimit",
     "envoy.extensions.filters.http.basic_auth.v3.BasicAuth",
     "envoy.extensions.filters.http.cdn_loop.v3.CdnLoopConfig",
     "envoy.extensions.filters.http.buffer.v3.Buffer",

@@ -30,6 +30,15 @@ pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<New
         (PathRewrite::PlainSlashes, _) => {
             return Some(NewPath::Regex(replace(ESCAPED.to_owned(), "/")));
         }
+        (PathRewrite::Pattern { pattern, new }, _) => {
+            return Some(NewPath::Regex(RegexMatchAndSubstitute {
+                pattern: Some(RegexMatcher {
+                    regex: whole_text(pattern),
+                    ..Default::default()
+                }),
+                substitution: new.clone(),
+            }));
+        }
         (PathRewrite::Prefix(_), PathMatch::Exact(_) | PathMatch::Regex(_)) => return None,
         (PathRewrite::Prefix(new), PathMatch::Prefix(prefix)) => {
             (prefix.trim_end_matches('/'), new.trim_end_matches('/'))
@@ -53,6 +62,12 @@ pub(super) fn new_path(matched: &PathMatch, rewrite: &PathRewrite) -> Option<New
 /// it.
 pub(super) fn whole(path: &str) -> RegexMatchAndSubstitute {
     replace("^/.*$".to_owned(), path)
+}
+
+/// An expression for a whole text: Envoy replaces all parts of a path that match one, and looks
+/// for each of them to the end of the path.
+fn whole_text(pattern: &str) -> String {
+    format!("^(?:{pattern})$")
 }
 
 /// A full path always starts with a slash; an empty one is the root.

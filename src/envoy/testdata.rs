@@ -40,6 +40,7 @@ pub(super) fn share(target: Target, weight: u32) -> WeightedTarget {
         request_headers: HeaderEdits::default(),
         response_headers: HeaderEdits::default(),
         rewrite: Rewrite::default(),
+        external_name: None,
         session: None,
         hash: None,
     }

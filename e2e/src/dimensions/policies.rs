@@ -102,6 +102,30 @@ impl Batch<'_> {
         self.shaped("requestBody", json!({"maxBytes": 1_000_000}))
     }
 
+    /// A route, and a policy that rewrites the paths of its requests.
+    pub(super) fn rewritten(&self) -> Vec<Value> {
+        let path = json!({"pattern": "/(.*)", "substitution": r"/\1"});
+        self.shaped("rewrite", json!({"path": path}))
+    }
+
+    /// A route, and a policy with as many headers as there may be, of which the texts are short.
+    pub(super) fn known_headers(&self) -> Vec<Value> {
+        let headers = |kind: &str| -> Vec<Value> {
+            let names = (0..16).map(|number| format!("x-{number:02}-{}", "h".repeat(58)));
+            names
+                .map(|name| json!({"name": name, "value": {"type": kind}}))
+                .collect()
+        };
+        let both = json!({"request": headers("ClientAddress"), "response": headers("RequestID")});
+        self.shaped("headers", both)
+    }
+
+    /// A route, and a policy of the bandwidth of both directions.
+    pub(super) fn limited_bandwidth(&self) -> Vec<Value> {
+        let both = json!({"requestKibPerSecond": 100, "responseKibPerSecond": 100});
+        self.shaped("bandwidthLimit", both)
+    }
+
     /// A route with matches, and a TrafficPolicy with a field for it.
     fn shaped(&self, field: &str, value: Value) -> Vec<Value> {
         let route = self.matches(16, json!({"backendRefs": [web()]}));

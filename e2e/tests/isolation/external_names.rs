@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::bind::{Bind, BindZone};
 use e2e::echo::Echo;
 use e2e::port::free_port;
+use e2e::probe::Answer;
 use e2e::tls_backend::{TestRoot, TlsBackend};
 use tokio::time::{Duration, Instant, sleep};
 
@@ -24,6 +25,12 @@ pub(crate) const DENIED: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Rules that forward to the Service `partner`.
 const FORWARD: &str = "[{backendRefs: [{name: partner, port: 80}]}]";
+
+/// A policy by which backends outside of the cluster get their own names as the host.
+const OWN_HOST: &str = "apiVersion: gatewright.io/v1alpha1\nkind: TrafficPolicy\n\
+    metadata: {name: host, namespace: mallory}\n\
+    spec: {targetRefs: [{group: gateway.networking.k8s.io, kind: HTTPRoute, name: web}], \
+    rewrite: {hostname: {type: Backend}}}\n";
 
 /// A program that asks this BIND, and lets names have two addresses of this machine.
 pub(crate) async fn site(bind: &Bind, more: &[&str]) -> Result<Site> {
@@ -94,8 +101,22 @@ async fn changes_of_a_name_are_followed_until_it_ends() -> Result<()> {
         explained.contains(&format!("1 of {NAME}: {FIRST}:{port}")),
         "{explained}"
     );
+    // It gets the host of the client, or its own name where a policy says so.
+    let host_is = |host: &'static str| {
+        move |answer: &Answer| {
+            let found = answer.echoed("host").unwrap_or_default();
+            found.as_str().is_some_and(|found| found.starts_with(host))
+        }
+    };
+    site.answered_so(&site.plain(HOST), "of the client", host_is(HOST))
+        .await?;
+    site.save("host.yaml", OWN_HOST)?;
+    site.answered_so(&site.plain(HOST), "its own", host_is(NAME))
+        .await?;
     bind.replace(ZONE, NAME, 1, &[SECOND]).await?;
     site.served_by(HOST, "second").await?;
+    site.answered_so(&site.plain(HOST), "its own", host_is(NAME))
+        .await?;
     // The last address is used for a while, and then no more.
     bind.replace(ZONE, NAME, 1, &[]).await?;
     site.answered_with(&site.plain(HOST), 503).await?;

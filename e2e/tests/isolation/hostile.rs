@@ -102,6 +102,13 @@ fn featured() -> Vec<Value> {
             on_route("compressed"),
             &json!({"compression": {"minBytes": 64}}),
         ),
+        plain("rewritten", &[]),
+        policy(
+            "TrafficPolicy",
+            "rewritten",
+            on_route("rewritten"),
+            &json!({"rewrite": {"path": {"pattern": "/(.*)(.*)", "substitution": r"/\1\2"}}}),
+        ),
         plain("limited", &[]),
         policy(
             "TrafficPolicy",
@@ -121,7 +128,7 @@ fn featured() -> Vec<Value> {
 
 /// The dearest requests to mallory's hosts, over plain HTTP and TLS, and those of clients of gRPC.
 fn requests(site: &Site, forged: &str) -> Vec<Probe> {
-    let names = ["expressions", "users", "compressed", "limited"];
+    let names = ["expressions", "users", "compressed", "rewritten", "limited"];
     let names = names.map(str::to_owned).into_iter();
     let guarded = (0..GUARDED).map(|at| format!("guarded-{at}"));
     let hosts = names.chain(guarded).map(|name| host(&name));

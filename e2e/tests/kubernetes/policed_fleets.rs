@@ -22,11 +22,12 @@ use crate::users::{ALICE, OURS, SECRET, told, users};
 /// A kind of policies, a field of it, and its value.
 type Guarded = (&'static str, &'static str, Value);
 
-fn guarded(keys: &Value) -> [Guarded; 8] {
+fn guarded(keys: &Value) -> [Guarded; 11] {
     let keys = json!({"keys": [keys]}).to_string();
     let once = json!({"limit": {"requests": 1, "per": "Hour"}, "by": {"type": "Everyone"}});
     let page = json!({"match": {"statusCodes": [{"value": 500}]},
         "response": {"statusCode": 503, "contentType": "text/plain", "body": {"inline": "sorry"}}});
+    let known = json!({"name": "x-asked", "value": {"type": "Host"}});
     [
         (
             "AccessPolicy",
@@ -48,6 +49,17 @@ fn guarded(keys: &Value) -> [Guarded; 8] {
         ("TrafficPolicy", "requestBody", json!({"maxBytes": 10})),
         ("TrafficPolicy", "compression", json!({"minBytes": 64})),
         ("TrafficPolicy", "responseOverride", json!([page])),
+        (
+            "TrafficPolicy",
+            "rewrite",
+            json!({"path": {"pattern": "/(.*)", "substitution": r"/new/\1"}}),
+        ),
+        ("TrafficPolicy", "headers", json!({"response": [known]})),
+        (
+            "TrafficPolicy",
+            "bandwidthLimit",
+            json!({"responseKibPerSecond": 1024}),
+        ),
     ]
 }
 
@@ -122,11 +134,16 @@ async fn carried_out(at: SocketAddr, host: &str, issuer: &Issuer) -> Result<()> 
         (upload.clone().body(vec![b'x'; 10]), 200),
         (upload.body(vec![b'x'; 11]), 413),
         (probe("responseOverride"), 503),
+        (probe("bandwidthLimit"), 200),
         (probe("directResponse"), 418),
         (probe("other"), 200),
     ] {
         until_served(&probe, status).await?;
     }
+    let rewritten = probe("rewrite").send().await?.echoed("path")?;
+    assert_eq!(rewritten, "/new/rewrite", "the path of the backend");
+    let asked = probe("headers").send().await?;
+    assert!(asked.header("x-asked").is_some(), "{asked:?}");
     let answer = probe("compression").header("accept-encoding", "gzip");
     let answer = answer.send().await?;
     assert_eq!(

@@ -388,6 +388,52 @@ fn refused_bodies() -> Vec<(Value, &'static str)> {
     ]
 }
 
+/// The same for rewrites, headers and bandwidth.
+fn refused_shapes() -> Vec<(Value, &'static str)> {
+    let call = json!({"group": "gateway.networking.k8s.io", "kind": "GRPCRoute", "name": "app"});
+    let path = |new: &str| {
+        let path = json!({"pattern": "/(.*)", "substitution": new});
+        json!({"rewrite": {"path": path}})
+    };
+    let header = |value: Value| {
+        let header = json!({"name": "x-a", "value": value});
+        json!({"headers": {"request": [header]}})
+    };
+    let mut on_call = path(r"/\1");
+    on_call["targetRefs"] = json!([call]);
+    vec![
+        (path(r"/\1"), "belong to Gateways, ListenerSets and routes"),
+        (on_call, "rewrite does not belong to GRPCRoutes"),
+        (on_route(path("a")), "should match"),
+        (on_route(path(r"/\n")), "should match"),
+        (on_route(path("/a?b")), "should match"),
+        (
+            on_route(json!({"rewrite": {}})),
+            "path or hostname is needed",
+        ),
+        (
+            on_route(header(json!({"type": "Host", "text": "a"}))),
+            "text belongs to type Text",
+        ),
+        (
+            on_route(header(json!({"type": "Text", "text": "a\r\nb: c"}))),
+            "should match",
+        ),
+        (
+            on_route(header(json!({"type": "%REQ(cookie)%"}))),
+            "Unsupported value",
+        ),
+        (
+            on_route(json!({"headers": {}})),
+            "request or response is needed",
+        ),
+        (
+            on_route(json!({"bandwidthLimit": {}})),
+            "requestKibPerSecond or responseKibPerSecond is needed",
+        ),
+    ]
+}
+
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
 async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
@@ -412,7 +458,7 @@ async fn policies_of_backends_are_checked_ranked_and_told() -> Result<()> {
             "spec": {"parentRefs": [{"name": "edge"}], "hostnames": ["app.example.org"],
                 "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}))
         .await?;
-    for (spec, expected) in [refused(), refused_bodies()].concat() {
+    for (spec, expected) in [refused(), refused_bodies(), refused_shapes()].concat() {
         let text = match server.dry_run(backend_policy("wrong", spec.clone())).await {
             Ok(_) => String::new(),
             Err(error) => format!("{error:#}"),

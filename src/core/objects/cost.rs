@@ -102,15 +102,15 @@ const CONDITION: Bytes = Bytes::of(800, 120);
 /// A regular expression, and an instruction of it as RE2 compiles it. What RE2 keeps of it under
 /// traffic is in `Regexes`.
 pub(crate) const REGEX: Bytes = Bytes::of(3_000, 200);
-const INSTRUCTION: Bytes = Bytes::of(50, 0);
+pub(crate) const INSTRUCTION: Bytes = Bytes::of(50, 0);
 /// A header that a filter sets or adds, and one that it removes.
-const EDIT: Bytes = Bytes::of(730, 60);
-const REMOVAL: Bytes = Bytes::of(200, 50);
+pub(crate) const EDIT: Bytes = Bytes::of(730, 60);
+pub(crate) const REMOVAL: Bytes = Bytes::of(200, 50);
 /// The weighted share of a backend, beside its cluster, and the rewrite of a share.
 const SHARE: Bytes = Bytes::of(1_300, 100);
-const SHARE_REWRITE: Bytes = Bytes::of(6_000, 100);
+pub(crate) const SHARE_REWRITE: Bytes = Bytes::of(6_000, 100);
 /// A rewrite, or a redirect.
-const LOCATION: Bytes = Bytes::of(300, 100);
+pub(crate) const LOCATION: Bytes = Bytes::of(300, 100);
 /// An answer that a rule gives itself, beside its texts.
 const ANSWER: Bytes = Bytes::of(600, 200);
 /// A copy of requests.

@@ -3,15 +3,18 @@
 //! In: the settings at a rule, by [`Visit`](gatewright_core::settings::Visit). Out: the filters of its
 //! routes, each with its [`Phase`], which says in what order requests pass them.
 
+mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
+mod headers;
 mod jwt;
 mod oidc;
 mod rate_limit;
 mod report;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 use envoy_types::pb::envoy::config::core::v3::TypedExtensionConfig;
 use envoy_types::pb::xds::r#type::matcher::v3::matcher::matcher_list::Predicate;
@@ -36,6 +39,9 @@ pub(crate) struct Filter {
 /// is not admitted, or which has sent too many requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
+    /// The bandwidth of responses, which is the last that they pass: what it has kept goes on
+    /// behind it.
+    ResponseBandwidth,
     /// Responses pass filters in the opposite order, so that errors of all others can be
     /// overridden.
     ResponseOverride,
@@ -67,12 +73,17 @@ pub(crate) enum Phase {
     Limit,
     /// The authorization server of the rule.
     Authorization,
+    /// Headers with what Envoy knows of the client and the request, also where a server has set
+    /// them.
+    Headers,
     /// Session persistence.
     Session,
     /// Compression of responses.
     Compression,
     /// Bodies of requests.
     RequestBody,
+    /// The bandwidth of requests, of which what it has kept goes on behind it.
+    RequestBandwidth,
 }
 
 impl Phase {

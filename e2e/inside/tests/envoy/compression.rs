@@ -69,7 +69,7 @@ async fn expect(
 }
 
 /// The body of an answer as curl decodes it, and the bytes that came over the network.
-async fn curled(address: SocketAddr, options: &[&str]) -> Result<(String, usize)> {
+pub(super) async fn curled(address: SocketAddr, options: &[&str]) -> Result<(String, usize)> {
     let scheme = if options.contains(&"--insecure") {
         "https"
     } else {

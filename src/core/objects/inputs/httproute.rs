@@ -453,7 +453,7 @@ fn new_path(field: &str, path: Option<&PathRewrite>) -> Result<(), Refused> {
         Some(PathRewrite::Prefix(path)) => {
             text::new_path(&format!("{field}.replacePrefixMatch"), path)
         }
-        Some(PathRewrite::PlainSlashes) | None => Ok(()),
+        Some(PathRewrite::Pattern { .. } | PathRewrite::PlainSlashes) | None => Ok(()),
     }
 }
 

@@ -59,6 +59,7 @@ mod selector;
 mod service;
 mod session;
 mod slice_endpoint;
+mod substitution;
 mod tcproute;
 mod telemetry_policy;
 mod tenantgateway;
@@ -130,6 +131,7 @@ pub use selector::{NamespaceRule, Selector};
 pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
 pub use slice_endpoint::SliceEndpoint;
+pub use substitution::Substitution;
 pub use telemetry_policy::{TelemetryPolicy, TracingParameters, TracingRules};
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode,

@@ -140,7 +140,7 @@ pub(crate) fn header_name(field: &str, name: &str) -> Checked {
 }
 
 /// Checks the value of a header (RFC 9110, 5.5: no control characters).
-pub(super) fn header_value(field: &str, value: &str) -> Checked {
+pub(crate) fn header_value(field: &str, value: &str) -> Checked {
     at_most(field, value, VALUE)?;
     no_control(field, value)
 }
@@ -305,7 +305,7 @@ fn kept(name: &str) -> Option<&'static str> {
 }
 
 /// Checks the name of a header that a filter sets, adds or removes.
-pub(super) fn edited_header(field: &str, name: &str) -> Checked {
+pub(crate) fn edited_header(field: &str, name: &str) -> Checked {
     unkept_header(field, name, "a header modifier cannot change")
 }
 

@@ -315,6 +315,8 @@ pub struct WeightedTarget {
     pub response_headers: HeaderEdits,
     /// Host and path rewrite for this share; overrides the rule's.
     pub rewrite: Rewrite,
+    /// The name of the target, if it is outside of the cluster.
+    pub external_name: Option<Arc<str>>,
     /// How clients stay with one endpoint of it, where a policy on its Service says so and not the
     /// rule.
     pub session: Option<Box<Session>>,
@@ -358,6 +360,13 @@ pub enum PathRewrite {
     Full(String),
     /// Replaces the matched prefix.
     Prefix(String),
+    /// Replaces a path that a regular expression (RE2) matches as a whole.
+    Pattern {
+        /// The expression.
+        pattern: String,
+        /// The new path, in which `\1` is the first group of the expression.
+        new: String,
+    },
     /// Keeps the path, with plain slashes in place of escaped ones.
     PlainSlashes,
 }
@@ -366,7 +375,9 @@ impl PathRewrite {
     /// The new text of the path, or of a part of it.
     pub fn text(&self) -> &str {
         match self {
-            PathRewrite::Full(text) | PathRewrite::Prefix(text) => text,
+            PathRewrite::Full(text)
+            | PathRewrite::Prefix(text)
+            | PathRewrite::Pattern { new: text, .. } => text,
             PathRewrite::PlainSlashes => "",
         }
     }

@@ -7,9 +7,11 @@
 //! `gatewright-envoy` (its filters). A layer that lacks one does not compile: it has to [`Judge`] or
 //! to [`Visit`] each.
 
+mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
+mod headers;
 mod jwt;
 mod oidc;
 mod parts;
@@ -17,6 +19,7 @@ mod provider;
 mod rate_limit;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,16 +28,19 @@ use serde::Deserialize;
 
 use crate::cost::{Bytes, RuleSize};
 use crate::inputs::{ClassPolicyLimits, LocalRef};
-use crate::model::{BackendId, Enforcement, ObjectName, Reason};
+use crate::model::{BackendId, Enforcement, ObjectName, Reason, Rule};
 
+pub use bandwidth_limit::BandwidthLimit;
 pub use basic_auth::{BasicAuth, BasicAuthRules};
 pub use client_address::AddressList;
 pub use compression::{Compression, CompressionAlgorithm};
+pub use headers::{HeaderValue, KnownHeader, KnownHeaders};
 pub use jwt::{JwksSource, TokenAuth, TokenRules};
 pub use oidc::{Login, LoginRules};
 pub use rate_limit::{HEADER_BYTES, LimitUnit, LimitedBy, RateLimit, RateLimits};
 pub use request_body::{BodyBuffer, RequestBody};
 pub use response_override::{OverrideRules, ResponseOverride, ResponseOverrides, StatusRange};
+pub use rewrite::UrlRewrite;
 
 /// Passes the list to a macro: the field, the type of the setting, and the name of the field in a
 /// class's list and in a policy.
@@ -57,6 +63,9 @@ macro_rules! settings {
             compression: Compression, Compression, "compression";
             response_override: ResponseOverrides, ResponseOverride, "responseOverride";
             request_body: RequestBody, RequestBody, "requestBody";
+            rewrite: UrlRewrite, Rewrite, "rewrite";
+            headers: KnownHeaders, Headers, "headers";
+            bandwidth_limit: BandwidthLimit, BandwidthLimit, "bandwidthLimit";
         }
         $($($own)*)?
     } };
@@ -105,6 +114,19 @@ pub trait Setting: Sized {
         Vec::new()
     }
 
+    /// What it is at a listener, if that is something else.
+    fn served_at(&self, _at: ServedAt) -> Option<Self> {
+        None
+    }
+
+    /// Makes of a rule what is no filter of its own, where the rule does not say it itself.
+    fn shape(&self, _rule: &mut Rule) {}
+
+    /// The regular expressions of users that it has for each match.
+    fn expressions(&self) -> u64 {
+        0
+    }
+
     /// The memory that it takes before a rule.
     fn cost(&self, rule: RuleSize) -> Bytes;
 }
@@ -126,6 +148,15 @@ impl Uses {
         on_answers: true,
         is_shared: false,
     };
+}
+
+/// Where a rule is served.
+#[derive(Clone, Copy)]
+pub struct ServedAt {
+    /// The port of the Gateway.
+    pub port: u16,
+    /// True if all clients have certificates that were verified.
+    pub verifies_clients: bool,
 }
 
 /// How much a field asks for of what a class limits.
@@ -359,6 +390,29 @@ macro_rules! of_both {
                     (PolicyField::$TrafficField, found.setting.amounts(limits))
                 })),*];
                 amounts.into_iter().flatten().collect()
+            }
+
+            /// Makes of each setting what it is at a listener.
+            pub fn serve_at(&mut self, at: ServedAt) {
+                $(if let Some(found) = &mut self.$traffic
+                    && let Some(setting) = found.setting.served_at(at)
+                {
+                    let policy = found.policy.clone();
+                    *found = Arc::new(OfPolicy { policy, setting });
+                })*
+            }
+
+            /// Makes of a rule what is no filter.
+            pub fn shape(&self, rule: &mut Rule) {
+                $(if let Some(found) = &self.$traffic {
+                    found.setting.shape(rule);
+                })*
+            }
+
+            /// The regular expressions of users that they have for each match.
+            pub fn expressions(&self) -> u64 {
+                let each = [$(self.$traffic.as_ref().map(|found| found.setting.expressions())),*];
+                each.into_iter().flatten().sum()
             }
 
             /// The memory that they take before a rule.

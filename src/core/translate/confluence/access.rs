@@ -10,7 +10,8 @@ use gatewright_objects::inputs::Object;
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
 /// login at a Service, that may not be there, some of which only report; and TrafficPolicies with
-/// rate limits, compression, or a page of a ConfigMap, which have the names of those on Services.
+/// rate limits, compression, a rewrite, a header, or a page of a ConfigMap, which have the names of
+/// those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -45,6 +46,8 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "Nobody",
             "Gzip",
             "Page",
+            "Rewrite",
+            "Port",
         ]),
     );
     policy.prop_map(|(namespace, name, created, targets, asked)| {
@@ -74,6 +77,16 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "Gzip" => {
                 let compression = json!({"minBytes": 63 + created, "algorithms": [asked]});
                 ("TrafficPolicy", "compression", compression)
+            }
+            "Port" => {
+                let header = json!({"name": "x-port", "value": {"type": asked}});
+                ("TrafficPolicy", "headers", json!({"request": [header]}))
+            }
+            // There is no third group.
+            "Rewrite" => {
+                let new = format!(r"/\{}", created + 1);
+                let path = json!({"pattern": "/(a*)/(.*)", "substitution": new});
+                ("TrafficPolicy", "rewrite", json!({"path": path}))
             }
             // Namespace a alone has the ConfigMap, and GRPCRoutes have no pages.
             "Page" => {

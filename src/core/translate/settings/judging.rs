@@ -18,6 +18,8 @@ use gatewright_objects::store::Store;
 pub(super) struct Judging<'a> {
     pub(super) policy: &'a AttachedPolicy,
     pub(super) limits: &'a ObjectLimits,
+    /// `limits.namespace.matchingMicros` of its namespace.
+    pub(super) matching_micros: u64,
     pub(super) store: &'a Store,
     /// The credentials of its login.
     pub(super) credentials: Option<ClientCredentials>,
@@ -27,16 +29,18 @@ pub(super) struct Judging<'a> {
     pub(super) notes: Vec<&'static str>,
 }
 
-/// A policy by itself; `beyond` is why it is one too many, if it is.
+/// A policy by itself; `beyond` is why it is one too many, if it is. With limits of objects, and
+/// `limits.namespace.matchingMicros` of its namespace.
 pub(crate) fn judged(
     policy: &Arc<AttachedPolicy>,
     beyond: Option<Refusal>,
-    limits: &ObjectLimits,
+    (limits, matching_micros): (&ObjectLimits, u64),
     store: &Store,
 ) -> JudgedAttachment {
     let mut judging = Judging {
         policy,
         limits,
+        matching_micros,
         store,
         credentials: None,
         lacking: Ok(()),

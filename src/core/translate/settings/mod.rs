@@ -6,16 +6,19 @@
 //! `gatewright_objects::settings`.
 
 mod authorization;
+mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
 mod explained;
+mod headers;
 mod judging;
 mod jwt;
 mod oidc;
 mod rate_limit;
 mod request_body;
 mod response_override;
+mod rewrite;
 
 pub(crate) use explained::{Denial, ExplainedAccess, ExplainedTraffic};
 pub(crate) use judging::judged;

@@ -60,4 +60,20 @@ impl AttachedPolicies {
         })
         .sum()
     }
+
+    /// The regular expressions of TrafficPolicies: each match has them.
+    pub(crate) fn traffic_expressions(
+        &self,
+        parent: &Parent,
+        listener: &ListenerId,
+        route: &Route,
+        attachments: &Attachments,
+    ) -> u64 {
+        let key = RouteKey::of_route(route);
+        let all = places(parent, listener, (&key, route));
+        all.map(|(rule, place)| {
+            self.traffic(place, attachments).expressions() * rule.matches.len() as u64
+        })
+        .sum()
+    }
 }

@@ -2,6 +2,7 @@
 //! changes or something that it refers to; then the units of what it is attached to are compiled
 //! again, if something else comes of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::admission::Admission;
@@ -63,7 +64,11 @@ impl AttachedPolicing<'_> {
 
     fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
         let beyond = self.quotas.attached_beyond(key);
-        judged(policy, beyond, self.quotas.of_objects(), self.store)
+        let limits = (
+            self.quotas.of_objects(),
+            self.quotas.matching_micros(&key.name.namespace),
+        );
+        judged(policy, beyond, limits, self.store)
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.
@@ -179,6 +184,28 @@ pub(crate) fn touch_sections(
         dirty
             .charged
             .extend(admission.attachments.routes_at(parent));
+    }
+}
+
+/// Marks the hosts of listeners that verify their clients, and did not before, or the reverse:
+/// backends are told of certificates that were verified alone.
+pub(crate) fn touch_verified(
+    admission: Admission<'_>,
+    (key, old): (&ParentKey, Option<&Parent>),
+    dirty: &mut Dirty,
+) {
+    let new = admission.parents.get(key);
+    let [before, after] = [old, new].map(|parent| {
+        let listeners = parent.into_iter().flat_map(|parent| &parent.listeners);
+        let verifying = listeners.filter(|listener| listener.verifies_clients());
+        verifying
+            .map(|listener| listener.name.clone())
+            .collect::<BTreeSet<_>>()
+    });
+    if before != after {
+        touch_listeners(admission, key, dirty, |listener| {
+            before.contains(&listener.name) != after.contains(&listener.name)
+        });
     }
 }
 

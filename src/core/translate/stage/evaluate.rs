@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
-use super::attached_policing::{touch_sections, touch_statuses};
+use super::attached_policing::{touch_sections, touch_statuses, touch_verified};
 use super::certificate_condition::touch_routes;
 use super::host_settings::touch_hosts;
 use super::offer;
@@ -169,6 +169,7 @@ impl Evaluation<'_> {
             register: self.register,
         };
         touch_sections(admission, self.store, (key, old.as_ref()), dirty);
+        touch_verified(admission, (key, old.as_ref()), dirty);
         dirty.wanting.insert(key.clone());
     }
 

@@ -307,6 +307,10 @@ impl Resolver<'_> {
 
     fn share(&mut self, backend: &BackendRef) -> WeightedTarget {
         let target = self.target(&backend.target, backend.port, "backendRef");
+        let external_name = match &target {
+            Target::Backend(id) => self.external_name(&id.port.service),
+            Target::Invalid => None,
+        };
         let filters = backend
             .filters
             .as_ref()
@@ -318,9 +322,16 @@ impl Resolver<'_> {
             request_headers: filters.request_headers,
             response_headers: filters.response_headers,
             rewrite: filters.rewrite,
+            external_name,
             session: None,
             hash: None,
         }
+    }
+
+    /// The name of a Service that is outside of the cluster.
+    fn external_name(&self, service: &ObjectName) -> Option<Arc<str>> {
+        let name = self.store.external_name(self.store.service(service)?)?;
+        Some(Arc::from(name.ok()?.as_str()))
     }
 
     fn target(&mut self, reference: &LocalRef, port: Option<u16>, field: &str) -> Target {

@@ -11,13 +11,14 @@ use crate::rule::precedence::{match_rank, route_rank};
 use crate::rule::settings::Settings;
 use crate::state::attached_policies::{AccessAt, AttachedPolicies, Place, has_logins};
 use crate::state::backend_policies::BackendPolicies;
+use crate::state::parent::ParentListener;
 use crate::state::resolutions::{Resolutions, Resolved, ResolvedRule};
 use gatewright_objects::inputs::Route as InputRoute;
 use gatewright_objects::model::{
     Action, Hostname, Match, Redirect, Route, Rule, Session, SessionCookie, WeightedTarget,
 };
 use gatewright_objects::request_outcome::ACCESS_CLOSED;
-use gatewright_objects::settings::TrafficSettings;
+use gatewright_objects::settings::{ServedAt, TrafficSettings};
 use gatewright_objects::store::Store;
 
 /// The states from which routes are compiled.
@@ -129,10 +130,17 @@ impl<'a> Routing<'a> {
             Action::Answer(_) => parent.allows_answers(&route.name.namespace).is_ok(),
             Action::Forward(_) | Action::Redirect(_) | Action::Respond(_) => true,
         };
+        let mut traffic = self.attached.traffic(place, self.admission.attachments);
+        traffic.serve_at(ServedAt {
+            port: at.number,
+            verifies_clients: parent
+                .listener(&listener.name)
+                .is_some_and(ParentListener::verifies_clients),
+        });
         Guards {
             answers,
             access: self.access(at, place),
-            traffic: self.attached.traffic(place, self.admission.attachments),
+            traffic,
         }
     }
 
@@ -282,11 +290,12 @@ fn guarded(name: &Arc<str>, matches: &Match, rule: Arc<Rule>, guards: Guards) ->
     let (name, rule) = match access {
         AccessAt::Admit(all) if all.is_empty() && traffic.is_empty() => (name.clone(), rule),
         AccessAt::Admit(access) => {
-            let rule = Rule {
+            let mut rule = Rule {
                 access,
-                traffic,
                 ..(*rule).clone()
             };
+            traffic.shape(&mut rule);
+            rule.traffic = traffic;
             (name.clone(), Arc::new(rule))
         }
         AccessAt::Closed => (Arc::from(ACCESS_CLOSED), Arc::new(respond(500))),

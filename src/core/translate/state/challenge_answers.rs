@@ -269,6 +269,7 @@ impl ChallengeAnswers {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            external_name: None,
             session: None,
             hash: None,
         }]);

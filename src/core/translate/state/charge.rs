@@ -102,10 +102,17 @@ pub(crate) struct Matching {
     pub(crate) hostnames: Box<[Hostname]>,
     /// In nanoseconds.
     pub(crate) time: u64,
+    /// The regular expressions of TrafficPolicies that its matches have, for all hostnames at all
+    /// listeners.
+    pub(crate) of_policies: u64,
 }
 
 impl Matching {
-    fn of(route: &Route, attached: &[(Way, ParentKey, Attachment)], time: u64) -> Self {
+    fn of(
+        route: &Route,
+        attached: &[(Way, ParentKey, Attachment)],
+        (time, of_policies): (u64, u64),
+    ) -> Self {
         if !route.has_requests() {
             return Self::default();
         }
@@ -116,6 +123,7 @@ impl Matching {
         Self {
             hostnames: hostnames.into_iter().cloned().collect(),
             time,
+            of_policies,
         }
     }
 
@@ -211,8 +219,11 @@ impl Charging<'_> {
             own,
             parts: parts.into_iter().collect(),
         };
-        let time = cost::matching(route, &services);
-        (charge, Matching::of(route, attachments, time))
+        let matching = (
+            cost::matching(route, &services),
+            self.expressions(route, &all),
+        );
+        (charge, Matching::of(route, attachments, matching))
     }
 
     /// What policies on Gateways, ListenerSets and routes take, for all hostnames. Adds the
@@ -227,22 +238,37 @@ impl Charging<'_> {
         if self.attached.is_empty() || !route.has_requests() {
             return Bytes::default();
         }
-        let mut hostnames: BTreeMap<&ListenerId, u64> = BTreeMap::new();
-        for (listener, ..) in all {
-            *hostnames.entry(listener).or_default() += 1;
+        let each = hostnames(all)
+            .into_iter()
+            .filter_map(|(listener, hostnames)| {
+                let parent = self.parents.get(&listener.parent)?;
+                let limits = self
+                    .attached
+                    .traffic_cost(parent, listener, route, self.attachments);
+                let each = if defaults.contains(&listener.parent) {
+                    limits
+                } else {
+                    limits + self.attached.access_cost(parent, listener, route, servers)
+                };
+                Some(each * hostnames)
+            });
+        each.sum()
+    }
+
+    /// The regular expressions of TrafficPolicies at its matches, for all hostnames.
+    fn expressions(self, route: &Route, all: &BTreeSet<Contribution>) -> u64 {
+        if self.attached.is_empty() || !route.has_requests() {
+            return 0;
         }
-        let each = hostnames.into_iter().filter_map(|(listener, hostnames)| {
-            let parent = self.parents.get(&listener.parent)?;
-            let limits = self
-                .attached
-                .traffic_cost(parent, listener, route, self.attachments);
-            let each = if defaults.contains(&listener.parent) {
-                limits
-            } else {
-                limits + self.attached.access_cost(parent, listener, route, servers)
-            };
-            Some(each * hostnames)
-        });
+        let each = hostnames(all)
+            .into_iter()
+            .filter_map(|(listener, hostnames)| {
+                let parent = self.parents.get(&listener.parent)?;
+                let of_policies =
+                    self.attached
+                        .traffic_expressions(parent, listener, route, self.attachments);
+                Some(of_policies * hostnames)
+            });
         each.sum()
     }
 
@@ -432,6 +458,15 @@ impl Charging<'_> {
             .copied()
             .unwrap_or(FEW_ENDPOINTS)
     }
+}
+
+/// How many hostnames a route has at each listener.
+fn hostnames(all: &BTreeSet<Contribution>) -> BTreeMap<&ListenerId, u64> {
+    let mut hostnames = BTreeMap::new();
+    for (listener, ..) in all {
+        *hostnames.entry(listener).or_default() += 1;
+    }
+    hostnames
 }
 
 /// As many endpoints as a Service is counted with that has no more.

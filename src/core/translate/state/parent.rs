@@ -15,7 +15,7 @@ use crate::rule::protocol::Protocol;
 use crate::rule::tls_options::TlsSettings;
 use gatewright_objects::inputs::{AllowedRoutes, NamespaceRule, RouteKinds};
 use gatewright_objects::model::{
-    Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort,
+    Certificate, FrontendId, Hostname, ObjectName, Reason, TransportPort, ValidationMode,
 };
 use gatewright_objects::ownership::ListenersOf;
 
@@ -107,6 +107,14 @@ pub struct ParentListener {
 }
 
 impl ParentListener {
+    /// True if all its clients have certificates that were verified.
+    pub fn verifies_clients(&self) -> bool {
+        match &self.clients {
+            Clients::Checked(validation) => validation.mode == ValidationMode::AllowValidOnly,
+            Clients::Anybody | Clients::Nobody => false,
+        }
+    }
+
     /// Its port; with transport TCP if its protocol is unknown.
     pub fn transport_port(&self) -> TransportPort {
         let transport = self.protocol.map(Protocol::transport).unwrap_or_default();

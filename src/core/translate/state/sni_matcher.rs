@@ -354,6 +354,7 @@ mod tests {
             request_headers: HeaderEdits::default(),
             response_headers: HeaderEdits::default(),
             rewrite: Rewrite::default(),
+            external_name: None,
             session: None,
             hash: None,
         }

@@ -294,6 +294,7 @@ pub(crate) fn share(target: Target, weight: u32) -> WeightedTarget {
         response_headers: HeaderEdits::default(),
         rewrite: Rewrite::default(),
         session: None,
+        external_name: None,
         hash: None,
     }
 }

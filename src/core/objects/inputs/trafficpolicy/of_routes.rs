@@ -74,7 +74,7 @@ fn a_value_that_cannot_be_carried_out_is_kept_with_its_field() {
     for (spec, told) in [
         (
             json!({}),
-            "one of rateLimit, compression, responseOverride and requestBody is needed",
+            "one of rateLimit, compression, responseOverride, requestBody, rewrite, headers and bandwidthLimit is needed",
         ),
         (json!({"rateLimit": []}), "rateLimit: 1 to 8 limits"),
         (

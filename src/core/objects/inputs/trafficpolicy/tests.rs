@@ -259,14 +259,17 @@ fn the_definition_and_the_type_agree() {
         (
             vec![],
             vec![
+                "bandwidthLimit",
                 "circuitBreaker",
                 "compression",
+                "headers",
                 "healthCheck",
                 "loadBalancer",
                 "proxyProtocol",
                 "rateLimit",
                 "requestBody",
                 "responseOverride",
+                "rewrite",
                 "targetRefs",
                 "timeout",
             ],

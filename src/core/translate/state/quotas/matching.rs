@@ -15,6 +15,12 @@ pub(super) fn nanoseconds(micros: u64) -> u64 {
 }
 
 impl Quotas {
+    /// How long a request to a hostname may take to be compared with the matches of a namespace's
+    /// routes, in microseconds.
+    pub(crate) fn matching_micros(&self, namespace: &Arc<str>) -> u64 {
+        self.limits_of(namespace).matching_micros
+    }
+
     /// Counts a route at its hostnames. Returns the other routes whose verdict changes.
     pub(super) fn set_matching(
         &mut self,

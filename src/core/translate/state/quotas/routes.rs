@@ -57,6 +57,7 @@ impl Quotas {
         let namespace = &key.name.namespace;
         let allowed = self.allowed(namespace);
         let most = self.limits_of(namespace).matching_micros;
+        let of_policies = new.as_ref().map_or(0, |(_, matching)| matching.of_policies);
         let new = new.map(|(charge, matching)| Charged {
             too_large: too_large(charge.whole(), allowed).or_else(|| matching.too_long(most)),
             charge,
@@ -74,6 +75,7 @@ impl Quotas {
             })
         };
         let mut moved = self.number_of_routes.set(key, member(1));
+        let regexes = regexes + of_policies;
         let regexes = member(regexes).filter(|_| regexes > 0);
         moved.extend(self.regexes.set(key, regexes));
         moved.extend(self.set_matching(key, old.as_ref(), new.as_ref()));
