@@ -58,7 +58,7 @@ pub const ANNOTATIONS: &[Row] = &[
     gone_unless(
         "auth-tls-pass-certificate-to-upstream",
         OFF,
-        "backends get the certificate of a client in no header, nor ssl-client-verify and ssl-client-*-dn",
+        "add a TrafficPolicy, headers, with ClientCertificate and the names that backends read",
     ),
     differs(
         "auth-tls-secret",
@@ -191,8 +191,14 @@ pub const ANNOTATIONS: &[Row] = &[
         "limit-connections",
         "limit connections of an address in front of Envoy, by a packet filter or load balancer (docs/edge.md)",
     ),
-    gone("limit-rate", "there is no limit of bandwidth"),
-    gone("limit-rate-after", "there is no limit of bandwidth"),
+    gone(
+        "limit-rate",
+        "TrafficPolicy, bandwidthLimit, is for all connections of a rule together",
+    ),
+    gone(
+        "limit-rate-after",
+        "TrafficPolicy, bandwidthLimit, is for all connections of a rule together",
+    ),
     differs(
         "limit-rpm",
         "TrafficPolicy, rateLimit by ClientAddress; answers are 429",
@@ -330,7 +336,7 @@ pub const ANNOTATIONS: &[Row] = &[
     ),
     differs(
         "rewrite-target",
-        "filter URLRewrite, where a prefix or the whole path is replaced: no $, or what stands behind a literal prefix",
+        "filter URLRewrite where a prefix or the whole path is replaced; TrafficPolicy, rewrite.path, for other groups $1 to $9",
     ),
     differs("satisfy", "all. any: a request has to pass all policies"),
     carried(

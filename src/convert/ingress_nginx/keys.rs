@@ -195,8 +195,14 @@ pub const KEYS: &[Row] = &[
     ),
     gone("limit-conn-status-code", "part of limit-connections"),
     nothing("limit-conn-zone-variable", "part of limit-connections"),
-    gone("limit-rate", "there is no limit of bandwidth"),
-    gone("limit-rate-after", "there is no limit of bandwidth"),
+    gone(
+        "limit-rate",
+        "TrafficPolicy, bandwidthLimit, is for all connections of a rule together",
+    ),
+    gone(
+        "limit-rate-after",
+        "TrafficPolicy, bandwidthLimit, is for all connections of a rule together",
+    ),
     gone_unless("limit-req-status-code", &["429"], "answers are 429"),
     carried(
         "load-balance",

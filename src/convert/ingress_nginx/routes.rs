@@ -57,10 +57,26 @@ pub(super) enum Serving {
 pub(super) struct Plan {
     kind: &'static str,
     /// The rules of each path.
-    rules: Vec<Vec<Value>>,
+    rules: Vec<Vec<Planned>>,
     /// The matches of its paths, for a redirect.
     pub(super) matches: Vec<Value>,
     pub(super) serving: Serving,
+}
+
+/// A rule, and what a TrafficPolicy makes of the path of its requests.
+#[derive(Clone, PartialEq)]
+struct Planned {
+    rule: Value,
+    rewrite: Option<Value>,
+}
+
+impl From<Value> for Planned {
+    fn from(rule: Value) -> Self {
+        Self {
+            rule,
+            rewrite: None,
+        }
+    }
 }
 
 impl Hosts<'_> {
@@ -143,7 +159,7 @@ impl Hosts<'_> {
             && !is_call
         {
             matches.push(rule["matches"][0].clone());
-            rules.push(vec![rule]);
+            rules.push(vec![Planned::from(rule)]);
         }
         for location in locations {
             let setting = format!("path {host}{}", location.path.text);
@@ -155,7 +171,7 @@ impl Hosts<'_> {
             match of_location {
                 Ok(made) => {
                     matches.extend(matches_of(location, &made.rules));
-                    rules.push(made.rules);
+                    rules.push(planned(made.rules, made.rewrite, &rules));
                     report.say(ingress.document, &setting, made.verdict, made.text);
                 }
                 Err(why) => {
@@ -219,10 +235,13 @@ impl Hosts<'_> {
             for rules in parts(&plan.rules) {
                 let parents = self.references(names, &ingress.namespace, !is_secure, true);
                 let name = (ingress.namespace.as_str(), ingress.name.as_str());
-                if let Some(name) = routed(plan.kind, name, names, parents, &rules, output) {
-                    targets.push(json!({
+                let values: Vec<Value> = rules.iter().map(|of| of.rule.clone()).collect();
+                if let Some(name) = routed(plan.kind, name, names, parents, &values, output) {
+                    let target = json!({
                         "group": "gateway.networking.k8s.io", "kind": plan.kind, "name": name,
-                    }));
+                    });
+                    rewrites(ingress, &target, &rules, output);
+                    targets.push(target);
                 }
             }
         }
@@ -317,10 +336,50 @@ impl Hosts<'_> {
     }
 }
 
+/// The rules of a path behind others. One with a policy has a name, by which that finds it.
+fn planned(rules: Vec<Value>, rewrite: Option<Value>, others: &[Vec<Planned>]) -> Vec<Planned> {
+    let named = others.iter().flatten().filter(|of| of.rewrite.is_some());
+    let first = named.count() + 1;
+    let rules = rules.into_iter().zip(first..).map(|(mut rule, number)| {
+        if rewrite.is_some() {
+            rule["name"] = json!(format!("rewrite-{number}"));
+        }
+        Planned {
+            rule,
+            rewrite: rewrite.clone(),
+        }
+    });
+    rules.collect()
+}
+
+/// Writes the policies that rewrite the paths of a route, one for the rules that are alike.
+fn rewrites(ingress: &Ingress, route: &Value, rules: &[Planned], output: &mut Output) {
+    let mut all: Vec<(&Value, Vec<Value>)> = Vec::new();
+    for Planned { rule, rewrite } in rules {
+        let Some(rewrite) = rewrite else { continue };
+        let mut target = route.clone();
+        target["sectionName"] = rule["name"].clone();
+        match all.iter_mut().find(|(other, _)| *other == rewrite) {
+            Some((_, targets)) => targets.push(target),
+            None => all.push((rewrite, vec![target])),
+        }
+    }
+    let name = format!("{}-rewrite", ingress.name);
+    for (rewrite, targets) in all {
+        let spec = json!({"rewrite": {"path": rewrite}});
+        output.policy(
+            "TrafficPolicy",
+            (&ingress.namespace, &name),
+            &targets,
+            &spec,
+        );
+    }
+}
+
 /// The rules of paths, as many as a route may have in each part. Those of a path stay together: of
 /// equal matches the first counts.
-fn parts(rules: &[Vec<Value>]) -> Vec<Vec<Value>> {
-    let mut parts: Vec<Vec<Value>> = Vec::new();
+fn parts(rules: &[Vec<Planned>]) -> Vec<Vec<Planned>> {
+    let mut parts: Vec<Vec<Planned>> = Vec::new();
     for of_path in rules {
         match parts.last_mut() {
             Some(part) if part.len() + of_path.len() <= RULES => part.extend(of_path.clone()),

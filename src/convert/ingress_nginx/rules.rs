@@ -16,6 +16,8 @@ use crate::convert::Verdict;
 /// The rules of a path, and what became of it.
 pub(super) struct Rules {
     pub(super) rules: Vec<Value>,
+    /// What a TrafficPolicy makes of the path of requests.
+    pub(super) rewrite: Option<Value>,
     pub(super) verdict: Verdict,
     pub(super) text: String,
 }
@@ -46,6 +48,7 @@ impl Hosts<'_> {
             (Err(why), Some((matched, beginning))) => {
                 return Ok(Rules {
                     rules: vec![json!({"matches": [matched]})],
+                    rewrite: None,
                     verdict: Verdict::NotCarriedOver,
                     text: format!("{why}: paths that begin with {beginning} are answered 500"),
                 });
@@ -58,8 +61,8 @@ impl Hosts<'_> {
             path["type"].as_str().unwrap_or_default(),
             path["value"].as_str().unwrap_or_default()
         );
-        let path = match self.replaced(ingress, location, is_prefix, filters, report) {
-            Ok(path) => path,
+        let (path, rewrite) = match self.replaced(ingress, location, is_prefix, filters, report) {
+            Ok(replaced) => replaced,
             Err(why) => {
                 // Without a backend it is answered 500; without a rule another path's backend
                 // would get the requests.
@@ -67,6 +70,7 @@ impl Hosts<'_> {
                 let text = format!("{text}: {why}");
                 return Ok(Rules {
                     rules: vec![rule],
+                    rewrite: None,
                     verdict: Verdict::NotCarriedOver,
                     text,
                 });
@@ -99,18 +103,20 @@ impl Hosts<'_> {
         Ok(match matched.difference {
             None => Rules {
                 rules,
+                rewrite,
                 verdict: Verdict::CarriedOver,
                 text,
             },
             Some(difference) => Rules {
                 rules,
+                rewrite,
                 verdict: Verdict::Differs,
                 text: format!("{text}: {difference}"),
             },
         })
     }
 
-    /// What replaces the path of requests.
+    /// What replaces the path of requests: a filter, or a TrafficPolicy.
     fn replaced(
         &self,
         ingress: &Ingress,
@@ -118,7 +124,7 @@ impl Hosts<'_> {
         is_prefix: bool,
         filters: &Filters,
         report: &mut Report,
-    ) -> Result<Option<Value>, &'static str> {
+    ) -> Result<(Option<Value>, Option<Value>), &'static str> {
         let target = ingress.annotation("rewrite-target").unwrap_or_default();
         if target == location.path.text {
             report.tell(
@@ -129,7 +135,7 @@ impl Hosts<'_> {
             );
         }
         if target.is_empty() || target == location.path.text || filters.redirect.is_some() {
-            return Ok(None);
+            return Ok((None, None));
         }
         match rewrite(&location.path, target, is_prefix) {
             Rewrite::Filter(path) => {
@@ -142,9 +148,17 @@ impl Hosts<'_> {
                         .unwrap_or_default()
                 );
                 report.tell(ingress, "rewrite-target", Verdict::CarriedOver, text);
-                Ok(Some(path))
+                Ok((Some(path), None))
             }
-            Rewrite::Expression(why) => {
+            Rewrite::Policy(path) => {
+                let text = format!(
+                    "TrafficPolicy, rewrite.path {}",
+                    path["substitution"].as_str().unwrap_or_default()
+                );
+                report.tell(ingress, "rewrite-target", Verdict::CarriedOver, text);
+                Ok((None, Some(path)))
+            }
+            Rewrite::Nothing(why) => {
                 let text = format!("{}: {why}", location.path.text);
                 report.tell(ingress, "rewrite-target", Verdict::NotCarriedOver, text);
                 Err("answered 500, since its backend would get other paths without rewrite-target")
@@ -187,6 +201,7 @@ impl Hosts<'_> {
         }
         Ok(Rules {
             rules: self.of_location(&rule, location),
+            rewrite: None,
             verdict: Verdict::CarriedOver,
             text,
         })

@@ -92,6 +92,10 @@ const CASES: &[Case] = &[
     get("http://app.example.org/app/"),
     get("http://app.example.org/app/x/y?q=1"),
     get("http://app.example.org/application"),
+    get("http://turned.example.org/en/shop/x"),
+    get("http://turned.example.org/de/shop/xyz/more?q=1"),
+    get("http://turned.example.org/EN/Shop/X"),
+    get("http://turned.example.org/fr/shop/x"),
     get("http://app.example.org/other"),
     // The case of letters counts in a prefix.
     Case {
