@@ -176,12 +176,13 @@ fn perform(command: Command) -> Result<u8> {
             Ok(true)
         }
     };
-    let status = match is_good? {
-        true => 0,
-        false if is_conversion => NOT_CARRIED_OVER,
-        false => 1,
-    };
-    Ok(status)
+    Ok(if is_good? {
+        0
+    } else if is_conversion {
+        NOT_CARRIED_OVER
+    } else {
+        1
+    })
 }
 
 fn logs(options: &cli::Logs) -> Result<bool> {

@@ -22,9 +22,9 @@ pub struct Limits {
     pub response_resources: usize,
     /// Most bytes of resources in one response; a larger resource is sent alone.
     pub response_bytes: usize,
-    /// Most bytes of resources in one response of a round, for which a client has to do no more
-    /// than this before it takes the next change: Envoy's main thread takes some 15 ms for 100 KB of
-    /// listeners or clusters, and does nothing else meanwhile.
+    /// Most bytes of resources in one response of a round; a client does no more than this before
+    /// it takes the next change. Envoy's main thread takes some 15 ms for 100 KB of listeners or
+    /// clusters, and does nothing else meanwhile.
     pub round_bytes: usize,
     /// Most on-demand secrets of one stream; beyond, the least recently requested are withdrawn.
     /// Envoy has no limit of its own before 1.41.

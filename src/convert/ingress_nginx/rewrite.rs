@@ -1,6 +1,6 @@
 //! `rewrite-target`.
 
-use gatewright_core::inputs::Object;
+use gatewright_core::inputs::Substitution;
 use serde_json::{Value, json};
 
 use super::paths::Path;
@@ -63,18 +63,11 @@ fn groups(path: &Path, target: &str) -> Rewrite {
     };
     let rest = if path.text.ends_with(".*)") { "" } else { ".*" };
     let pattern = format!("(?i)(?:{}){rest}", path.text);
-    let rewrite = json!({"pattern": pattern, "substitution": substitution});
-    let policy = json!({
-        "apiVersion": "gatewright.io/v1alpha1", "kind": "TrafficPolicy",
-        "metadata": {"namespace": "a", "name": "a"},
-        "spec": {
-            "targetRefs": [{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "a"}],
-            "rewrite": {"path": rewrite},
-        },
-    });
-    match Object::parse(policy) {
-        Ok(_) => Rewrite::Policy(rewrite),
-        Err(why) => Rewrite::Nothing(why.to_string()),
+    match Substitution::read("rewrite.path", pattern, substitution) {
+        Ok(Substitution { pattern, new, .. }) => {
+            Rewrite::Policy(json!({"pattern": pattern, "substitution": new}))
+        }
+        Err(why) => Rewrite::Nothing(why),
     }
 }
 

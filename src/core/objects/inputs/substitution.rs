@@ -37,7 +37,7 @@ impl Substitution {
     ///
     /// # Errors
     /// The field that cannot be carried out, and why.
-    pub(crate) fn read(field: &str, pattern: String, new: String) -> Result<Self, String> {
+    pub fn read(field: &str, pattern: String, new: String) -> Result<Self, String> {
         let groups = Groups::read(&pattern).map_err(|why| format!("{field}.pattern: {why}"))?;
         let used = references(&format!("{field}.substitution"), &new, &groups)?;
         Self::measured(pattern, new, used > 0).map_err(|why| format!("{field}.pattern: {why}"))
