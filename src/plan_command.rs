@@ -208,7 +208,7 @@ fn of_a_directory(
     Ok(Worlds {
         before,
         after,
-        issuance: issuance(&configuration),
+        issuance: issuance(configuration),
         unread: Vec::new(),
         is_guessed: false,
     })
