@@ -121,11 +121,13 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
         .iter()
         .all(|document| document.get("apiVersion").is_some())
     {
-        // Configurations are read by the program; `tests/pages.rs` has them.
-        return Ok(documents
-            .into_iter()
-            .filter(|document| document["kind"] != "Configuration")
-            .collect());
+        // Configurations are read by the program, and Secrets with files by standalone alone;
+        // `tests/pages.rs` has the former.
+        let is_of_a_cluster = |document: &Value| {
+            document["kind"] != "Configuration"
+                && document["metadata"]["annotations"]["gatewright.io/files"].is_null()
+        };
+        return Ok(documents.into_iter().filter(is_of_a_cluster).collect());
     }
     if documents
         .iter()
@@ -182,6 +184,11 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             spec["targetRefs"] = json!([{"group": "", "kind": "Service", "name": "cart"}]);
             vec![object("gatewright.io/v1alpha1", "TrafficPolicy", spec)]
         }
+        () if has("rewrite") => {
+            let mut spec = part.clone();
+            spec["targetRefs"] = json!([{"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "shop"}]);
+            vec![object("gatewright.io/v1alpha1", "TrafficPolicy", spec)]
+        }
         () if has("attributes") || has("provider") => {
             let target =
                 json!([{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"}]);
@@ -197,10 +204,13 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             chart_takes(part)?;
             Vec::new()
         }
-        // A kustomization, a configuration or a section of it, that of Prometheus, and providers of
-        // an issuer.
+        // A kustomization, a configuration or a section of it, that of Prometheus, providers of an
+        // issuer, and jobs of GitHub and GitLab.
         () if [
             "resources",
+            "manifests",
+            "jobs",
+            "plan",
             "cloudflare",
             "issuers",
             "limits",
