@@ -204,15 +204,12 @@ impl Session {
     /// way.
     fn begin_round(&mut self, tables: &Tables) {
         let mut unsent = self.unsent(tables);
-        let mut left = Amount::of(&unsent);
-        let pages = match self.round.take() {
-            Some(mut before) => {
-                before.join(&mut unsent, tables);
-                left = Amount::of(&unsent);
-                before.pages - 1
-            }
-            None => left.pages(&self.limits),
-        };
+        let before = self.round.take().map(|mut round| {
+            round.join(&mut unsent, tables);
+            round.pages - 1
+        });
+        let left = Amount::of(&unsent);
+        let pages = before.unwrap_or_else(|| left.pages(&self.limits));
         let in_rounds = self.subscriptions.iter_mut().flatten();
         for sub in in_rounds.filter(|sub| sub.kind.rank() != Rank::Free) {
             sub.cursor = tables.generation;

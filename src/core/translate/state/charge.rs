@@ -282,14 +282,10 @@ impl Charging<'_> {
                 && listener.parent.name().namespace != route.meta.name.namespace
                 && served.and_then(|served| served.protocol) == Some(Protocol::Https)
         });
-        let each = wide.filter_map(|(listener, ..)| {
-            let parent = self.parents.get(&listener.parent)?;
-            let (attached, servers) = (self.attached, &mut BTreeSet::new());
-            let limits = attached.traffic_cost(parent, listener, route, self.attachments);
-            let access = attached.access_cost(parent, listener, route, servers);
-            Some((hostname + limits + access).envoy)
-        });
-        each.fold(0, u64::saturating_add)
+        let wide: BTreeSet<Contribution> = wide.cloned().collect();
+        let (defaults, mut servers) = (BTreeSet::new(), BTreeSet::new());
+        let policies = self.attached(route, &wide, &defaults, &mut servers);
+        (hostname * wide.len() as u64 + policies).envoy
     }
 
     /// The memory that a hostname of a listener takes on ports of plain HTTP that redirect it.
@@ -413,7 +409,7 @@ impl Charging<'_> {
         let encrypted = tls
             .and_then(|policy| self.policies.tls(policy))
             .map_or(Bytes::default(), cost::tls);
-        let judged = match protocol {
+        let script = match protocol {
             AppProtocol::KeySets
             | AppProtocol::KeySetsH2c
             | AppProtocol::Logins
@@ -421,7 +417,7 @@ impl Charging<'_> {
             _ => Bytes::default(),
         };
         let bytes = cost::CLUSTER
-            + judged
+            + script
             + encrypted
             + cost::ENDPOINT * self.endpoints(&port.service)
             + self.settings(&port);
