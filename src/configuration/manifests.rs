@@ -45,7 +45,7 @@ impl Default for Manifests {
 }
 
 impl Manifests {
-    /// What is trusted of a directory of manifests.
+    /// The trust in a directory of manifests.
     pub fn trust(&self, safety: Safety) -> Trust {
         let directories = self.secret_files.iter();
         let directories = directories.map(|allowed| manifest::SecretDirectory {

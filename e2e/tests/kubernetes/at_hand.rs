@@ -360,7 +360,7 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
         "{both:#}"
     );
 
-    // What was announced happens.
+    // The effects that were announced happen.
     for document in thief(site.port, BETA).split("\n---\n") {
         server.put(serde_json::from_str(document)?).await?;
     }

@@ -1,4 +1,4 @@
-//! What becomes of each annotation of ingress-nginx: a row each, in the order of their names.
+//! The annotations of ingress-nginx, a row each in the order of their names: what becomes of them.
 
 use super::row::{Row, carried, differs, gone, gone_unless, nothing};
 

@@ -52,7 +52,7 @@ impl Arguments {
             let (name, value) = word.split_once('=').unwrap_or((&word, "true"));
             let is_read = arguments.take(index, name, value);
             if arguments.backend.is_some() && name == BACKEND {
-                // What becomes of it depends on the Service.
+                // The Service decides what becomes of it.
                 continue;
             }
             let (verdict, text) = if is_read {

@@ -1,4 +1,5 @@
-//! What becomes of each key of ingress-nginx's ConfigMap: a row each, in the order of their names.
+//! The keys of ingress-nginx's ConfigMap, a row each in the order of their names: what becomes of
+//! them.
 
 use super::row::{Row, carried, differs, gone, gone_unless, nothing};
 

@@ -42,8 +42,8 @@ const META: &[char] = &[
 /// Syntax of PCRE that RE2 does not have.
 const PCRE_ONLY: [&str; 8] = ["(?=", "(?!", "(?<", "(?>", "(?#", "*+", "++", "?+"];
 
-/// What stands behind a literal prefix in an expression that means no more than the prefix: the
-/// text, and the group with the rest of the path.
+/// The tails behind a literal prefix of expressions that mean no more than the prefix: the text,
+/// and the group with the rest of the path.
 const TAILS: [(&str, Option<usize>); 9] = [
     ("(/|$)(.*)", Some(2)),
     ("(?:/|$)(.*)", Some(1)),
@@ -61,7 +61,7 @@ const TAILS: [(&str, Option<usize>); 9] = [
 pub(super) struct Literal<'a> {
     /// The prefix, without the slash at its end.
     pub(super) prefix: &'a str,
-    /// What stands behind it.
+    /// The expression behind the prefix.
     pub(super) tail: &'a str,
     /// The group of the expression that has the rest of the path.
     pub(super) rest: Option<usize>,

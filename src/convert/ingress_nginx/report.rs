@@ -1,4 +1,4 @@
-//! What is said of each setting, in the order of the source.
+//! The report: a note on each setting, in the order of the source.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::row::Row;
 use super::source::{Ingress, Keys, name_of};
 use crate::convert::{Document, Note, Verdict};
 
-/// What is said of each setting.
+/// The notes on the settings.
 #[derive(Default)]
 pub(super) struct Report {
     said: BTreeMap<usize, Vec<(String, Verdict, String)>>,

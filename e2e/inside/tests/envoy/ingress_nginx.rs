@@ -241,7 +241,7 @@ impl Case {
         probe.send().await.with_context(|| self.url)
     }
 
-    /// What is wrong with two answers; a difference that is expected has to be there.
+    /// The faults of two answers; a difference that is expected has to be there.
     fn compare(&self, nginx: &[(String, String)], ours: &[(String, String)]) -> Option<String> {
         let mut expected = nginx.to_vec();
         for (line, theirs, different) in self.differences {
@@ -271,7 +271,7 @@ impl Case {
     }
 }
 
-/// What of an answer is compared.
+/// The parts of an answer that are compared.
 fn described(answer: &Answer, ports: [u16; 2]) -> Vec<(String, String)> {
     let mut lines = vec![("status".to_owned(), answer.status.to_string())];
     for name in RESPONSE_HEADERS {
