@@ -13,6 +13,7 @@ mod chaos;
 mod cilium_beside;
 mod client_certificates;
 mod conformance;
+mod crds;
 mod edge;
 mod first_status;
 mod fixture;

@@ -178,7 +178,8 @@ fn is_ours(path: &str, kinds: &[Kind]) -> bool {
     })
 }
 
-async fn get(client: &Client, address: &str) -> Result<Value, String> {
+/// Reads a document of the API server.
+pub(crate) async fn get(client: &Client, address: &str) -> Result<Value, String> {
     let request = Request::get(address)
         .body(Vec::new())
         .map_err(|error| error.to_string())?;
