@@ -235,7 +235,7 @@ impl ControlPlane {
         let subject = subject(&changes);
         let is_start = self.publication() == 0;
         let store = self.pipeline.engine().store();
-        let noted = self.recorder.note(&changes, store, is_start, (now, at));
+        let mut noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.acks.forget_attributed();
@@ -269,6 +269,9 @@ impl ControlPlane {
         let mut events = Events::default();
         for (key, status) in &delta.statuses {
             events.extend(self.complaints.news(key, status.as_ref()));
+        }
+        if !is_start {
+            noted.add_losses(&events, self.pipeline.engine().store());
         }
         let services = std::mem::take(&mut delta.services);
         let names = std::mem::take(&mut delta.names);
