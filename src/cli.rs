@@ -292,7 +292,8 @@ is marked by ?, with what the statuses of other objects say of it.
 Exit status: 0 every step holds, with --with once the files are applied; 1 one fails, or is not known; 3 no running program \
 answers.")]
 pub struct Explain {
-    /// URL with http:// or https:// and a host, optionally with port, path and query
+    /// URL with http:// or https:// and a host, optionally with port, path and query; or tls://,
+    /// tcp:// or udp:// with host and port
     pub url: String,
     /// HTTP method of the request
     #[arg(long, default_value = "GET")]
