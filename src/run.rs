@@ -28,7 +28,7 @@ use acme::storage::dir::Directory;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
-use crate::manifest::{Outcome, Safety, Watcher};
+use crate::manifest::{Outcome, Watcher};
 use crate::standalone::{
     ClaimLog, Demo, FirstSeen, Lifetime, Order, Ownership, PortProbe, PrivateDir, Supervisor,
     SuspectsFile, TicketFile, access_log, find, hand_over_routes, take_over,
@@ -311,7 +311,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
-            let safety = Safety::unless(options.allow_unsafe_manifests);
+            let safety = options.manifests.safety();
             let store = dir.path().join("last-good");
             let limits = &configuration.limits.object;
             let trust = configuration.manifests.trust(safety);

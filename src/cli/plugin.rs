@@ -64,9 +64,9 @@ impl Verb {
     /// The cluster that the command may read.
     fn cluster(&mut self) -> Option<&mut Cluster> {
         match self {
-            Self::Explain(options) => Some(&mut options.cluster),
-            Self::Lint(options) => Some(&mut options.cluster),
-            Self::Plan(options) => Some(&mut options.cluster),
+            Self::Explain(options) => Some(&mut options.user.cluster),
+            Self::Lint(options) => Some(&mut options.user.cluster),
+            Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
             _ => None,
         }
