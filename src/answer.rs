@@ -4,10 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::bundle::Bundle;
 use crate::cli::{Document, Output, RunningProgram};
 use crate::run;
 use gatewright_control::{ask, tell};
@@ -88,6 +89,11 @@ fn socket_of(program: &RunningProgram) -> Result<PathBuf> {
 
 /// Sends a query to the running program, and parses the answer.
 pub async fn answer<T: DeserializeOwned>(program: &RunningProgram, question: &str) -> Result<T> {
+    if let Some(file) = &program.bundle {
+        return Ok(serde_json::from_value(
+            Bundle::open(file)?.answer(question)?,
+        )?);
+    }
     let socket = socket_of(program)?;
     let text = ask(&socket, question).await?;
     serde_json::from_str(&text).with_context(|| {
@@ -100,6 +106,9 @@ pub async fn answer<T: DeserializeOwned>(program: &RunningProgram, question: &st
 
 /// Sends a command to the running program, and returns what it says.
 pub async fn command(program: &RunningProgram, path_and_query: &str) -> Result<String> {
+    if program.bundle.is_some() {
+        bail!("a support bundle takes no commands");
+    }
     Ok(tell(&socket_of(program)?, path_and_query).await?)
 }
 

@@ -30,6 +30,7 @@ mod serve;
 mod site;
 mod standalone;
 mod status;
+mod support_bundle;
 mod user_cluster;
 mod written_manifests;
 
@@ -68,6 +69,7 @@ pub use serve::Serve;
 pub use site::{Backend, Place, Site};
 pub use standalone::Standalone;
 pub use status::Status;
+pub use support_bundle::SupportBundle;
 pub use user_cluster::UserCluster;
 pub use written_manifests::WrittenManifests;
 
@@ -147,6 +149,9 @@ pub enum Command {
     /// Print the access log of the Envoy that standalone starts, with the reason why no backend
     /// answered a request
     Logs(Logs),
+    /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's state,
+    /// without secrets, for whoever helps; `explain` and `status` read it
+    SupportBundle(SupportBundle),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
     /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside

@@ -20,7 +20,7 @@ use crate::table::{Tone, toned};
 pub async fn run(options: &cli::Explain) -> Result<bool> {
     let question = asked(options).question().map_err(Error::msg)?;
     let namespace = options.user.namespace.as_deref();
-    let source = Source::of(&options.user.cluster, namespace).await?;
+    let source = Source::of(&options.program, &options.user.cluster, namespace).await?;
     let is_cluster = matches!(source, Source::Cluster { .. });
     if !options.with.is_empty() && !is_cluster {
         bail!(
@@ -29,6 +29,7 @@ pub async fn run(options: &cli::Explain) -> Result<bool> {
     }
     let reply = match source {
         Source::Program => answer(&options.program, &path(asked(options))).await?,
+        Source::Bundle(bundle) => bundle.explain(&question)?,
         Source::Cluster {
             client,
             namespace,

@@ -5,6 +5,8 @@
 //! offline commands.
 
 pub mod answer;
+pub mod bundle;
+pub mod bundle_command;
 pub mod cli;
 pub mod client;
 pub mod configuration;
@@ -33,6 +35,7 @@ pub mod manifest;
 pub mod offline;
 pub mod plan;
 pub mod plan_command;
+pub mod private_file;
 pub mod progress;
 mod replace;
 pub mod request_log;

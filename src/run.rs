@@ -25,6 +25,7 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
+use crate::bundle::about;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
@@ -384,7 +385,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
-    wiring.serve_admin(admin, others);
+    let about = about("standalone", options.dir.as_deref(), &configuration);
+    wiring.serve_admin(admin, others, about);
     let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();

@@ -34,7 +34,7 @@ pub async fn run(options: &cli::Status) -> Result<bool> {
         unless: None,
     };
     let namespace = options.namespace.as_deref();
-    let source = Source::of(&options.cluster, namespace).await?;
+    let source = Source::of(&options.program, &options.cluster, namespace).await?;
     if options.watch {
         return watch(&source, options, query).await;
     }

@@ -7,6 +7,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use gatewright::bundle::{self, Bundle, State, of_cluster};
 use gatewright::client::ClusterView;
 use gatewright_control::{Form, StatusAnswer, StatusQuery};
 use gatewright_core::inputs::Object;
@@ -227,4 +228,61 @@ async fn ten_thousand_hosts_are_told_by_their_causes() {
         panic!("one cause: {:?}", answer.summary.causes);
     };
     assert_eq!((cause.count, cause.objects.len()), (100, 3), "{cause:?}");
+}
+
+#[tokio::test]
+async fn a_bundle_answers_as_its_cluster_and_has_no_secret() {
+    const CANARY: &str = "c4n4ry7c4n4ry7c4n4ry";
+    let mut web = route(80);
+    web["metadata"]["annotations"] = json!({
+        "kubectl.kubernetes.io/last-applied-configuration": CANARY});
+    web["spec"]["rules"][0]["filters"] = json!([{"type": "RequestHeaderModifier", "requestHeaderModifier":
+        {"set": [{"name": "Authorization", "value": format!("Bearer {CANARY}")}]}}]);
+    let mut answers = answers(&[web]);
+    let secret = json!({"metadata": {"name": "tls", "namespace": "shop", "annotations": {"a": CANARY}},
+        "type": "kubernetes.io/tls", "data": {"tls.key": CANARY}});
+    answers.insert(
+        "/api/v1/namespaces/shop/secrets".to_owned(),
+        list(std::slice::from_ref(&secret)),
+    );
+    answers.insert("/api/v1/namespaces/shop/secrets/tls".to_owned(), secret);
+    let variable = json!({"name": "lower", "value": CANARY});
+    let pod = json!({"metadata": {"name": "p", "namespace": "gatewright-system"},
+        "spec": {"containers": [{"name": "c", "env": [variable], "args": [format!("--token={CANARY}")]}]}});
+    answers.insert(
+        "/api/v1/namespaces/gatewright-system/pods".to_owned(),
+        list(&[pod]),
+    );
+    let bundle = of_cluster(client(answers), "shop", "gatewright-system").await;
+    let bundle = bundle.expect("a bundle");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("bundle.tar.gz");
+    bundle::write(&bundle, &file).expect("written");
+    let read = Bundle::open(&file).expect("a bundle");
+    let mut all = String::new();
+    for entry in &read.contents.entries {
+        assert!(!entry.path.contains("secrets"), "{entry:?}");
+        if matches!(entry.state, State::Written { .. }) {
+            all += &read.document(&entry.path).expect("a file").to_string();
+        }
+    }
+    assert!(!all.contains(CANARY), "{all}");
+    assert!(all.contains(HOST), "names are in it");
+    let missing = read.contents.text();
+    assert!(
+        missing.contains("## Not asked") && missing.contains("403"),
+        "{missing}"
+    );
+
+    let (client, namespace, installation) = read.client().expect("of a cluster");
+    let view = ClusterView::of(client, &namespace, &installation).await;
+    let question = Question {
+        path: "/cart".to_owned(),
+        ..Question::get(true, HOST, 443)
+    };
+    let replayed = view.expect("a view").explain(&question).await;
+    assert_eq!(
+        steps(&replayed.expect("an answer")),
+        explained(&[route(80)], HOST).await
+    );
 }

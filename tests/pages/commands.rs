@@ -155,6 +155,14 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server plans with kubeconfigs of several users",
     ),
     (
+        "gatewright support-bundle",
+        "envoy/standalone/bundle.rs and kubernetes/at_hand.rs of the tests write and read bundles",
+    ),
+    (
+        "gatewright status --bundle",
+        "envoy/standalone/bundle.rs of the tests reads a bundle",
+    ),
+    (
         "pip install gatewright",
         "kubernetes/installed.rs of the tests installs the wheel of this build",
     ),
