@@ -1,5 +1,6 @@
 //! The command line: flags, commands and their help. Nothing is done here.
 
+mod backup;
 mod bootstrap;
 mod claims;
 mod cluster;
@@ -41,6 +42,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::version::version;
 
+pub use backup::{Backup, Restore};
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
 pub use cluster::Cluster;
@@ -152,6 +154,11 @@ pub enum Command {
     /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's state,
     /// without secrets, for whoever helps; `explain` and `status` read it
     SupportBundle(SupportBundle),
+    /// Write what an installation of a cluster needs to go on in another one: owners of hostnames,
+    /// accounts, CAs and certificates
+    Backup(Backup),
+    /// Restore a backup in a cluster, before its controller starts
+    Restore(Restore),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
     /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside

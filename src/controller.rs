@@ -286,7 +286,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
-        name: "gatewright-controller".to_owned(),
+        name: lease::NAME.to_owned(),
         identity,
         duration: lease,
     };

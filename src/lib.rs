@@ -5,6 +5,7 @@
 //! offline commands.
 
 pub mod answer;
+pub mod backup_command;
 pub mod bundle;
 pub mod bundle_command;
 pub mod cli;

@@ -28,7 +28,7 @@ use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
-use gatewright::bundle_command;
+use gatewright::{backup_command, bundle_command};
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, ChallengePort, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
@@ -107,6 +107,8 @@ fn perform(command: Command) -> Result<u8> {
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
+        Command::Backup(options) => runtime()?.block_on(backup_command::back_up(&options)),
+        Command::Restore(options) => runtime()?.block_on(backup_command::restore(&options)),
         Command::SupportBundle(options) => runtime()?.block_on(bundle_command::run(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
