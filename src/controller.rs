@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{check_issuers, tenancy_settings, translation_settings};
 use self::xds::Xds;
+use crate::bundle::about;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
 use crate::listening::listen;
@@ -288,7 +289,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
-        name: "gatewright-controller".to_owned(),
+        name: lease::NAME.to_owned(),
         identity,
         duration: lease,
     };
@@ -369,7 +370,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
-        wiring.serve_admin(admin, certificates::routes(manager).merge(routes));
+        let about = about("controller", None, &configuration);
+        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);

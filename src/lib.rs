@@ -5,6 +5,9 @@
 //! offline commands.
 
 pub mod answer;
+pub mod backup_command;
+pub mod bundle;
+pub mod bundle_command;
 pub mod cli;
 pub mod client;
 pub mod configuration;
@@ -33,11 +36,15 @@ pub mod manifest;
 pub mod offline;
 pub mod plan;
 pub mod plan_command;
+pub mod private_file;
+pub mod progress;
 mod replace;
 pub mod request_log;
 pub mod run;
 pub mod schema;
+pub mod screen;
 pub mod serve;
+pub mod source;
 pub mod standalone;
 pub mod statistics;
 pub mod status_command;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::State;
+use super::{State, host};
 
 /// `logs`
 #[derive(Clone, Debug, Args)]
@@ -18,8 +18,8 @@ Examples:
   gatewright logs --host shop.example.org -f      requests for a host, as they end
   gatewright logs -n 1000 -o json | jq .reason    with all fields")]
 pub struct Logs {
-    /// Only requests for this host
-    #[arg(long, value_name = "HOST")]
+    /// Only requests for this host, also with a port or in a URL
+    #[arg(long, value_name = "HOST", value_parser = host::host_or_other)]
     pub host: Option<String>,
     /// Only requests of hostnames of this namespace
     #[arg(long, value_name = "NAMESPACE")]

@@ -11,7 +11,15 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 6] = ["explain", "status", "lint", "plan", "completion", "version"];
+const SHOWN: [&str; 7] = [
+    "explain",
+    "status",
+    "lint",
+    "plan",
+    "support-bundle",
+    "completion",
+    "version",
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,10 +72,11 @@ impl Verb {
     /// The cluster that the command may read.
     fn cluster(&mut self) -> Option<&mut Cluster> {
         match self {
-            Self::Explain(options) => Some(&mut options.cluster),
-            Self::Lint(options) => Some(&mut options.cluster),
-            Self::Plan(options) => Some(&mut options.cluster),
+            Self::Explain(options) => Some(&mut options.user.cluster),
+            Self::Lint(options) => Some(&mut options.user.cluster),
+            Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
+            Self::SupportBundle(options) => Some(&mut options.user.cluster),
             _ => None,
         }
     }

@@ -529,11 +529,16 @@ impl ControlPlane {
         }
     }
 
-    /// Returns statuses as they would be written now.
+    /// Returns statuses as they would be written now, with their revision; the revision alone while
+    /// it is the one that the query names.
     pub fn statuses(&mut self, query: &StatusQuery, now: Timestamp) -> Value {
+        let progress = self.progress();
+        let revision = self.status_revision(&progress);
+        if query.unless.as_ref() == Some(&revision) {
+            return json!({"revision": revision});
+        }
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
-        let progress = self.progress();
         fleet.acks = keys
             .map(|(key, _)| (key.clone(), self.acks(key, &progress)))
             .collect();
@@ -544,7 +549,9 @@ impl ControlPlane {
             since: RefCell::new(&mut self.since),
         };
         let items = documents(&self.pipeline, &clock, &query.selection);
-        query.answer(items, self.pipeline.quota_uses())
+        let mut answer = query.answer(items, self.pipeline.quota_uses());
+        answer["revision"] = revision.into();
+        answer
     }
 
     /// Returns the state of each Envoy, as JSON.

@@ -1,6 +1,7 @@
 //! All statuses as JSON documents, as written to Kubernetes: those of the translation, of
 //! TenantGateways, and the verdicts on claims at Gateways of other data planes. Pure.
 
+mod cause;
 mod condition_row;
 mod selection;
 mod summary;
@@ -16,9 +17,10 @@ use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
+pub use self::cause::Cause;
 pub use self::condition_row::{ConditionRow, condition_rows, is_desired, is_ok};
 pub use self::selection::Selection;
-pub use self::summary::{Cause, KindCount, Listed, Summary, summary};
+pub use self::summary::{KindCount, Listed, Summary, summary};
 
 /// The data for statuses that the core does not have.
 pub trait Context {

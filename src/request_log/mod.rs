@@ -71,6 +71,9 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         Err(error) if options.follow && error.kind() == io::ErrorKind::NotFound => {}
         found => found.with_context(|| path.display().to_string())?,
     }
+    if last.is_empty() && !options.follow {
+        writeln!(io::stderr(), "no line of {} is asked for", path.display())?;
+    }
     let mut out = io::stdout().lock();
     for line in last {
         writeln!(out, "{line}")?;

@@ -155,6 +155,26 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server plans with kubeconfigs of several users",
     ),
     (
+        "gatewright backup --context prod",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "gatewright restore --context new",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "tar -C ~/.local/state/gatewright",
+        "it needs a key of age; tests of starts copy private directories",
+    ),
+    (
+        "gatewright support-bundle",
+        "envoy/standalone/bundle.rs and kubernetes/at_hand.rs of the tests write and read bundles",
+    ),
+    (
+        "gatewright status --bundle",
+        "envoy/standalone/bundle.rs of the tests reads a bundle",
+    ),
+    (
         "pip install gatewright",
         "kubernetes/installed.rs of the tests installs the wheel of this build",
     ),
