@@ -86,7 +86,7 @@ impl ClusterView {
         let seen = AtomicUsize::new(0);
         let counted = |objects| {
             let seen = seen.fetch_add(objects, Ordering::Relaxed) + objects;
-            if seen % COUNTED == 0 {
+            if seen.is_multiple_of(COUNTED) {
                 progress(&format!("reading the cluster: {seen} objects"));
             }
         };
