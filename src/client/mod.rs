@@ -10,6 +10,7 @@
 //! be read, and what the status of an object that refers to it says.
 
 pub mod explain;
+pub mod hosts;
 pub mod plan;
 mod said;
 mod stand_ins;
@@ -36,7 +37,7 @@ use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, ENDPOINTS_LABEL, Fact, Settings};
 use gatewright_kubernetes::connect_as_user;
-use gatewright_kubernetes::reader::{self, View};
+use gatewright_kubernetes::reader::{self, Changes, View};
 
 use self::said::Said;
 use self::stand_ins::StandIns;
@@ -105,6 +106,14 @@ impl ClusterView {
             unread,
             is_planned: false,
         })
+    }
+
+    /// Begins to watch what was read.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn watched(&self) -> Result<Changes> {
+        Ok(Changes::watch(&self.client, &self.view).await?)
     }
 
     /// Lines about what the user may not read, for people.
