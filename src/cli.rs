@@ -28,6 +28,7 @@ mod running_program;
 mod serve;
 mod site;
 mod standalone;
+mod ui;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -65,6 +66,7 @@ pub use running_program::RunningProgram;
 pub use serve::Serve;
 pub use site::{Backend, Place, Site};
 pub use standalone::Standalone;
+pub use ui::Ui;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -85,6 +87,7 @@ Examples:
   gatewright plan --site ./manifests -f new.yaml   print what new.yaml would change
   gatewright status                       print what is wrong, and counts of all objects
   gatewright explain https://shop.example.org:8443/cart
+  gatewright ui --open                    the same and more in a browser
 
 Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line,
 3 no running program answers.";
@@ -139,6 +142,9 @@ pub enum Command {
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),
+    /// Serve a page on this machine: hosts with what is wrong first, the steps of a request,
+    /// certificates, owners, policies and Envoys, as they change
+    Ui(Ui),
     /// Print the access log of the Envoy that standalone starts, with the reason why no backend
     /// answered a request
     Logs(Logs),

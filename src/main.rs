@@ -28,6 +28,7 @@ use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
+use gatewright::ui;
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, ChallengePort, Check, Report};
 use gatewright_control::envoys::EnvoyRow;
@@ -106,6 +107,7 @@ fn perform(command: Command) -> Result<u8> {
         Command::Certs(options) => runtime()?.block_on(certs(&options)),
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims(&options)),
+        Command::Ui(options) => runtime()?.block_on(ui::run(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
         Command::Explain(options) => runtime()?.block_on(explain_command::run(&options)),

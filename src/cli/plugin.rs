@@ -11,7 +11,15 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 6] = ["explain", "status", "lint", "plan", "completion", "version"];
+const SHOWN: [&str; 7] = [
+    "explain",
+    "status",
+    "lint",
+    "plan",
+    "ui",
+    "completion",
+    "version",
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +27,7 @@ Examples:
   kubectl gatewright status -n team-a
   kubectl gatewright lint ./manifests
   kubectl gatewright plan -f ./manifests
+  kubectl gatewright ui --open
 
 The commands read what you may read of the cluster. What you may not read is marked.
 
@@ -68,6 +77,7 @@ impl Verb {
             Self::Lint(options) => Some(&mut options.cluster),
             Self::Plan(options) => Some(&mut options.cluster),
             Self::Status(options) => Some(&mut options.cluster),
+            Self::Ui(options) => Some(&mut options.cluster),
             _ => None,
         }
     }
