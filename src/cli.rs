@@ -32,6 +32,7 @@ mod site;
 mod standalone;
 mod status;
 mod support_bundle;
+mod ui;
 mod user_cluster;
 mod written_manifests;
 
@@ -72,6 +73,7 @@ pub use site::{Backend, Place, Site};
 pub use standalone::Standalone;
 pub use status::Status;
 pub use support_bundle::SupportBundle;
+pub use ui::Ui;
 pub use user_cluster::UserCluster;
 pub use written_manifests::WrittenManifests;
 
@@ -94,6 +96,7 @@ Examples:
   gatewright plan --site ./manifests -f new.yaml   print what new.yaml would change
   gatewright status                       print what is wrong, and counts of all objects
   gatewright explain https://shop.example.org:8443/cart
+  gatewright ui --open                    the same and more in a browser
 
 Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line,
 3 no running program answers.";
@@ -148,6 +151,9 @@ pub enum Command {
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),
+    /// Serve a page on this machine: hosts with what is wrong first, the steps of a request,
+    /// certificates, owners, policies and Envoys, as they change
+    Ui(Ui),
     /// Print the access log of the Envoy that standalone starts, with the reason why no backend
     /// answered a request
     Logs(Logs),

@@ -550,6 +550,10 @@ fn answer(
             let live = runtime.live();
             live.statuses(&query, Timestamp::now()).to_string()
         }
+        AdminQuery::Hosts(query) => {
+            let hosts = runtime.live().hosts(&query, Timestamp::now());
+            serde_json::to_string(&hosts).expect("strings and numbers")
+        }
         AdminQuery::History(query) => {
             serde_json::to_string(&runtime.live().history(&query)).expect("strings and numbers")
         }

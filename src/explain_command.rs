@@ -105,7 +105,7 @@ fn asked(options: &cli::Explain) -> AskedUrl {
 }
 
 /// The path of the admin socket with a question.
-fn path(asked: AskedUrl) -> String {
+pub(crate) fn path(asked: AskedUrl) -> String {
     let AskedUrl {
         url,
         method,

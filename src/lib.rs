@@ -51,6 +51,7 @@ pub mod status_command;
 pub mod table;
 mod tasks;
 mod tls_client;
+pub mod ui;
 pub mod version;
 mod wiring;
 

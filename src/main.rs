@@ -28,6 +28,7 @@ use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
+use gatewright::ui;
 use gatewright::{backup_command, bundle_command};
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::certificates::{self, ChallengePort, Check, Report};
@@ -110,6 +111,7 @@ fn perform(command: Command) -> Result<u8> {
         Command::Backup(options) => runtime()?.block_on(backup_command::back_up(&options)),
         Command::Restore(options) => runtime()?.block_on(backup_command::restore(&options)),
         Command::SupportBundle(options) => runtime()?.block_on(bundle_command::run(&options)),
+        Command::Ui(options) => runtime()?.block_on(ui::run(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
         Command::Explain(options) => runtime()?.block_on(explain_command::run(&options)),

@@ -11,12 +11,13 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 7] = [
+const SHOWN: [&str; 8] = [
     "explain",
     "status",
     "lint",
     "plan",
     "support-bundle",
+    "ui",
     "completion",
     "version",
 ];
@@ -27,6 +28,7 @@ Examples:
   kubectl gatewright status -n team-a
   kubectl gatewright lint ./manifests
   kubectl gatewright plan -f ./manifests
+  kubectl gatewright ui --open
 
 The commands read what you may read of the cluster. What you may not read is marked.
 
@@ -77,6 +79,7 @@ impl Verb {
             Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
             Self::SupportBundle(options) => Some(&mut options.user.cluster),
+            Self::Ui(options) => Some(&mut options.cluster),
             _ => None,
         }
     }

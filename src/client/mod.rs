@@ -10,6 +10,7 @@
 //! be read, and what the status of an object that refers to it says.
 
 pub mod explain;
+pub mod hosts;
 pub mod plan;
 mod said;
 mod stand_ins;
@@ -36,7 +37,7 @@ use gatewright_core::ownership::Recording;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, ENDPOINTS_LABEL, Fact, Settings};
-use gatewright_kubernetes::reader::{self, View};
+use gatewright_kubernetes::reader::{self, Changes, View};
 
 use self::said::Said;
 use self::stand_ins::StandIns;
@@ -85,8 +86,9 @@ impl ClusterView {
         .collect();
         let seen = AtomicUsize::new(0);
         let counted = |objects| {
-            let seen = seen.fetch_add(objects, Ordering::Relaxed) + objects;
-            if seen.is_multiple_of(COUNTED) {
+            let before = seen.fetch_add(objects, Ordering::Relaxed);
+            let seen = before + objects;
+            if seen / COUNTED > before / COUNTED {
                 progress(&format!("reading the cluster: {seen} objects"));
             }
         };
@@ -105,6 +107,14 @@ impl ClusterView {
             unread,
             is_planned: false,
         })
+    }
+
+    /// Begins to watch what was read.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn watched(&self) -> Result<Changes> {
+        Ok(Changes::watch(&self.client, &self.view).await?)
     }
 
     /// Lines about what the user may not read, for people.

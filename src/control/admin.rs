@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
 use crate::history::HistoryQuery;
+use crate::host_query::HostQuery;
 use crate::status_query::{Parameters, StatusQuery};
 use gatewright_core::model::Transport;
 use gatewright_core::ownership::Ownable;
@@ -45,6 +46,8 @@ pub struct AdminRequest {
 pub enum AdminQuery {
     /// Statuses, in JSON.
     Status(StatusQuery),
+    /// The hostnames with what answers and what is wrong, in JSON.
+    Hosts(HostQuery),
     /// The history of changes, in JSON.
     History(HistoryQuery),
     /// The chain for a URL, in JSON.
@@ -146,6 +149,7 @@ pub async fn serve(
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
         .route("/history", get(history))
+        .route("/hosts", get(hosts))
         .route(
             "/owners",
             get(|State(asks): State<Asks>| async move {
@@ -287,6 +291,10 @@ async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Re
 async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) -> Response {
     let query = AdminQuery::History(query);
     typed(JSON, put(&asks, query).await)
+}
+
+async fn hosts(State(asks): State<Asks>, Query(query): Query<HostQuery>) -> Response {
+    typed(JSON, put(&asks, AdminQuery::Hosts(query)).await)
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<AskedUrl>) -> Response {

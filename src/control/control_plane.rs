@@ -38,8 +38,10 @@ use gatewright_core::translate::{
 };
 use gatewright_envoy::Edge;
 
+pub use self::owners::owner_rows;
 use ack_progress::{AckProgress, Affected};
 use complaints::Complaints;
+use host_changes::HostChanges;
 use recorder::{Recorded, Recorder};
 use rejection_log::{LoggedRejection, RejectionLog};
 use rejections::{RejectedKey, rejected_parts};
@@ -88,6 +90,8 @@ pub struct ControlPlane {
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
     states: States,
+    /// The hostnames that changed lately.
+    host_changes: HostChanges,
 }
 
 /// The present status of each condition and its transition time, by object and place.
@@ -180,6 +184,7 @@ impl ControlPlane {
             withheld: BTreeMap::new(),
             others: (views.each(|_| Vec::new()), Vec::new()),
             states: States::default(),
+            host_changes: HostChanges::default(),
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
             isolated_resources: publish::IsolatedResources::default(),
@@ -248,6 +253,7 @@ impl ControlPlane {
         let store = self.pipeline.engine().store();
         let mut noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
+        let touched_hosts = self.touched_hosts(&changes);
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.acks.forget_attributed();
         record(&outcome)?;
@@ -255,6 +261,7 @@ impl ControlPlane {
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
         let named = hosts(&delta);
+        self.note_hosts(touched_hosts, (&named, &delta), now);
         let hosts = named.len();
         let host = named.first().filter(|_| hosts == 1).cloned();
         let has_effect = !delta.statuses.is_empty();
@@ -409,7 +416,11 @@ impl ControlPlane {
             .flat_map(|progress| &progress.nodes)
             .map(|node| &*node.node)
             .collect();
-        events.extend(self.changed_rejections(rejected, &nodes, at));
+        let changes = self.changed_rejections(rejected, &nodes, at);
+        if !changes.is_empty() {
+            self.host_changes.note_all(SystemTime::UNIX_EPOCH);
+        }
+        events.extend(changes);
         let recorder = &mut self.recorder;
         self.waiting.retain_mut(|waiting| {
             let recorded = &mut waiting.recorded;
@@ -673,6 +684,8 @@ mod brought_certificates;
 mod change_subject;
 mod complaints;
 mod explain;
+mod host_changes;
+mod hosts;
 mod own_views;
 mod owners;
 mod recorder;

@@ -26,6 +26,7 @@ pub mod fleet_views;
 mod flood;
 pub mod heartbeat;
 pub mod history;
+mod host_query;
 mod in_order;
 mod lag;
 mod last_failures;
@@ -44,8 +45,9 @@ pub mod ticket_rotation;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, AskedUrl, ask, serve as serve_admin, tell};
 pub use admin_query::path_with;
-pub use control_plane::{ControlPlane, Effects};
+pub use control_plane::{ControlPlane, Effects, owner_rows};
 pub use failure_reports::FailureReports;
+pub use host_query::{HostQuery, HostsAnswer};
 pub use in_order::in_order;
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
 pub use status_query::{Form, StatusAnswer, StatusQuery};

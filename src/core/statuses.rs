@@ -119,6 +119,27 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context, asked: &Selection) 
         .collect()
 }
 
+/// The kind, the metadata and the status of one object, as [`documents`] has it; `None` for one
+/// without a status of ours.
+pub fn document(pipeline: &Pipeline, context: &dyn Context, key: &ObjectKey) -> Option<Value> {
+    let status = pipeline.engine().status(key).map(|status| {
+        let mut status = context.add_acknowledgements(key, &status);
+        refused(pipeline.tenancy(), key, &mut status);
+        status_document(&status, context.controller(), &|place, condition| {
+            context.since(key, place, condition.status)
+        })
+    });
+    let (verdicts, _) = claims(pipeline.tenancy(), key, "");
+    if status.is_none() && verdicts.is_empty() {
+        return None;
+    }
+    let mut status = status.unwrap_or_else(|| json!({"parents": []}));
+    if let Some(parents) = status["parents"].as_array_mut() {
+        parents.extend(verdicts);
+    }
+    Some(item(key, status))
+}
+
 /// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data
 /// planes, and the generation that they were computed from.
 pub fn claims(tenancy: &Tenancy, key: &ObjectKey, now: &str) -> (Vec<Value>, i64) {

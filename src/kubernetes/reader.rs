@@ -5,6 +5,7 @@
 //! may not be read. Nothing is written, and nothing is watched. Of Secrets the metadata is listed;
 //! a body is read only where an object refers to it.
 
+mod changes;
 mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher;
 
+pub use self::changes::Changes;
 use self::references::references;
 use crate::claims::{self, ClaimEvent, Claims};
 use crate::secrets::body::body;

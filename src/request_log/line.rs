@@ -1,5 +1,6 @@
 //! A line of the access log.
 
+use super::FailedRequest;
 use gatewright_core::printable::printable;
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
 use serde_json::{Map, Value};
@@ -104,6 +105,33 @@ impl RequestLine {
             text += &format!(": AccessPolicy {policy} would refuse it, and only reports");
         }
         text
+    }
+
+    /// A field without control characters.
+    fn shown(&self, name: &str) -> String {
+        printable(self.field(name).unwrap_or("-")).into_owned()
+    }
+
+    /// The line as a request that failed.
+    pub(super) fn failed(&self) -> FailedRequest {
+        let path = self.field("path").unwrap_or("-");
+        let path = path.split('?').next().unwrap_or_default();
+        let policy = self.field(WOULD_REFUSE);
+        let message = match (self.outcome, policy) {
+            (Some(outcome), _) => outcome.words.to_owned(),
+            (None, Some(policy)) => {
+                format!("AccessPolicy {policy} would refuse it, and only reports")
+            }
+            (None, None) => self.shown("details"),
+        };
+        FailedRequest {
+            time: self.shown("time"),
+            status: self.number("status"),
+            method: self.shown("method"),
+            path: printable(path).into_owned(),
+            reason: self.outcome.map(|outcome| outcome.reason),
+            message,
+        }
     }
 
     /// The line as JSON, with the reason.

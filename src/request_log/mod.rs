@@ -10,6 +10,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::Serialize;
 
 use crate::cli::{LinesFormat, Logs};
 use follower::Follower;
@@ -17,6 +18,11 @@ use line::RequestLine;
 
 /// The interval at which the file is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The number of bytes at the end of a log in which failed requests are looked for.
+const READ_BACK: u64 = 8 << 20;
+/// The most failed requests of a page.
+const FAILED: usize = 50;
 
 /// The requests that are printed.
 #[derive(Clone, Debug, Default)]
@@ -95,6 +101,40 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         }
         out.flush()?;
     }
+}
+
+/// A request that failed, for a page: without the query of its URL, in which clients may have
+/// written secrets.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct FailedRequest {
+    time: String,
+    status: u64,
+    method: String,
+    path: String,
+    /// The reason, as in the reference.
+    reason: Option<&'static str>,
+    /// What happened, for people.
+    message: String,
+}
+
+/// Returns the last requests for a host that failed, the newest first, from the end of a log; empty
+/// if there is no log.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
+    let wanted = Wanted {
+        host: Some(host.to_ascii_lowercase()),
+        errors: true,
+        ..Wanted::default()
+    };
+    let end = match follower::end_of(path, READ_BACK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        end => end.with_context(|| path.display().to_string())?,
+    };
+    let lines = end.lines().rev().filter_map(RequestLine::parse);
+    let failed = lines.filter(|line| wanted.has(line));
+    Ok(failed.take(FAILED).map(|line| line.failed()).collect())
 }
 
 /// A line as it is printed; `None` if it is not wanted, or no line of an access log.

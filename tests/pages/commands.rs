@@ -143,6 +143,18 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server runs the plugin without kubectl",
     ),
     (
+        "gatewright ui --open",
+        "it opens a browser; the tests `ui` open what it prints",
+    ),
+    (
+        "gatewright ui --context prod",
+        "at_hand.rs of the tests with an API server asks with kubeconfigs of several users",
+    ),
+    (
+        "kubectl gatewright ui",
+        "at_hand.rs of the tests with an API server runs the plugin without kubectl",
+    ),
+    (
         "ln -s \"$(command -v gatewright)\"",
         "at_hand.rs of the tests with an API server makes the same link",
     ),

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::ControlPlane;
+use gatewright_core::pipeline::Pipeline;
 
 fn time(seconds: u64) -> Option<Timestamp> {
     i64::try_from(seconds)
@@ -12,17 +13,22 @@ fn time(seconds: u64) -> Option<Timestamp> {
 }
 
 impl ControlPlane {
-    /// Returns the owners of hostnames and ports on addresses that namespaces share, and among
-    /// tenants of TenantGateways, from the record.
+    /// Returns the owners of hostnames and ports.
     pub fn owners(&self) -> Value {
-        self.pipeline
-            .records()
-            .map(|(what, owner)| {
-                json!({
-                    "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
-                    "since": time(owner.since / 1000), "released": owner.released.and_then(time),
-                })
-            })
-            .collect()
+        owner_rows(&self.pipeline)
     }
+}
+
+/// Returns the owners of hostnames and ports on addresses that namespaces share, and among tenants
+/// of TenantGateways, from the record.
+pub fn owner_rows(pipeline: &Pipeline) -> Value {
+    pipeline
+        .records()
+        .map(|(what, owner)| {
+            json!({
+                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+            })
+        })
+        .collect()
 }

@@ -122,6 +122,11 @@ impl Engine {
             .filter_map(|key| Some((key, self.report().status(key)?)))
     }
 
+    /// The objects of ours that have a status.
+    pub fn objects_with_status(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.statuses.keys()
+    }
+
     /// The number of objects of ours whose conditions are all good, and the number of others.
     pub fn good_and_bad(&self) -> (usize, usize) {
         self.statuses.good_and_bad()
@@ -359,6 +364,11 @@ impl Engine {
     /// The work is proportional to the number of hostnames.
     pub fn servings(&self) -> Vec<Serving> {
         self.explainer().servings()
+    }
+
+    /// The same for a hostname alone. The work is proportional to the number of frontends.
+    pub fn servings_of(&self, hostname: &Hostname) -> Vec<Serving> {
+        self.explainer().servings_of(hostname)
     }
 
     /// The namespaces of the routes that serve a hostname on a frontend.
