@@ -141,8 +141,11 @@ impl Source {
 
     /// The conditions of objects: what is wrong, and counts.
     pub(super) async fn status(&self, selection: Selection) -> Result<Answer> {
-        let form = Form::Summary;
-        let query = StatusQuery { selection, form };
+        let query = StatusQuery {
+            selection,
+            form: Form::Summary,
+            ..StatusQuery::default()
+        };
         match self {
             Self::Program(program) => Answer::of(answer::<Value>(program, &query.path()).await?),
             Self::Cluster(cluster) => Answer::of(cluster.view().await?.status(&query).await?),
@@ -237,6 +240,7 @@ fn documents(kind: Option<Kind>) -> StatusQuery {
             ..Selection::default()
         },
         form: Form::Documents,
+        ..StatusQuery::default()
     }
 }
 

@@ -1,4 +1,4 @@
-// The objects whose conditions are not as desired, also those without a hostname, and counts.
+// What is wrong by cause, also with objects without a hostname, and counts.
 
 import { fill } from "./answer.js";
 import { element, table, throttled } from "./element.js";
@@ -28,17 +28,17 @@ export class ObjectsView {
       element("p", {}, summary.notOk === 0 ? `${summary.objects} objects are OK.` : `${summary.notOk} of ${summary.objects} objects are not OK.`),
       ...wrong(summary),
       element("h2", {}, "Kinds"),
-      table("Kinds", ["Kind", "Objects", "Not OK", "Causes"], summary.kinds.map((of) => [
-        of.kind, String(of.objects), String(of.notOk),
-        of.causes.map((cause) => `${cause.condition} ${cause.reason}: ${cause.objects}`).join(", "),
-      ])),
+      table("Kinds", ["Kind", "Objects", "Not OK"], summary.kinds.map((of) => [of.kind, String(of.objects), String(of.notOk)])),
     ]);
   }
 }
 
 function wrong(summary) {
-  const rows = summary.conditions.map((row) => [row.object, `${row.condition} ${row.status}`, row.reason, row.message]);
-  if (rows.length === 0) return [];
-  const more = summary.omitted > 0 ? [element("p", { class: "faint" }, `and ${summary.omitted} more conditions`)] : [];
-  return [table("Conditions that are not as desired", ["Object", "Condition", "Reason", "Message"], rows), ...more];
+  if (summary.causes.length === 0) return [];
+  const rows = summary.causes.map((cause) => [
+    `${cause.condition} ${cause.status}`, cause.reason, String(cause.count), cause.message, cause.objects.join(", "),
+  ]);
+  const omitted = summary.causesOmitted;
+  const more = omitted > 0 ? [element("p", { class: "faint" }, `and ${omitted} more causes`)] : [];
+  return [table("What is wrong, by cause", ["Condition", "Reason", "Conditions", "Message", "Objects, as"], rows), ...more];
 }
