@@ -91,12 +91,7 @@ impl RequestLine {
             }
         }
         match self.outcome {
-            Some(RequestOutcome { reason, words, .. }) => {
-                text += &format!(": {reason}: {words}");
-                if let Some(failure) = self.field("backend_failure") {
-                    text += &format!(" ({})", printable(failure));
-                }
-            }
+            Some(RequestOutcome { reason, words, .. }) => text += &format!(": {reason}: {words}"),
             None if status >= 400 && self.is_error() => text += &format!(": {}", field("details")),
             None => {}
         }
