@@ -91,7 +91,12 @@ impl RequestLine {
             }
         }
         match self.outcome {
-            Some(RequestOutcome { reason, words, .. }) => text += &format!(": {reason}: {words}"),
+            Some(RequestOutcome { reason, words, .. }) => {
+                text += &format!(": {reason}: {words}");
+                if let Some(failure) = self.field("backend_failure") {
+                    text += &format!(" ({})", printable(failure));
+                }
+            }
             None if status >= 400 && self.is_error() => text += &format!(": {}", field("details")),
             None => {}
         }
