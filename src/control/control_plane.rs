@@ -89,6 +89,8 @@ pub struct ControlPlane {
     states: States,
     /// The hostnames that changed lately.
     host_changes: HostChanges,
+    /// The views that have Envoys.
+    with_envoys: BTreeSet<ViewId>,
 }
 
 /// The present status of each condition and its transition time, by object and place.
@@ -181,6 +183,7 @@ impl ControlPlane {
             others: (views.each(|_| Vec::new()), Vec::new()),
             states: States::default(),
             host_changes: HostChanges::default(),
+            with_envoys: BTreeSet::new(),
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
             isolated_resources: publish::IsolatedResources::default(),
@@ -406,7 +409,15 @@ impl ControlPlane {
             .map(|node| &*node.node)
             .collect();
         let changes = self.changed_rejections(rejected, &nodes, at);
-        if !changes.is_empty() {
+        let with_envoys: BTreeSet<ViewId> = progress
+            .iter()
+            .filter(|(_, progress)| !progress.nodes.is_empty())
+            .map(|(view, _)| view)
+            .collect();
+        // Without an Envoy no host of a view is served.
+        let is_other = self.with_envoys != with_envoys;
+        self.with_envoys = with_envoys;
+        if !changes.is_empty() || is_other {
             self.host_changes.note_all(SystemTime::UNIX_EPOCH);
         }
         events.extend(changes);

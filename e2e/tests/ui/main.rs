@@ -132,7 +132,7 @@ impl Site {
         let mut program = Gatewright::standalone(manifests.path(), state.path(), &[])?;
         program.line("secret platform/").await?;
         Ok(Self {
-            program: program,
+            program,
             manifests,
             state,
             https,
@@ -242,7 +242,7 @@ async fn the_page_shows_what_is_wrong_first_and_as_it_changes() -> Result<()> {
 
 #[tokio::test]
 #[ignore = "needs Envoy and Chromium: e2e/tools install"]
-async fn the_page_tells_that_theprogram_does_not_answer_and_goes_on_later() -> Result<()> {
+async fn the_page_tells_that_the_program_does_not_answer_and_goes_on_later() -> Result<()> {
     let mut site = Site::start(Vec::new()).await?;
     let ui = site.ui().await?;
     let page = ui.page().await?;
