@@ -4,11 +4,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::cli::{Document, Output, RunningProgram};
+use crate::cli::{Asking, Document, Output, RunningProgram};
 use crate::run;
 use gatewright_control::{ask, tell};
 use gatewright_core::printable::{printable, printable_json};
@@ -78,4 +78,15 @@ pub async fn answer<T: DeserializeOwned>(program: &RunningProgram, question: &st
 /// Sends a command to the running program, and returns what it says.
 pub async fn command(program: &RunningProgram, path_and_query: &str) -> Result<String> {
     Ok(tell(&socket_of(program)?, path_and_query).await?)
+}
+
+/// Refuses a command that changes something, with the options of a cluster: requests for reports
+/// change nothing.
+pub fn refuse_cluster(asking: &Asking, command: &str) -> Result<()> {
+    let is_named = asking.cluster.context.is_some() || asking.cluster.kubeconfig.is_some();
+    ensure!(
+        !is_named && !asking.cluster.is_plugin,
+        "{command}: run it where the program runs, without --context and --kubeconfig; in a cluster at the lease holder"
+    );
+    Ok(())
 }

@@ -40,7 +40,7 @@ use crate::version::version;
 
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
-pub use cluster::Cluster;
+pub use cluster::{Asking, Cluster};
 pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
@@ -139,8 +139,8 @@ pub enum Command {
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),
-    /// Print the access log of the Envoy that standalone starts, with the reason why no backend
-    /// answered a request
+    /// Print the access log of the Envoy that standalone starts, or of all Envoys of a cluster, with
+    /// the reason why no backend answered a request
     Logs(Logs),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
@@ -233,17 +233,24 @@ Examples:
   gatewright certs --watch                   follow orders and renewals
   gatewright certs check shop.example.org    check for problems, without an order
   gatewright certs renew shop.example.org    order a new certificate now
+  gatewright certs --context prod -n team-a  the certificates of a namespace of a cluster
 Exit status: 0 success; 1 a host has no certificate, or a problem was found; 3 no running program answers.")]
 pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<CertsVerb>,
+    /// Your namespace in the cluster: the answer is about it [default: that of the context]
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
     /// Print again after every change, until interrupted
     #[arg(long)]
     pub watch: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub asking: Asking,
 }
 
 /// The subcommands of `certs`.
@@ -362,7 +369,10 @@ mod tests {
     #[test]
     fn options_are_under_their_own_headings() {
         let own: [(&str, &[&str]); 3] = [
-            ("Cluster", &["context", "kubeconfig", "installation"]),
+            (
+                "Cluster",
+                &["context", "kubeconfig", "installation", "all_namespaces"],
+            ),
             ("Configuration", &["config", "set"]),
             ("Log", &["log_format"]),
         ];

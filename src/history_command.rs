@@ -5,11 +5,13 @@ use anyhow::Result;
 use gatewright_control::history::{
     ChangedObject, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome,
 };
+use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::{answer, show};
-use crate::cli;
+use crate::cli::{self, Output};
+use crate::client::reports::report;
 use crate::table::table;
 
 /// Prints what changed.
@@ -17,6 +19,17 @@ use crate::table::table;
 /// # Errors
 /// When no program answers, or the output cannot be written.
 pub async fn run(options: &cli::History) -> Result<bool> {
+    let cluster = &options.asking.cluster;
+    if cluster.is_asked() {
+        let spec = ReportSpec {
+            about: options.what.clone(),
+            since: options.since,
+            until: options.until,
+            ..ReportSpec::new(ReportKind::History, &cluster.installation)
+        };
+        let reply = report(&options.asking, options.namespace.as_deref(), spec).await?;
+        return print(&reply, options.program.output);
+    }
     let query = HistoryQuery {
         what: options.what.clone(),
         namespace: options.namespace.clone(),
@@ -24,8 +37,12 @@ pub async fn run(options: &cli::History) -> Result<bool> {
         until: options.until,
     };
     let reply: Value = answer(&options.program, &query.path()).await?;
-    show(&reply, options.program.output, || {
-        Ok(text(&HistoryAnswer::deserialize(&reply)?))
+    print(&reply, options.program.output)
+}
+
+fn print(reply: &Value, output: Output) -> Result<bool> {
+    show(reply, output, || {
+        Ok(text(&HistoryAnswer::deserialize(reply)?))
     })
 }
 
@@ -95,7 +112,9 @@ fn object(of: &ChangedObject) -> String {
 
 fn listed(names: &[String], more: usize) -> String {
     let names = names.join(", ");
-    if more == 0 {
+    if names.is_empty() && more > 0 {
+        more.to_string()
+    } else if more == 0 {
         names
     } else {
         format!("{names} and {more} more")

@@ -5,6 +5,8 @@
 //! offline commands.
 
 pub mod answer;
+pub mod certs_command;
+pub mod claims_command;
 pub mod cli;
 pub mod client;
 pub mod configuration;
@@ -18,6 +20,7 @@ mod definitions;
 pub mod drain;
 pub mod envoy_command;
 pub mod envoy_identity;
+pub mod envoys_command;
 pub mod explain_command;
 pub mod history_command;
 mod history_file;

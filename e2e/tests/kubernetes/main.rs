@@ -42,6 +42,7 @@ mod recipes;
 mod reinstalled;
 mod release;
 mod replicas;
+mod reports;
 mod resend;
 mod restarts;
 mod restored;
