@@ -76,7 +76,7 @@ pub async fn run(options: &cli::Certs) -> Result<bool> {
                     return Ok(good);
                 }
                 shown = Some(report);
-                let pause = if options.asking.cluster.is_asked() {
+                let pause = if options.asking.is_asked(program) {
                     WATCH_CLUSTER
                 } else {
                     WATCH
@@ -90,7 +90,7 @@ pub async fn run(options: &cli::Certs) -> Result<bool> {
 /// The report of the running program, or of a cluster.
 async fn report(options: &cli::Certs) -> Result<Report> {
     let cluster = &options.asking.cluster;
-    if cluster.is_asked() {
+    if options.asking.is_asked(&options.program) {
         let spec = ReportSpec::new(ReportKind::Certificates, &cluster.installation);
         let document = reports::report(&options.asking, options.namespace.as_deref(), spec).await?;
         return Ok(serde_json::from_value(document)?);

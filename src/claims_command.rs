@@ -39,7 +39,7 @@ pub async fn run(options: &cli::Claims) -> Result<bool> {
 async fn owners(options: &cli::Claims) -> Result<Value> {
     let cluster = &options.asking.cluster;
     let namespace = options.namespace.as_deref();
-    if cluster.is_asked() {
+    if options.asking.is_asked(&options.program) {
         let spec = ReportSpec::new(ReportKind::Claims, &cluster.installation);
         return report(&options.asking, namespace, spec).await;
     }

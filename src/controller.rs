@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{check_issuers, tenancy_settings, translation_settings};
 use self::xds::Xds;
+use crate::bundle::about;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
 use crate::listening::listen;
@@ -33,7 +34,8 @@ use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
 use gatewright_control::{
-    AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness,
+    AdminQuery, AdminRequest, ControlPlane, FailureReports, Probes, ProbesTls, ReadMetrics,
+    Readiness,
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Kind;
@@ -231,8 +233,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         &configuration,
     );
     let http_port = tenancy.ports.http;
+    let reports = FailureReports::default();
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
-        .within(configuration.edge(udp_sessions));
+        .within(configuration.edge(udp_sessions))
+        .reported(reports.clone());
     let live = live.admitting(accounts.access.clone());
     let live = match &options.keeping.last_good {
         None => live,
@@ -286,7 +290,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
-        name: "gatewright-controller".to_owned(),
+        name: lease::NAME.to_owned(),
         identity: identity.clone(),
         duration: lease,
     };
@@ -380,7 +384,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
-        wiring.serve_admin(admin, certificates::routes(manager).merge(routes));
+        let about = about("controller", None, &configuration);
+        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);
@@ -426,6 +431,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         configuration,
         accounts,
         cache: cache.clone(),
+        reports,
         views,
         kept: None,
         shown,
@@ -557,6 +563,10 @@ fn answer(
         AdminQuery::Status(query) => {
             let live = runtime.live();
             live.statuses(&query, Timestamp::now()).to_string()
+        }
+        AdminQuery::Hosts(query) => {
+            let hosts = runtime.live().hosts(&query, Timestamp::now());
+            serde_json::to_string(&hosts).expect("strings and numbers")
         }
         AdminQuery::History(query, visibility) => {
             serde_json::to_string(&runtime.live().history(&query, &visibility))

@@ -31,7 +31,7 @@ pub async fn run(options: &cli::Envoys) -> Result<bool> {
         return Ok(true);
     }
     let cluster = &options.asking.cluster;
-    let reply: Value = if cluster.is_asked() {
+    let reply: Value = if options.asking.is_asked(program) {
         let spec = ReportSpec::new(ReportKind::Envoys, &cluster.installation);
         report(&options.asking, options.namespace.as_deref(), spec).await?
     } else {

@@ -5,6 +5,9 @@
 //! offline commands.
 
 pub mod answer;
+pub mod backup_command;
+pub mod bundle;
+pub mod bundle_command;
 pub mod certs_command;
 pub mod claims_command;
 pub mod cli;
@@ -36,17 +39,22 @@ pub mod manifest;
 pub mod offline;
 pub mod plan;
 pub mod plan_command;
+pub mod private_file;
+pub mod progress;
 mod replace;
 pub mod request_log;
 pub mod run;
 pub mod schema;
+pub mod screen;
 pub mod serve;
+pub mod source;
 pub mod standalone;
 pub mod statistics;
 pub mod status_command;
 pub mod table;
 mod tasks;
 mod tls_client;
+pub mod ui;
 pub mod version;
 mod wiring;
 

@@ -23,7 +23,7 @@ use gatewright::history_command;
 use gatewright::huge_pages;
 use gatewright::kinds_command;
 use gatewright::lint::{Beside, Finding, KnownIssuers};
-use gatewright::manifest::{Folder, Problem, Safety, Trust, manifests};
+use gatewright::manifest::{Folder, Problem, manifests};
 use gatewright::offline;
 use gatewright::plan_command;
 use gatewright::request_log;
@@ -32,6 +32,8 @@ use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
+use gatewright::ui;
+use gatewright::{backup_command, bundle_command};
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
 use gatewright_control::AdminError;
 use gatewright_control::certificates::ChallengePort;
@@ -107,6 +109,10 @@ fn perform(command: Command) -> Result<u8> {
         Command::Certs(options) => runtime()?.block_on(certs_command::run(&options)),
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
         Command::Claims(options) => runtime()?.block_on(claims_command::run(&options)),
+        Command::Backup(options) => runtime()?.block_on(backup_command::back_up(&options)),
+        Command::Restore(options) => runtime()?.block_on(backup_command::restore(&options)),
+        Command::SupportBundle(options) => runtime()?.block_on(bundle_command::run(&options)),
+        Command::Ui(options) => runtime()?.block_on(ui::run(&options)),
         Command::Envoys(options) => runtime()?.block_on(envoys_command::run(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
         Command::Explain(options) => runtime()?.block_on(explain_command::run(&options)),
@@ -209,17 +215,17 @@ fn logs(options: &cli::Logs) -> Result<bool> {
 
 async fn lint(options: &cli::Lint) -> Result<bool> {
     let mut configuration = options.configured.load()?;
-    let safety = Safety::unless(options.allow_unsafe_manifests);
-    let trust = if options.cluster.is_asked() {
-        Trust::of_cluster(safety)
-    } else {
-        configuration.manifests.trust(safety)
+    let connected = options.user.connect().await?;
+    let trust = match &connected {
+        Some((_, namespace)) => options.manifests.of_cluster(namespace),
+        None => configuration.manifests.trust(options.manifests.safety()),
     };
     let (folder, mut objects, problems) = manifests(&options.paths, &trust)?;
     // Without a configuration, that of the installation is not known.
     let mut is_known = options.configured.config.is_some();
-    let (settings, tenancy, beside) = if options.cluster.is_asked() {
-        let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+    let (settings, tenancy, beside) = if let Some((client, namespace)) = connected {
+        let installation = &options.user.cluster.installation;
+        let view = ClusterView::of(client, &namespace, installation).await?;
         let view = view.configured(is_known.then(|| configuration.clone()));
         configuration = view.configuration.clone();
         is_known |= view.is_configured;
@@ -379,8 +385,8 @@ impl LintRow {
 fn translate(options: &cli::Translate) -> Result<bool> {
     let paths = std::slice::from_ref(&options.path);
     let configuration = options.configured.load()?;
-    let safety = Safety::unless(options.allow_unsafe_manifests);
-    let (_, objects, problems) = manifests(paths, &configuration.manifests.trust(safety))?;
+    let trust = configuration.manifests.trust(options.manifests.safety());
+    let (_, objects, problems) = manifests(paths, &trust)?;
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }

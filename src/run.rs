@@ -25,17 +25,17 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
+use crate::bundle::about;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
-use crate::manifest::{Outcome, Safety, Watcher};
+use crate::manifest::{Outcome, Watcher};
 use crate::standalone::{
     ClaimLog, Demo, FirstSeen, Lifetime, Order, Ownership, PortProbe, PrivateDir, Supervisor,
     SuspectsFile, TicketFile, access_log, find, hand_over_routes, take_over,
 };
 use crate::tasks;
 use crate::wiring::{Senders, Wiring};
-use gatewright_control::ControlPlane;
 use gatewright_control::certificates::{
     self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers,
     WantedTracker,
@@ -43,6 +43,7 @@ use gatewright_control::certificates::{
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
 use gatewright_control::names::FIRST_LOOKUPS;
+use gatewright_control::{ControlPlane, FailureReports};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
 use gatewright_core::ownership::Recording;
@@ -277,7 +278,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         suspects_file.carry_over(&cache, &view, stop)
     });
     let tenancy_http_port = tenancy.ports.http;
-    let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
+    let reports = FailureReports::default();
+    let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone())
+        .within(edge)
+        .reported(reports.clone());
     let history = dir.path().join("history.jsonl");
     let live = wiring.keep_history(history, live).await;
     let mut site = StandaloneRuntime {
@@ -311,7 +315,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
-            let safety = Safety::unless(options.allow_unsafe_manifests);
+            let safety = options.manifests.safety();
             let store = dir.path().join("last-good");
             let limits = &configuration.limits.object;
             let trust = configuration.manifests.trust(safety);
@@ -370,8 +374,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         is_temporary: is_bind_error,
         ..Default::default()
     };
-    let server =
-        Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()))
+        .with_limits(limits)
+        .reporting(Arc::new(reports));
     wiring.spawn_infallible("xDS", |mut stop| async move {
         let stopped = async move {
             // An error means that the sender was dropped.
@@ -384,7 +389,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
-    wiring.serve_admin(admin, others);
+    let about = about("standalone", options.dir.as_deref(), &configuration);
+    wiring.serve_admin(admin, others, about);
     let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::{Asking, RunningProgram};
+use super::{Asking, RunningProgram, host};
 
 /// `claims`
 #[derive(Clone, Debug, Args)]
@@ -42,7 +42,9 @@ pub enum ClaimsVerb {
     List,
     /// Remove a record of ownership; the owner is then decided again among the present claimants
     Release {
-        /// Hostname, `*` for the catch-all, a port, or an address and a port
+        /// Hostname, also with a port or in a URL; `*` for the catch-all, a port, or an address and a
+        /// port
+        #[arg(value_parser = host::host_or_other)]
         what: String,
     },
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::RunningProgram;
+
 /// The kubeconfig, and where the installation is.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Cluster")]
@@ -46,4 +48,11 @@ pub struct Asking {
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub cluster: Cluster,
+}
+
+impl Asking {
+    /// True if the program of a cluster is to be asked, and not one at a socket or a bundle.
+    pub fn is_asked(&self, program: &RunningProgram) -> bool {
+        self.cluster.is_asked() && program.bundle.is_none()
+    }
 }

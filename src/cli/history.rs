@@ -3,7 +3,7 @@
 use clap::Args;
 use jiff::Timestamp;
 
-use super::{Asking, RunningProgram};
+use super::{Asking, RunningProgram, host};
 
 /// `history`
 #[derive(Clone, Debug, Args)]
@@ -17,8 +17,9 @@ Examples:
 The running program remembers the last changes in memory, up to 8,192 of them and 8 MiB, and a share of each
 namespace and kind. In a cluster each pod has its own since its start; the lease holder knows every Envoy, and answers.")]
 pub struct History {
-    /// Hostname, or KIND/NAME of an object: print only changes that touched it
-    #[arg(value_name = "HOST|KIND/NAME")]
+    /// Hostname, also with a port or in a URL, or KIND/NAME of an object: print only changes that
+    /// touched it
+    #[arg(value_name = "HOST|KIND/NAME", value_parser = host::host_or_other)]
     pub what: Option<String>,
     /// Namespace of the changed objects; in a cluster, your namespace, which the answer is about
     /// [default there: that of the context]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{Asking, State};
+use super::{Asking, State, host};
 
 /// `logs`
 #[derive(Clone, Debug, Args)]
@@ -20,8 +20,8 @@ Examples:
   gatewright logs --lines 1000 -o json | jq .reason    with all fields
   gatewright logs --context prod -n team-a -f     of a namespace of a cluster, as they end")]
 pub struct Logs {
-    /// Only requests for this host
-    #[arg(long, value_name = "HOST")]
+    /// Only requests for this host, also with a port or in a URL
+    #[arg(long, value_name = "HOST", value_parser = host::host_or_other)]
     pub host: Option<String>,
     /// Only requests of hostnames of this namespace; in a cluster, your namespace
     /// [default there: that of the context]

@@ -11,7 +11,7 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 11] = [
+const SHOWN: [&str; 13] = [
     "explain",
     "status",
     "lint",
@@ -21,6 +21,8 @@ const SHOWN: [&str; 11] = [
     "claims",
     "envoys",
     "logs",
+    "support-bundle",
+    "ui",
     "completion",
     "version",
 ];
@@ -33,6 +35,7 @@ Examples:
   kubectl gatewright plan -f ./manifests
   kubectl gatewright certs -n team-a
   kubectl gatewright logs --errors -n team-a
+  kubectl gatewright ui --open
 
 The commands read what you may read of the cluster. What you may not read is marked.
 
@@ -78,15 +81,17 @@ impl Verb {
     /// The cluster that the command may read.
     fn cluster(&mut self) -> Option<&mut Cluster> {
         match self {
-            Self::Explain(options) => Some(&mut options.cluster),
-            Self::Lint(options) => Some(&mut options.cluster),
-            Self::Plan(options) => Some(&mut options.cluster),
+            Self::Explain(options) => Some(&mut options.user.cluster),
+            Self::Lint(options) => Some(&mut options.user.cluster),
+            Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
             Self::Certs(options) => Some(&mut options.asking.cluster),
             Self::History(options) => Some(&mut options.asking.cluster),
             Self::Claims(options) => Some(&mut options.asking.cluster),
             Self::Envoys(options) => Some(&mut options.asking.cluster),
             Self::Logs(options) => Some(&mut options.asking.cluster),
+            Self::SupportBundle(options) => Some(&mut options.user.cluster),
+            Self::Ui(options) => Some(&mut options.cluster),
             _ => None,
         }
     }

@@ -15,6 +15,7 @@ use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
+use crate::failure_reports::FailureReports;
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
 use crate::history::{Author, History, HistoryEntry, Outcome as HistoryOutcome};
@@ -35,8 +36,10 @@ use gatewright_core::translate::{
 };
 use gatewright_envoy::Edge;
 
+pub use self::owners::owner_rows;
 use ack_progress::{AckProgress, Affected};
 use complaints::Complaints;
+use host_changes::HostChanges;
 use recorder::{Recorded, Recorder};
 use rejection_log::{LoggedRejection, RejectionLog};
 use rejections::{RejectedKey, rejected_parts};
@@ -57,6 +60,8 @@ pub struct ControlPlane {
     isolated_resources: publish::IsolatedResources,
     controller: String,
     edge: Edge,
+    /// What Envoys of this replica report about backends.
+    reports: FailureReports,
     floods: PerView<Flood>,
     /// The time for which Envoys of this replica have lacked a publication.
     lags: PerView<Lag>,
@@ -83,6 +88,8 @@ pub struct ControlPlane {
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
     states: States,
+    /// The hostnames that changed lately.
+    host_changes: HostChanges,
 }
 
 /// The present status of each condition and its transition time, by object and place.
@@ -159,6 +166,7 @@ impl ControlPlane {
             pipeline,
             cache,
             edge: Edge::DEFAULT,
+            reports: FailureReports::default(),
             floods: views.each(|_| Flood::default()),
             lags: views.each(|_| Lag::default()),
             overtaken: views.each(|_| Overtaken::default()),
@@ -174,6 +182,7 @@ impl ControlPlane {
             withheld: BTreeMap::new(),
             others: (views.each(|_| Vec::new()), Vec::new()),
             states: States::default(),
+            host_changes: HostChanges::default(),
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
             isolated_resources: publish::IsolatedResources::default(),
@@ -185,6 +194,13 @@ impl ControlPlane {
     #[must_use]
     pub fn within(mut self, edge: Edge) -> Self {
         self.edge = edge;
+        self
+    }
+
+    /// Sets where the xDS server puts what Envoys report.
+    #[must_use]
+    pub fn reported(mut self, reports: FailureReports) -> Self {
+        self.reports = reports;
         self
     }
 
@@ -233,8 +249,9 @@ impl ControlPlane {
         let subject = subject(&changes);
         let is_start = self.publication() == 0;
         let store = self.pipeline.engine().store();
-        let noted = self.recorder.note(&changes, store, is_start, (now, at));
+        let mut noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
+        let touched_hosts = self.touched_hosts(&changes);
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.acks.forget_attributed();
         record(&outcome)?;
@@ -242,6 +259,7 @@ impl ControlPlane {
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
         let named = hosts(&delta);
+        self.note_hosts(touched_hosts, (&named, &delta), now);
         let hosts = named.len();
         let host = named.first().filter(|_| hosts == 1).cloned();
         let has_effect = !delta.statuses.is_empty();
@@ -267,6 +285,9 @@ impl ControlPlane {
         let mut events = Events::default();
         for (key, status) in &delta.statuses {
             events.extend(self.complaints.news(key, status.as_ref()));
+        }
+        if !is_start {
+            noted.add_losses(&events, self.pipeline.engine().store());
         }
         let services = std::mem::take(&mut delta.services);
         let names = std::mem::take(&mut delta.names);
@@ -393,7 +414,11 @@ impl ControlPlane {
             .flat_map(|progress| &progress.nodes)
             .map(|node| &*node.node)
             .collect();
-        events.extend(self.changed_rejections(rejected, &nodes, at));
+        let changes = self.changed_rejections(rejected, &nodes, at);
+        if !changes.is_empty() {
+            self.host_changes.note_all(SystemTime::UNIX_EPOCH);
+        }
+        events.extend(changes);
         let recorder = &mut self.recorder;
         self.waiting.retain_mut(|waiting| {
             let recorded = &mut waiting.recorded;
@@ -513,11 +538,16 @@ impl ControlPlane {
         }
     }
 
-    /// Returns statuses as they would be written now.
+    /// Returns statuses as they would be written now, with their revision; the revision alone while
+    /// it is the one that the query names.
     pub fn statuses(&mut self, query: &StatusQuery, now: Timestamp) -> Value {
+        let progress = self.progress();
+        let revision = self.status_revision(&progress);
+        if query.unless.as_ref() == Some(&revision) {
+            return json!({"revision": revision});
+        }
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
-        let progress = self.progress();
         fleet.acks = keys
             .map(|(key, _)| (key.clone(), self.acks(key, &progress)))
             .collect();
@@ -528,7 +558,9 @@ impl ControlPlane {
             since: RefCell::new(&mut self.since),
         };
         let items = documents(&self.pipeline, &clock, &query.selection);
-        query.answer(items, self.pipeline.quota_uses())
+        let mut answer = query.answer(items, self.pipeline.quota_uses());
+        answer["revision"] = revision.into();
+        answer
     }
 
     /// Returns the state of each Envoy, as JSON.
@@ -646,6 +678,8 @@ mod change_subject;
 mod complaints;
 mod explain;
 mod history;
+mod host_changes;
+mod hosts;
 mod own_views;
 mod owners;
 mod recorder;

@@ -2,6 +2,7 @@
 
 use gatewright_core::printable::printable;
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The field with the AccessPolicy that would have refused the request.
@@ -90,7 +91,12 @@ impl RequestLine {
             }
         }
         match self.outcome {
-            Some(RequestOutcome { reason, words, .. }) => text += &format!(": {reason}: {words}"),
+            Some(RequestOutcome { reason, words, .. }) => {
+                text += &format!(": {reason}: {words}");
+                if let Some(failure) = self.field("backend_failure") {
+                    text += &format!(" ({})", printable(failure));
+                }
+            }
             None if status >= 400 && self.is_error() => text += &format!(": {}", field("details")),
             None => {}
         }
@@ -99,6 +105,33 @@ impl RequestLine {
             text += &format!(": AccessPolicy {policy} would refuse it, and only reports");
         }
         text
+    }
+
+    /// A field without control characters.
+    fn shown(&self, name: &str) -> String {
+        printable(self.field(name).unwrap_or("-")).into_owned()
+    }
+
+    /// The line as a request that failed.
+    pub fn failed(&self) -> FailedRequest {
+        let path = self.field("path").unwrap_or("-");
+        let path = path.split('?').next().unwrap_or_default();
+        let policy = self.field(WOULD_REFUSE);
+        let message = match (self.outcome, policy) {
+            (Some(outcome), _) => outcome.words.to_owned(),
+            (None, Some(policy)) => {
+                format!("AccessPolicy {policy} would refuse it, and only reports")
+            }
+            (None, None) => self.shown("details"),
+        };
+        FailedRequest {
+            time: self.shown("time"),
+            status: self.number("status"),
+            method: self.shown("method"),
+            path: printable(path).into_owned(),
+            reason: self.outcome.map(|outcome| outcome.reason),
+            message,
+        }
     }
 
     /// The line as JSON, with the reason.
@@ -124,6 +157,20 @@ impl RequestLine {
         }
         self
     }
+}
+
+/// A request that failed, for a page: without the query of its URL, in which clients may have
+/// written secrets.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct FailedRequest {
+    time: String,
+    status: u64,
+    method: String,
+    path: String,
+    /// The reason, as in the reference.
+    reason: Option<&'static str>,
+    /// What happened, for people.
+    message: String,
 }
 
 /// The requests that are asked for.

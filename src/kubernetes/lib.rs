@@ -17,6 +17,7 @@ use std::time::Duration;
 mod access;
 mod adoption;
 mod ahead;
+pub mod backup;
 pub mod claims;
 mod class_finalizers;
 mod client;

@@ -13,10 +13,15 @@ use anyhow::{Context, Result};
 
 use crate::cli::{LinesFormat, Logs};
 use follower::Follower;
-use gatewright_control::request_line::{RequestFilter, RequestLine};
+use gatewright_control::request_line::{FailedRequest, RequestFilter, RequestLine};
 
 /// The interval at which the file is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// The number of bytes at the end of a log in which failed requests are looked for.
+const READ_BACK: u64 = 8 << 20;
+/// The most failed requests of a page.
+pub const FAILED: usize = 50;
 
 /// Prints the lines of a log, and goes on with new ones if options say so.
 ///
@@ -45,6 +50,9 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         Err(error) if options.follow && error.kind() == io::ErrorKind::NotFound => {}
         found => found.with_context(|| path.display().to_string())?,
     }
+    if last.is_empty() && !options.follow {
+        writeln!(io::stderr(), "no line of {} is asked for", path.display())?;
+    }
     let mut out = io::stdout().lock();
     for line in last {
         writeln!(out, "{line}")?;
@@ -66,6 +74,26 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
         }
         out.flush()?;
     }
+}
+
+/// Returns the last requests for a host that failed, the newest first, from the end of a log; empty
+/// if there is no log.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
+    let wanted = RequestFilter {
+        host: Some(host.to_ascii_lowercase()),
+        errors: true,
+        ..RequestFilter::default()
+    };
+    let end = match follower::end_of(path, READ_BACK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        end => end.with_context(|| path.display().to_string())?,
+    };
+    let lines = end.lines().rev().filter_map(RequestLine::parse);
+    let failed = lines.filter(|line| wanted.has(line));
+    Ok(failed.take(FAILED).map(|line| line.failed()).collect())
 }
 
 /// A line as it is printed; `None` if it is not wanted, or no line of an access log.

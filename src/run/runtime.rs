@@ -240,6 +240,10 @@ impl StandaloneRuntime {
                 list["notes"] = stale.iter().map(Stale::to_string).collect();
                 list.to_string()
             }
+            AdminQuery::Hosts(query) => {
+                let hosts = self.live.hosts(&query, Timestamp::now());
+                serde_json::to_string(&hosts).expect("strings and numbers")
+            }
             AdminQuery::History(query, visibility) => {
                 serde_json::to_string(&self.live.history(&query, &visibility))
                     .expect("strings and numbers")

@@ -159,6 +159,18 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "reports.rs of the tests with an API server reads such statuses",
     ),
     (
+        "gatewright ui --open",
+        "it opens a browser; the tests `ui` open what it prints",
+    ),
+    (
+        "gatewright ui --context prod",
+        "at_hand.rs of the tests with an API server asks with kubeconfigs of several users",
+    ),
+    (
+        "kubectl gatewright ui",
+        "at_hand.rs of the tests with an API server runs the plugin without kubectl",
+    ),
+    (
         "ln -s \"$(command -v gatewright)\"",
         "at_hand.rs of the tests with an API server makes the same link",
     ),
@@ -169,6 +181,26 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     (
         "gatewright plan --kubeconfig",
         "at_hand.rs of the tests with an API server plans with kubeconfigs of several users",
+    ),
+    (
+        "gatewright backup --context prod",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "gatewright restore --context new",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "tar -C ~/.local/state/gatewright",
+        "it needs a key of age; tests of starts copy private directories",
+    ),
+    (
+        "gatewright support-bundle",
+        "envoy/standalone/bundle.rs and kubernetes/at_hand.rs of the tests write and read bundles",
+    ),
+    (
+        "gatewright status --bundle",
+        "envoy/standalone/bundle.rs of the tests reads a bundle",
     ),
     (
         "pip install gatewright",

@@ -3,6 +3,7 @@
 
 mod admission_changes;
 mod at_hand;
+mod backup;
 mod bad_input;
 mod cert_manager;
 mod certificate_sizes;

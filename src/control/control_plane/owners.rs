@@ -9,6 +9,7 @@ use super::ControlPlane;
 use crate::visibility::Visibility;
 use gatewright_core::inputs::{ObjectKey, RouteKey, SetKey};
 use gatewright_core::model::Reason;
+use gatewright_core::pipeline::Pipeline;
 use gatewright_core::tenancy::ClaimKey;
 
 fn time(seconds: u64) -> Option<Timestamp> {
@@ -25,21 +26,11 @@ const LOSSES: [Reason; 3] = [
 ];
 
 impl ControlPlane {
-    /// Returns the owners of hostnames and ports on addresses that namespaces share, and among
-    /// tenants of TenantGateways, from the record. Of one namespace, these are what it owns, and
-    /// then what it claims and others have, without a name of theirs.
+    /// Returns the owners of hostnames and ports. Of one namespace, these are what it owns, and then
+    /// what it claims and others have, without a name of theirs.
     pub fn owners(&self, visibility: &Visibility) -> Value {
         let of = visibility.namespace();
-        let records = self
-            .pipeline
-            .records()
-            .filter(|(_, owner)| of.is_none_or(|namespace| owner.namespace == *namespace));
-        let owned = records.map(|(what, owner)| {
-            json!({
-                "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
-                "since": time(owner.since / 1000), "released": owner.released.and_then(time),
-            })
-        });
+        let owned = owner_rows(&self.pipeline, visibility);
         let lost = of.map(|namespace| self.losses(namespace));
         owned.chain(lost.into_iter().flatten()).collect()
     }
@@ -97,4 +88,19 @@ impl ControlPlane {
 
 fn loss(what: String, reason: Reason, message: &str) -> Value {
     json!({"what": what, "namespace": null, "reason": reason.as_str(), "message": message})
+}
+
+/// Returns the owners of hostnames and ports on addresses that namespaces share, and among tenants
+/// of TenantGateways, from the record.
+pub fn owner_rows(pipeline: &Pipeline, visibility: &Visibility) -> impl Iterator<Item = Value> {
+    let of = visibility.namespace();
+    let records = pipeline.records();
+    let records =
+        records.filter(move |(_, owner)| of.is_none_or(|namespace| owner.namespace == *namespace));
+    records.map(|(what, owner)| {
+        json!({
+            "what": what.to_string(), "namespace": &*owner.namespace, "protocol": owner.protocol,
+            "since": time(owner.since / 1000), "released": owner.released.and_then(time),
+        })
+    })
 }

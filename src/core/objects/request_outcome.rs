@@ -107,6 +107,35 @@ pub const UPGRADE_REFUSED: &str = "upgrade_failed";
 /// The code details of Envoy for a request about which the authorization server said nothing.
 pub const AUTHORIZATION_FAILED: &str = "ext_authz_error";
 
+/// The cause of a failed TLS handshake with a backend whose certificate is not accepted.
+pub const NOT_VERIFIED: &str = "tls_not_verified";
+
+/// The cause of any other failed TLS handshake with a backend.
+pub const TLS_FAILED: &str = "tls_failed";
+
+/// The code details of Envoy for a client that went: by the end of its connection, or by that of
+/// its stream.
+pub const CLIENT_LEFT: [&str; 3] = [
+    "downstream_remote_disconnect",
+    "http2.remote_reset",
+    "http3.remote_reset",
+];
+
+/// The code details of Envoy for a response that the backend broke off.
+pub const CUT_OFF: &str = "upstream_reset_after_response_started";
+
+/// The cause of a connection to a backend that could not be opened.
+pub const CONNECTION_FAILED: &str = "remote_connection_failure";
+
+/// The cause of a connection to a backend that was not opened in time.
+pub const CONNECTION_TIMED_OUT: &str = "connection_timeout";
+
+/// The cause of more connections or requests than a backend may have.
+pub const OVERFLOW: &str = "overflow";
+
+/// The status of the response to a WebSocket upgrade over HTTP/1.1.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
 /// The cause of a response of status 500 and more that a rule makes.
 pub const BROKEN_RULE: &str = "broken-rule";
 
@@ -169,10 +198,31 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
         ROUTE_NOT_FOUND if has_host => NO_ROUTE,
         ROUTE_NOT_FOUND => NO_HOST,
         FAULT if status == 400 => INVALID_AUTHORITY,
-        RESET_BEFORE_RESPONSE => rest.split(['|', '}']).next()?,
+        RESET_BEFORE_RESPONSE => of_reset(rest),
+        // Either side ends an upgraded connection, and nothing is missing then.
+        CUT_OFF if status == SWITCHING_PROTOCOLS => return None,
+        main if status > 0 && CLIENT_LEFT.contains(&main) => return None,
         main => main.split(':').next()?,
     };
     by_cause(cause)
+}
+
+/// The cause of a reset, of which the braces have the kind and what the transport said.
+fn of_reset(braces: &str) -> &str {
+    let (kind, transport) = braces.split_once('|').unwrap_or((braces, ""));
+    of_handshake(transport).unwrap_or(kind.trim_end_matches('}'))
+}
+
+/// The cause of a failed TLS handshake with a backend, by the words of its transport; `None` if
+/// they are about something else.
+pub fn of_handshake(transport: &str) -> Option<&'static str> {
+    let is_tls = transport.starts_with("TLS_error");
+    let is_verified = !transport.contains("CERTIFICATE_VERIFY_FAILED");
+    is_tls.then_some(if is_verified {
+        TLS_FAILED
+    } else {
+        NOT_VERIFIED
+    })
 }
 
 /// True for the name of a route that a DirectResponse answers for.
@@ -188,7 +238,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 32] = [
+pub const OUTCOMES: [RequestOutcome; 35] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -355,18 +405,30 @@ pub const OUTCOMES: [RequestOutcome; 32] = [
     RequestOutcome {
         reason: "BackendRefused",
         statuses: "503",
-        words: "no connection to the endpoint could be opened, or its TLS handshake failed",
+        words: "no connection to the endpoint could be opened",
         causes: &[
             "connection_failure",
             "local_connection_failure",
-            "remote_connection_failure",
+            CONNECTION_FAILED,
         ],
+    },
+    RequestOutcome {
+        reason: "BackendNotVerified",
+        statuses: "503",
+        words: "the certificate of the backend is not one that its BackendTLSPolicy accepts",
+        causes: &[NOT_VERIFIED],
+    },
+    RequestOutcome {
+        reason: "BackendTlsFailed",
+        statuses: "503",
+        words: "the TLS handshake with the backend failed: it speaks no TLS, another version, or wants a client certificate",
+        causes: &[TLS_FAILED],
     },
     RequestOutcome {
         reason: "ConnectTimedOut",
         statuses: "503",
         words: "the endpoint did not accept a connection in time",
-        causes: &["connection_timeout"],
+        causes: &[CONNECTION_TIMED_OUT],
     },
     RequestOutcome {
         reason: "BackendClosed",
@@ -389,7 +451,7 @@ pub const OUTCOMES: [RequestOutcome; 32] = [
         reason: "Overflow",
         statuses: "503",
         words: "the backend has as many connections or requests as connections.toService allows",
-        causes: &["overflow"],
+        causes: &[OVERFLOW],
     },
     RequestOutcome {
         reason: "TimedOut",
@@ -408,10 +470,16 @@ pub const OUTCOMES: [RequestOutcome; 32] = [
         causes: &["request_header_timeout", "stream_idle_timeout"],
     },
     RequestOutcome {
+        reason: "ClientLeft",
+        statuses: "none",
+        words: "the client left before the backend answered",
+        causes: &CLIENT_LEFT,
+    },
+    RequestOutcome {
         reason: "CutOff",
         statuses: "",
-        words: "the backend broke off its response, or ended an upgraded connection",
-        causes: &["upstream_reset_after_response_started"],
+        words: "the backend broke off its response",
+        causes: &[CUT_OFF],
     },
 ];
 
@@ -438,6 +506,10 @@ mod tests {
     fn envoys_words_have_their_reason() {
         let refused = "upstream_reset_before_response_started{remote_connection_failure|\
                        delayed_connect_error:_Connection_refused}";
+        let unverified = "upstream_reset_before_response_started{remote_connection_failure|TLS_error:|268435581:SSL_routines:\
+                          OPENSSL_internal:CERTIFICATE_VERIFY_FAILED:verify_cert_failed:_certificate_has_expired:TLS_error_end}";
+        let plain = "upstream_reset_before_response_started{remote_connection_failure|TLS_error:|268435703:SSL_routines:\
+                     OPENSSL_internal:WRONG_VERSION_NUMBER:TLS_error_end}";
         for (status, details, route, has_host, expected) in [
             (404, "direct_response", NO_HOST, false, Some("NoHost")),
             (404, "route_not_found", "", false, Some("NoHost")),
@@ -504,6 +576,30 @@ mod tests {
                 Some("Unauthenticated"),
             ),
             (503, "via_upstream", "httproute/a/b/0", true, None),
+            (
+                503,
+                unverified,
+                "httproute/a/b/0",
+                true,
+                Some("BackendNotVerified"),
+            ),
+            (
+                503,
+                plain,
+                "httproute/a/b/0",
+                true,
+                Some("BackendTlsFailed"),
+            ),
+            (101, CUT_OFF, "httproute/a/b/0", true, None),
+            (200, CUT_OFF, "httproute/a/b/0", true, Some("CutOff")),
+            (
+                0,
+                CLIENT_LEFT[0],
+                "httproute/a/b/0",
+                true,
+                Some("ClientLeft"),
+            ),
+            (200, CLIENT_LEFT[0], "httproute/a/b/0", true, None),
         ] {
             let evidence = Evidence {
                 status,
