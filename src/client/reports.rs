@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub enum ReportError {
     /// The kind is not served.
     #[error(
-        "the cluster has no ReportRequests: apply deploy/crds/gatewright.io_reportrequests.yaml of this version"
+        "the cluster has no ReportRequests: have an administrator run `gatewright crds apply` of this version"
     )]
     NoKind,
     /// The user may not ask.

@@ -27,5 +27,6 @@ mod sources;
 pub use metrics::described;
 pub use reporter::{ReportCounts, Reporter};
 pub use request::{
-    ReportKind, ReportOutcome, ReportRequest, ReportSpec, ReportStatus, report_resource,
+    REPORT_REQUEST_CRD, ReportKind, ReportOutcome, ReportRequest, ReportSpec, ReportStatus,
+    report_resource,
 };

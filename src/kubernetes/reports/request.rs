@@ -5,6 +5,10 @@ use kube::api::ApiResource;
 use kube::core::{GroupVersionKind, Object};
 use serde::{Deserialize, Serialize};
 
+/// The custom resource definition.
+pub const REPORT_REQUEST_CRD: &str =
+    include_str!("../../../deploy/crds/gatewright.io_reportrequests.yaml");
+
 /// A request for a report. Its answer is the status.
 pub type ReportRequest = Object<ReportSpec, ReportStatus>;
 
