@@ -36,7 +36,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl From<Link> for Step {
     fn from(link: Link) -> Self {
-        let is_asked = link.server.is_some() || link.reached.is_some();
+        let is_asked = link.server.is_some();
         let text = link.text;
         Self {
             what: link.what,

@@ -112,7 +112,7 @@ pub enum Admin {
 
 /// The name of the ADS cluster. Envoy also sends it as the `:authority` of the stream, where a
 /// slash, as in our other names, would be a protocol error.
-pub(super) const ADS_CLUSTER: &str = "gatewright-xds";
+const ADS_CLUSTER: &str = "gatewright-xds";
 
 /// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of
 /// `limits.object.regexInstructions`, since that option limits an estimate.
@@ -163,12 +163,7 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
         },
         "static_resources": { "clusters": clusters, "listeners": listeners },
-        // Envoy reports the load of those clusters alone that the xDS server asks about.
-        "cluster_manager": { "load_stats_config": {
-            "api_type": "GRPC",
-            "transport_api_version": "V3",
-            "grpc_services": [{ "envoy_grpc": ads_client(ads) }],
-        } },
+        "cluster_manager": {},
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": {
             "stats_matcher": { "exclusion_list": { "patterns": excluded } },

@@ -1,8 +1,6 @@
 //! Explains a URL, with what Envoys acknowledged and rejected.
 
-use std::time::SystemTime;
-
-use xds::{Kind, Rejection, View};
+use xds::{Kind, Rejection};
 
 use super::ControlPlane;
 use super::rejections::{clipped_message, concerns, rejected_name};
@@ -34,13 +32,6 @@ impl ControlPlane {
                 let view = self.views.of(&self.engine().fleet_of(gateway));
                 (self.acks_of(gateway, &progress), view)
             };
-            match view {
-                Some(view) if acks.all > 0 => self.meet(view, &mut explanation),
-                _ => explanation.leave_unasked("no Envoy of it is connected"),
-            }
-            if !explanation.ok() {
-                return explanation;
-            }
             let here = || self.rejections(&progress).filter(|r| Some(&r.view) == view);
             if let Some(rejected) = here().find(|r| is_certificate_of(r, &secret)) {
                 refuse_certificate(&mut explanation, rejected);
@@ -59,17 +50,6 @@ impl ControlPlane {
             explanation.links.push(Link::new("envoys", ok, text));
         }
         explanation
-    }
-
-    /// Adds what the Envoys of a view that are connected to this replica met at backends.
-    fn meet(&self, view: &View, explanation: &mut Explanation) {
-        let now = SystemTime::now();
-        self.reports.read(view, |failures| {
-            explanation.meet(
-                |cluster, endpoint| failures.of(cluster, endpoint, now).cloned(),
-                now,
-            );
-        });
     }
 }
 
