@@ -4,12 +4,12 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::bundle::Bundle;
-use crate::cli::{Document, Output, RunningProgram};
+use crate::cli::{Asking, Document, Output, RunningProgram};
 use crate::run;
 use gatewright_control::{ask, tell};
 use gatewright_core::printable::{printable, printable_json};
@@ -110,6 +110,17 @@ pub async fn command(program: &RunningProgram, path_and_query: &str) -> Result<S
         bail!("a support bundle takes no commands");
     }
     Ok(tell(&socket_of(program)?, path_and_query).await?)
+}
+
+/// Refuses a command that changes something, with the options of a cluster: requests for reports
+/// change nothing.
+pub fn refuse_cluster(asking: &Asking, command: &str) -> Result<()> {
+    let is_named = asking.cluster.context.is_some() || asking.cluster.kubeconfig.is_some();
+    ensure!(
+        !is_named && !asking.cluster.is_plugin,
+        "{command}: run it where the program runs, without --context and --kubeconfig; in a cluster at the lease holder"
+    );
+    Ok(())
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ use crate::version::version;
 pub use backup::{Backup, Restore};
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
-pub use cluster::Cluster;
+pub use cluster::{Asking, Cluster};
 pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
@@ -154,8 +154,8 @@ pub enum Command {
     /// Serve a page on this machine: hosts with what is wrong first, the steps of a request,
     /// certificates, owners, policies and Envoys, as they change
     Ui(Ui),
-    /// Print the access log of the Envoy that standalone starts, with the reason why no backend
-    /// answered a request
+    /// Print the access log of the Envoy that standalone starts, or of all Envoys of a cluster, with
+    /// the reason why no backend answered a request
     Logs(Logs),
     /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's state,
     /// without secrets, for whoever helps; `explain` and `status` read it
@@ -220,17 +220,24 @@ Examples:
   gatewright certs --watch                   follow orders and renewals
   gatewright certs check shop.example.org    check for problems, without an order
   gatewright certs renew shop.example.org    order a new certificate now
+  gatewright certs --context prod -n team-a  the certificates of a namespace of a cluster
 Exit status: 0 success; 1 a host has no certificate, or a problem was found; 3 no running program answers.")]
 pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<CertsVerb>,
+    /// Your namespace in the cluster: the answer is about it [default: that of the context]
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
     /// Print again after every change, until interrupted
     #[arg(long)]
     pub watch: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub asking: Asking,
 }
 
 /// The subcommands of `certs`.
@@ -353,7 +360,13 @@ mod tests {
         let own: [(&str, &[&str]); 3] = [
             (
                 "Cluster",
-                &["context", "kubeconfig", "installation", "namespace"],
+                &[
+                    "context",
+                    "kubeconfig",
+                    "installation",
+                    "namespace",
+                    "all_namespaces",
+                ],
             ),
             ("Configuration", &["config", "set"]),
             ("Log", &["log_format"]),

@@ -49,6 +49,7 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, Keys, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
+use gatewright_kubernetes::reports::{ReportCounts, Reporter};
 use gatewright_kubernetes::{
     Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, watch_all, watch_definitions,
 };
@@ -287,7 +288,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let candidate = Candidate {
         namespace: options.namespace.clone(),
         name: lease::NAME.to_owned(),
-        identity,
+        identity: identity.clone(),
         duration: lease,
     };
     let for_lease = client.clone();
@@ -298,6 +299,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut watch_events) = mpsc::channel(16);
     let definitions = watch_definitions(client.clone(), kinds.clone(), channel, sender.clone());
     wiring.spawn_infallible("definitions", |_| definitions);
+    let reports = ReportCounts::default();
+    let reporter = Reporter {
+        client: client.clone(),
+        installation: options.namespace.clone(),
+        identity,
+        namespaces: namespaces.clone(),
+        asks: wiring.asks.clone(),
+        manager: manager.clone(),
+        cache: cache.clone(),
+        term: term.clone(),
+        counts: reports.clone(),
+    };
+    wiring.spawn_infallible("reports", |stop| reporter.run(stop));
     let watches = watch_all(client.clone(), kinds, namespaces, heard, sender);
     wiring.spawn_infallible("watches", |_| watches);
     let namespace = &options.namespace;
@@ -489,7 +503,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 runtime.count_unknown_names();
             }
-            Some(ask) = arrivals.questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
+            Some(ask) = arrivals.questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone()), Box::new(reports.clone())], ask, now(&term)),
             _ = arrivals.beats.tick() => {}
             _ = arrivals.certificates.tick() => runtime.tick(now(&term)),
             why = wiring.ended() => break Err(why),
@@ -550,16 +564,17 @@ fn answer(
             let hosts = runtime.live().hosts(&query, Timestamp::now());
             serde_json::to_string(&hosts).expect("strings and numbers")
         }
-        AdminQuery::History(query) => {
-            serde_json::to_string(&runtime.live().history(&query)).expect("strings and numbers")
+        AdminQuery::History(query, visibility) => {
+            serde_json::to_string(&runtime.live().history(&query, &visibility))
+                .expect("strings and numbers")
         }
         AdminQuery::Explain(question) => {
             serde_json::to_string(&runtime.explain(&question, term)).expect("strings and booleans")
         }
-        AdminQuery::Owners => runtime.live().owners().to_string(),
+        AdminQuery::Owners(visibility) => runtime.live().owners(&visibility).to_string(),
         AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
-        AdminQuery::BroughtCertificates => {
-            serde_json::to_string(&runtime.live().brought_certificates())
+        AdminQuery::BroughtCertificates(visibility) => {
+            serde_json::to_string(&runtime.live().brought_certificates(&visibility))
                 .expect("strings and times")
         }
         AdminQuery::Clients => runtime.live().clients().to_string(),

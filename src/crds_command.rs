@@ -4,13 +4,12 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use gatewright_core::inputs::Kind;
 use gatewright_kubernetes::connect_as_user;
 use gatewright_kubernetes::crds::{self, Action, Outcome};
 use serde_json::Value;
 
 use crate::cli::CrdsVerb;
-use crate::definitions::OURS;
+use crate::definitions::written;
 use crate::table::table;
 
 /// Runs the command.
@@ -29,7 +28,7 @@ pub async fn run(verb: &CrdsVerb) -> Result<bool> {
             io::stdout().write_all(rows(&outcomes).as_bytes())?;
         }
         CrdsVerb::Print => {
-            for (_, text) in OURS {
+            for text in written() {
                 write!(io::stdout(), "---\n{text}")?;
             }
         }
@@ -37,12 +36,11 @@ pub async fn run(verb: &CrdsVerb) -> Result<bool> {
     Ok(true)
 }
 
-fn definitions() -> Vec<(Kind, Value)> {
-    let definitions = OURS.iter().map(|(kind, text)| {
-        let document = serde_yaml_ng::from_str(text).expect("a definition of ours is YAML");
-        (*kind, document)
-    });
-    definitions.collect()
+fn definitions() -> Vec<Value> {
+    let texts = written();
+    texts
+        .map(|text| serde_yaml_ng::from_str(text).expect("a definition of ours is YAML"))
+        .collect()
 }
 
 fn rows(outcomes: &[Outcome]) -> String {
@@ -72,12 +70,12 @@ mod tests {
 
     #[test]
     fn every_definition_says_the_version_of_the_program() {
-        for (kind, document) in definitions() {
+        for document in definitions() {
             assert_eq!(
                 document["metadata"]["annotations"][crds::VERSION_ANNOTATION],
                 env!("CARGO_PKG_VERSION"),
                 "{}: deploy/crds",
-                kind.as_str()
+                document["metadata"]["name"]
             );
         }
     }

@@ -5,11 +5,13 @@ use anyhow::Result;
 use gatewright_control::history::{
     ChangedObject, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome,
 };
+use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::{answer, show};
 use crate::cli::{self, Output};
+use crate::client::reports::report;
 use crate::table::{list, table};
 
 /// The number of names in a cell.
@@ -20,6 +22,17 @@ const NAMED: usize = 3;
 /// # Errors
 /// When no program answers, or the output cannot be written.
 pub async fn run(options: &cli::History) -> Result<bool> {
+    let cluster = &options.asking.cluster;
+    if options.asking.is_asked(&options.program) {
+        let spec = ReportSpec {
+            about: options.what.clone(),
+            since: options.since,
+            until: options.until,
+            ..ReportSpec::new(ReportKind::History, &cluster.installation)
+        };
+        let reply = report(&options.asking, options.namespace.as_deref(), spec).await?;
+        return print(&reply, options.program.output);
+    }
     let query = HistoryQuery {
         what: options.what.clone(),
         namespace: options.namespace.clone(),
@@ -27,13 +40,17 @@ pub async fn run(options: &cli::History) -> Result<bool> {
         until: options.until,
     };
     let reply: Value = answer(&options.program, &query.path()).await?;
-    show(&reply, options.program.output, || {
-        let most = if options.program.output == Output::Wide {
+    print(&reply, options.program.output)
+}
+
+fn print(reply: &Value, output: Output) -> Result<bool> {
+    show(reply, output, || {
+        let most = if output == Output::Wide {
             usize::MAX
         } else {
             NAMED
         };
-        Ok(text(&HistoryAnswer::deserialize(&reply)?, most))
+        Ok(text(&HistoryAnswer::deserialize(reply)?, most))
     })
 }
 

@@ -59,7 +59,7 @@ pub fn toned<const N: usize>(
 }
 
 /// Returns names in a cell: the first ones, and the number of the others. `beyond` are further ones
-/// whose names are not known.
+/// whose names are not known; only their number without any name.
 pub fn list(names: &[String], beyond: usize, most: usize) -> String {
     // The last name takes no more room than a number in its place.
     let shown = if beyond == 0 && names.len() <= most.saturating_add(1) {
@@ -70,6 +70,7 @@ pub fn list(names: &[String], beyond: usize, most: usize) -> String {
     let text = names[..shown].join(", ");
     match names.len() - shown + beyond {
         0 => text,
+        more if text.is_empty() => more.to_string(),
         more => format!("{text} and {more} more"),
     }
 }
@@ -191,6 +192,7 @@ mod tests {
             (4, 0, "n0, n1 and 2 more"),
             (2, 5, "n0, n1 and 5 more"),
             (9, 5, "n0, n1 and 12 more"),
+            (0, 5, "5"),
         ] {
             assert_eq!(
                 list(&names(count), beyond, 2),

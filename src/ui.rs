@@ -5,11 +5,12 @@
 //!                                  +====> explain, status, history, certificates ==^
 //! ```
 //!
-//! Nothing is written: neither to the source nor by the page. What tenants wrote is text for the
-//! page, never HTML.
+//! Nothing is written, but the objects that ask a controller (`reports`). What tenants wrote is text
+//! for the page, never HTML.
 
 mod feed;
 mod page;
+mod reports;
 mod server;
 mod session;
 mod source;

@@ -11,11 +11,16 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 13] = [
     "explain",
     "status",
     "lint",
     "plan",
+    "certs",
+    "history",
+    "claims",
+    "envoys",
+    "logs",
     "support-bundle",
     "ui",
     "completion",
@@ -28,6 +33,8 @@ Examples:
   kubectl gatewright status -n team-a
   kubectl gatewright lint ./manifests
   kubectl gatewright plan -f ./manifests
+  kubectl gatewright certs -n team-a
+  kubectl gatewright logs --errors -n team-a
   kubectl gatewright ui --open
 
 The commands read what you may read of the cluster. What you may not read is marked.
@@ -78,6 +85,11 @@ impl Verb {
             Self::Lint(options) => Some(&mut options.user.cluster),
             Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
+            Self::Certs(options) => Some(&mut options.asking.cluster),
+            Self::History(options) => Some(&mut options.asking.cluster),
+            Self::Claims(options) => Some(&mut options.asking.cluster),
+            Self::Envoys(options) => Some(&mut options.asking.cluster),
+            Self::Logs(options) => Some(&mut options.asking.cluster),
             Self::SupportBundle(options) => Some(&mut options.user.cluster),
             Self::Ui(options) => Some(&mut options.cluster),
             _ => None,

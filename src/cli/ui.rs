@@ -10,7 +10,7 @@ use super::{Cluster, Output, RunningProgram, State};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Serves a page on 127.0.0.1 and prints its URL, which works once. The page has the rights of whoever runs this, and changes
-nothing.
+nothing; in a cluster it asks the controller about your namespace.
 
 Examples:
   gatewright ui --open                  the running program of this machine, in the browser

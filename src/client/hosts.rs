@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ClusterView;
 use super::stand_ins::StandIns;
-use gatewright_control::owner_rows;
+use gatewright_control::{Visibility, owner_rows};
 use gatewright_core::hosts::{HostRow, Sight, host_rows};
 use gatewright_core::inputs::ObjectKey;
 
@@ -48,6 +48,9 @@ impl ClusterView {
         if !self.view.has_record {
             return Ok(None);
         }
-        Ok(Some(owner_rows(&self.pipeline(Vec::new()).await?)))
+        let pipeline = self.pipeline(Vec::new()).await?;
+        Ok(Some(
+            owner_rows(&pipeline, &Visibility::Everything).collect(),
+        ))
     }
 }

@@ -6,12 +6,15 @@
 //!                          +====> statuses: live facts, also about what may not be read ==^
 //! ```
 //!
+//! What only the running program knows is asked for by an object: `reports`.
+//!
 //! Nothing is guessed: what is concluded from a stand-in is not shown, but that the object may not
 //! be read, and what the status of an object that refers to it says.
 
 pub mod explain;
 pub mod hosts;
 pub mod plan;
+pub mod reports;
 mod said;
 mod stand_ins;
 pub mod status;

@@ -25,6 +25,7 @@ use crate::heartbeat::Heartbeat;
 use crate::history::HistoryQuery;
 use crate::host_query::HostQuery;
 use crate::status_query::{Parameters, StatusQuery};
+use crate::visibility::Visibility;
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Question;
 
@@ -48,17 +49,17 @@ pub enum AdminQuery {
     /// The hostnames with what answers and what is wrong, in JSON.
     Hosts(HostQuery),
     /// The history of changes, in JSON.
-    History(HistoryQuery),
+    History(HistoryQuery, Visibility),
     /// The chain for a URL, in JSON.
     Explain(Question),
     /// The state of each Envoy, in JSON.
     Clients,
     /// The owners of hostnames and ports on addresses that namespaces share, in JSON.
-    Owners,
+    Owners(Visibility),
     /// A request to remove an entry from that record.
     Release(Ownable),
     /// The certificates that no issuer of ours renews, in JSON.
-    BroughtCertificates,
+    BroughtCertificates(Visibility),
     /// The metrics, in OpenMetrics text.
     Metrics,
     /// The readiness: `true`, with notices for people on further lines; `false`; or the list of
@@ -141,7 +142,14 @@ pub async fn serve(
         .route(
             "/certs/brought",
             get(|State(asks): State<Asks>| async move {
-                typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
+                typed(
+                    JSON,
+                    put(
+                        &asks,
+                        AdminQuery::BroughtCertificates(Visibility::Everything),
+                    )
+                    .await,
+                )
             }),
         )
         .route("/livez", get(async move || live(&heartbeat)))
@@ -152,7 +160,10 @@ pub async fn serve(
         .route(
             "/owners",
             get(|State(asks): State<Asks>| async move {
-                typed(JSON, put(&asks, AdminQuery::Owners).await)
+                typed(
+                    JSON,
+                    put(&asks, AdminQuery::Owners(Visibility::Everything)).await,
+                )
             }),
         )
         .route("/owners/release", post(release))
@@ -288,7 +299,7 @@ async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Re
 }
 
 async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) -> Response {
-    let query = AdminQuery::History(query);
+    let query = AdminQuery::History(query, Visibility::Everything);
     typed(JSON, put(&asks, query).await)
 }
 

@@ -17,9 +17,7 @@ use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
-use crate::history::{
-    Author, History, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome as HistoryOutcome,
-};
+use crate::history::{Author, History, HistoryEntry, Outcome as HistoryOutcome};
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
@@ -597,11 +595,6 @@ impl ControlPlane {
         self.recorder.arrived(key, author, at);
     }
 
-    /// Returns what changed.
-    pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
-        self.recorder.history.answer(query)
-    }
-
     /// Returns the metrics and `others`, in the text format of Prometheus.
     pub fn metrics(&self, mut others: Vec<Box<dyn Collector>>, at: Duration) -> String {
         others.push(Box::new(self.recorder.propagation.clone()));
@@ -684,6 +677,7 @@ mod brought_certificates;
 mod change_subject;
 mod complaints;
 mod explain;
+mod history;
 mod host_changes;
 mod hosts;
 mod own_views;

@@ -35,11 +35,13 @@ mod probes;
 pub mod programmed;
 pub mod propagation;
 pub mod publish;
+pub mod request_line;
 pub mod server_tls;
 mod status_query;
 pub mod tasks;
 mod tenants;
 pub mod ticket_rotation;
+mod visibility;
 
 pub use admin::{AdminError, AdminQuery, AdminRequest, AskedUrl, ask, serve as serve_admin, tell};
 pub use admin_query::path_with;
@@ -49,3 +51,4 @@ pub use in_order::in_order;
 pub use probes::{Probes, ProbesTls, ReadMetrics, Readiness, Verdict};
 pub use status_query::{Form, StatusAnswer, StatusQuery};
 pub use tenants::{explain as explain_tenants, losers, tenants};
+pub use visibility::Visibility;

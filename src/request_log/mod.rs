@@ -1,7 +1,7 @@
 //! `gatewright logs`: prints the access log of a standalone program, with reasons.
 
 mod follower;
-mod line;
+pub mod of_cluster;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -10,11 +10,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 
 use crate::cli::{LinesFormat, Logs};
 use follower::Follower;
-use line::RequestLine;
+use gatewright_control::request_line::{FailedRequest, RequestFilter, RequestLine};
 
 /// The interval at which the file is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -22,40 +21,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The number of bytes at the end of a log in which failed requests are looked for.
 const READ_BACK: u64 = 8 << 20;
 /// The most failed requests of a page.
-const FAILED: usize = 50;
-
-/// The requests that are printed.
-#[derive(Clone, Debug, Default)]
-struct Wanted {
-    /// Those for this host, in lower case; all if `None`.
-    host: Option<String>,
-    /// Those of hostnames of this namespace; all if `None`.
-    namespace: Option<String>,
-    /// True for those that failed.
-    errors: bool,
-}
-
-impl Wanted {
-    fn has(&self, line: &RequestLine) -> bool {
-        let Self {
-            host,
-            namespace,
-            errors,
-        } = self;
-        host.as_ref().is_none_or(|host| line.is_for(host))
-            && namespace
-                .as_ref()
-                .is_none_or(|namespace| line.namespace() == Some(namespace))
-            && (!errors || line.is_error())
-    }
-}
+pub const FAILED: usize = 50;
 
 /// Prints the lines of a log, and goes on with new ones if options say so.
 ///
 /// # Errors
 /// When the file cannot be read, or nobody reads the output.
 pub fn print(options: &Logs, path: &Path) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = RequestFilter {
         host: options.host.as_ref().map(|host| host.to_ascii_lowercase()),
         namespace: options.namespace.clone(),
         errors: options.errors,
@@ -103,30 +76,16 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
     }
 }
 
-/// A request that failed, for a page: without the query of its URL, in which clients may have
-/// written secrets.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct FailedRequest {
-    time: String,
-    status: u64,
-    method: String,
-    path: String,
-    /// The reason, as in the reference.
-    reason: Option<&'static str>,
-    /// What happened, for people.
-    message: String,
-}
-
 /// Returns the last requests for a host that failed, the newest first, from the end of a log; empty
 /// if there is no log.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
-    let wanted = Wanted {
+    let wanted = RequestFilter {
         host: Some(host.to_ascii_lowercase()),
         errors: true,
-        ..Wanted::default()
+        ..RequestFilter::default()
     };
     let end = match follower::end_of(path, READ_BACK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -138,11 +97,11 @@ pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
 }
 
 /// A line as it is printed; `None` if it is not wanted, or no line of an access log.
-fn shown(text: &str, wanted: &Wanted, format: LinesFormat) -> Option<String> {
+fn shown(text: &str, wanted: &RequestFilter, format: LinesFormat) -> Option<String> {
     let line = RequestLine::parse(text).filter(|line| wanted.has(line))?;
     Some(match format {
         LinesFormat::Text => line.text(),
-        LinesFormat::Json => line.json(),
+        LinesFormat::Json => line.json().to_string(),
     })
 }
 
@@ -152,27 +111,27 @@ mod tests {
 
     const LINE: &str = r#"{"time":"t","status":404,"details":"direct_response","route":"no-host","method":"GET","host":"a.org:80","path":"/","namespace":"blue"}"#;
 
-    fn is_shown(wanted: &Wanted) -> bool {
+    fn is_shown(wanted: &RequestFilter) -> bool {
         shown(LINE, wanted, LinesFormat::Text).is_some()
     }
 
     #[test]
     fn lines_are_chosen_by_host_namespace_and_error() {
-        let host = |host: &str| Wanted {
+        let host = |host: &str| RequestFilter {
             host: Some(host.to_owned()),
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
-        assert!(is_shown(&Wanted::default()), "all");
+        assert!(is_shown(&RequestFilter::default()), "all");
         assert!(is_shown(&host("a.org")), "its host");
         assert!(!is_shown(&host("b.org")), "another host");
-        let errors = Wanted {
+        let errors = RequestFilter {
             errors: true,
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
         assert!(is_shown(&errors), "an error");
-        let red = Wanted {
+        let red = RequestFilter {
             namespace: Some("red".to_owned()),
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
         assert!(!is_shown(&red), "another namespace");
     }
@@ -180,7 +139,7 @@ mod tests {
     #[test]
     fn what_is_no_line_of_an_access_log_is_left_out() {
         assert_eq!(
-            shown("starting", &Wanted::default(), LinesFormat::Json),
+            shown("starting", &RequestFilter::default(), LinesFormat::Json),
             None
         );
     }

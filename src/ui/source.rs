@@ -1,5 +1,6 @@
 //! Where the page has its answers from: the admin socket of a running program, or a cluster as its
-//! user may read it. The answers are those of the commands with `-o json`.
+//! user may read it, and its controller tells it. The answers are those of the commands with `-o
+//! json`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Error, Result, anyhow};
 use gatewright_control::certificates::Report;
 use gatewright_control::history::HistoryQuery;
+use gatewright_control::request_line::{FailedRequest, RequestLine};
 use gatewright_control::{AskedUrl, Form, HostQuery, HostsAnswer, StatusQuery};
 use gatewright_core::inputs::{ChangeKind, Kind};
 use gatewright_core::statuses::{ConditionRow, Selection, condition_rows};
@@ -20,18 +22,18 @@ use crate::answer::answer;
 use crate::cli;
 use crate::client::ClusterView;
 use crate::explain_command;
-use crate::request_log::last_failed;
+use crate::request_log::{FAILED, last_failed};
 use crate::run;
 use crate::standalone::access_log;
 use gatewright_kubernetes::reader::Changes;
+use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
+
+use super::reports::Reports;
 
 /// The interval at which a running program is asked what changed.
 const POLL: Duration = Duration::from_millis(100);
 /// The least time between two reads of a cluster.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Why a cluster has no answer yet: the program that runs there knows it.
-const NOT_ASKED: &str = "known to the controller alone, which this page does not ask";
 
 /// A source of answers.
 pub(super) enum Source {
@@ -41,10 +43,11 @@ pub(super) enum Source {
     Cluster(Box<ClusterSource>),
 }
 
-/// A cluster, and what was read of it last.
+/// A cluster, what was read of it last, and what its controller said.
 pub(super) struct ClusterSource {
     options: cli::Ui,
     last: Mutex<Option<Reading>>,
+    reports: Reports,
 }
 
 struct Reading {
@@ -59,16 +62,12 @@ pub(super) enum Answer {
     /// What the source says.
     Known(Value),
     /// The source cannot say it; the text is the reason.
-    NotAsked(String),
+    Unknown(String),
 }
 
 impl Answer {
     fn of(value: impl Serialize) -> Result<Self> {
         Ok(Self::Known(serde_json::to_value(value)?))
-    }
-
-    fn not_asked() -> Self {
-        Self::NotAsked(NOT_ASKED.to_owned())
     }
 }
 
@@ -81,6 +80,7 @@ impl Source {
         let source = ClusterSource {
             options: options.clone(),
             last: Mutex::new(None),
+            reports: Reports::default(),
         };
         source.view().await?;
         Ok(Self::Cluster(Box::new(source)))
@@ -184,7 +184,13 @@ impl Source {
                 };
                 Answer::of(answer::<Value>(program, &query.path()).await?)
             }
-            Self::Cluster(_) => Ok(Answer::not_asked()),
+            Self::Cluster(cluster) => {
+                let spec = ReportSpec {
+                    about: Some(host),
+                    ..cluster.spec(ReportKind::History)
+                };
+                Ok(cluster.report(spec).await)
+            }
         }
     }
 
@@ -196,7 +202,18 @@ impl Source {
                 let read = tokio::task::spawn_blocking(move || last_failed(&path, &host));
                 Answer::of(read.await.map_err(|error| anyhow!("{error}"))??)
             }
-            Self::Cluster(_) => Ok(Answer::not_asked()),
+            Self::Cluster(cluster) => {
+                let spec = ReportSpec {
+                    about: Some(host),
+                    errors: true,
+                    lines: Some(FAILED),
+                    ..cluster.spec(ReportKind::Logs)
+                };
+                match cluster.report(spec).await {
+                    Answer::Known(document) => Answer::of(failed_of(&document)),
+                    unknown => Ok(unknown),
+                }
+            }
         }
     }
 
@@ -208,7 +225,9 @@ impl Source {
                 let brought = answer(program, "/certs/brought").await?;
                 Answer::of(report.with_brought(brought))
             }
-            Self::Cluster(_) => Ok(Answer::not_asked()),
+            Self::Cluster(cluster) => {
+                Ok(cluster.report(cluster.spec(ReportKind::Certificates)).await)
+            }
         }
     }
 
@@ -218,7 +237,7 @@ impl Source {
             Self::Program(program) => Answer::of(answer::<Value>(program, "/owners").await?),
             Self::Cluster(cluster) => match cluster.view().await?.owners().await? {
                 Some(owners) => Answer::of(owners),
-                None => Ok(Answer::NotAsked("you may not read it".to_owned())),
+                None => Ok(Answer::Unknown("you may not read it".to_owned())),
             },
         }
     }
@@ -227,7 +246,7 @@ impl Source {
     pub(super) async fn envoys(&self) -> Result<Answer> {
         match self {
             Self::Program(program) => Answer::of(answer::<Value>(program, "/envoys").await?),
-            Self::Cluster(_) => Ok(Answer::not_asked()),
+            Self::Cluster(cluster) => Ok(cluster.report(cluster.spec(ReportKind::Envoys)).await),
         }
     }
 }
@@ -260,6 +279,14 @@ fn policy(document: &Value) -> Value {
     json!({"policy": policy, "faults": faults})
 }
 
+/// The failed requests of a report about logs, the newest first.
+fn failed_of(document: &Value) -> Vec<FailedRequest> {
+    let lines = document["lines"].as_array().into_iter().flatten().rev();
+    lines
+        .filter_map(|line| Some(RequestLine::parse(&line.to_string())?.failed()))
+        .collect()
+}
+
 /// The access log of the Envoy that a running program starts: beside its admin socket.
 fn log_of(program: &cli::RunningProgram) -> Result<PathBuf> {
     let dir = match program.admin.as_deref().and_then(|socket| socket.parent()) {
@@ -270,6 +297,19 @@ fn log_of(program: &cli::RunningProgram) -> Result<PathBuf> {
 }
 
 impl ClusterSource {
+    /// A request for a whole report.
+    fn spec(&self, kind: ReportKind) -> ReportSpec {
+        ReportSpec::new(kind, &self.options.cluster.installation)
+    }
+
+    /// What the controller says.
+    async fn report(&self, spec: ReportSpec) -> Answer {
+        match self.reports.get(&self.options, spec).await {
+            Ok(document) => Answer::Known(document),
+            Err(why) => Answer::Unknown(why),
+        }
+    }
+
     /// What was read last; reads it if nothing was.
     async fn view(&self) -> Result<Arc<ClusterView>> {
         let last = self.last.lock().await;

@@ -143,6 +143,22 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server runs the plugin without kubectl",
     ),
     (
+        "kubectl gatewright certs",
+        "reports.rs of the tests with an API server asks as several users",
+    ),
+    (
+        "kubectl gatewright logs",
+        "pods/logs.rs of the tests with an API server asks for the logs of its pods",
+    ),
+    (
+        "kubectl create -f - <<< '{apiVersion: gatewright.io/v1alpha1, kind: ReportRequest",
+        "reports.rs of the tests with an API server creates such objects",
+    ),
+    (
+        "kubectl get reportrequest",
+        "reports.rs of the tests with an API server reads such statuses",
+    ),
+    (
         "gatewright ui --open",
         "it opens a browser; the tests `ui` open what it prints",
     ),

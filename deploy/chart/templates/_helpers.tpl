@@ -263,6 +263,13 @@ authorization:
 - apiGroups: [gatewright.io]
   resources: [trafficpolicies/status, accesspolicies/status]
   verbs: [patch]
+# Requests for reports: answered in their statuses, then removed; of a namespace with too many all at once.
+- apiGroups: [gatewright.io]
+  resources: [reportrequests]
+  verbs: [list, watch, delete, deletecollection]
+- apiGroups: [gatewright.io]
+  resources: [reportrequests/status]
+  verbs: [patch]
 # Derived objects of TenantGateways. An apply creates missing objects; the controller gets an object first if others wrote into it.
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, listenersets, httproutes]

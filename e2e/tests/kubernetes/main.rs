@@ -43,6 +43,7 @@ mod recipes;
 mod reinstalled;
 mod release;
 mod replicas;
+mod reports;
 mod resend;
 mod restarts;
 mod restored;

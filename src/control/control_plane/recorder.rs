@@ -221,8 +221,13 @@ impl Recorder {
             entry.objects = group.objects;
             entry.more_objects = group.more_objects;
             let touched = touched(hosts, &group.hostnames, together == 0);
-            entry.more_hosts = touched.len().saturating_sub(NAMED);
-            entry.hosts = touched.into_iter().take(NAMED).collect();
+            let named: BTreeSet<&str> = group.hostnames.iter().map(Hostname::as_str).collect();
+            let (named, others): (Vec<String>, Vec<String>) = touched
+                .into_iter()
+                .partition(|host| named.contains(host.as_str()));
+            entry.named_hosts = named.len();
+            entry.more_hosts = (named.len() + others.len()).saturating_sub(NAMED);
+            entry.hosts = named.into_iter().chain(others).take(NAMED).collect();
             entry.together = together;
             entry.outcome = outcome;
             let id = self.history.push(entry);

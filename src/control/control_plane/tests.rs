@@ -5,6 +5,7 @@ use xds::View;
 
 use super::*;
 use crate::history::{ChangeKind, HistoryQuery};
+use crate::visibility::Visibility;
 use gatewright_core::inputs::{Object, Secret};
 use gatewright_core::model::{Certificate, EnvoyFleet, Hostname, PrivateKey};
 use gatewright_core::translate::{DedicatedEnvoys, Fleet, Question};
@@ -115,10 +116,11 @@ fn what_an_object_loses_to_another_is_in_the_history_of_its_namespace() {
     );
     let query = HistoryQuery {
         what: Some("httproute/c/web".to_owned()),
-        namespace: Some("c".to_owned()),
         ..HistoryQuery::default()
     };
-    let changes = live.history(&query).changes;
+    let changes = live
+        .history(&query, &Visibility::Namespace("c".into()))
+        .changes;
     let losses: Vec<&str> = changes
         .iter()
         .filter(|change| change.kind == ChangeKind::Decision)

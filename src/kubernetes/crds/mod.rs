@@ -19,7 +19,6 @@ use crate::defaults::spec_schema;
 use crate::watch::definitions::get;
 use crate::write::failure::Failure;
 use crate::write::request::in_time;
-use gatewright_core::inputs::Kind;
 
 pub use verdict::{VERSION_ANNOTATION, Verdict};
 
@@ -78,25 +77,24 @@ pub enum CrdError {
 
 /// A definition of ours, and that of the cluster.
 struct Pair<'a> {
-    kind: Kind,
     document: &'a Value,
     ours: CustomResourceDefinition,
     served: Option<CustomResourceDefinition>,
 }
 
-/// Writes the definitions of kinds. In a dry run the API server judges them, and changes nothing.
+/// Writes definitions. In a dry run the API server judges them, and changes nothing.
 ///
 /// # Errors
 /// When one is refused, or the API server does not answer or does not serve them.
 pub async fn apply(
     client: &Client,
-    definitions: &[(Kind, Value)],
+    definitions: &[Value],
     is_dry_run: bool,
 ) -> Result<Vec<Outcome>, CrdError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut pairs = Vec::new();
-    for (kind, document) in definitions {
-        pairs.push(Pair::read(&api, *kind, document).await?);
+    for document in definitions {
+        pairs.push(Pair::read(&api, document).await?);
     }
     let verdicts = pairs
         .iter()
@@ -124,7 +122,6 @@ pub async fn apply(
 impl<'a> Pair<'a> {
     async fn read(
         api: &Api<CustomResourceDefinition>,
-        kind: Kind,
         document: &'a Value,
     ) -> Result<Self, CrdError> {
         let ours: CustomResourceDefinition =
@@ -135,7 +132,6 @@ impl<'a> Pair<'a> {
             Err(why) => return Err(CrdError::Request(name, why)),
         };
         Ok(Self {
-            kind,
             document,
             ours,
             served,
@@ -173,14 +169,15 @@ impl<'a> Pair<'a> {
     /// Waits until the API server serves every field of the definition.
     async fn until_served(&self, client: &Client) -> Result<(), CrdError> {
         let deadline = Instant::now() + SERVED_WITHIN;
-        let address = format!("/openapi/v3/apis/{}", self.kind.api_version());
+        let spec = &self.ours.spec;
+        let address = format!("/openapi/v3/apis/{}/{}", spec.group, spec.versions[0].name);
         let ours = fields(
             &self.document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"],
         );
         loop {
             let why = match get(client, &address).await {
                 Ok(document) => {
-                    let served = spec_schema(&document, self.kind)
+                    let served = spec_schema(&document, &spec.group, &spec.names.kind)
                         .map(fields)
                         .unwrap_or_default();
                     match ours.difference(&served).next() {

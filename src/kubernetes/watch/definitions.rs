@@ -194,7 +194,7 @@ pub(crate) async fn get(client: &Client, address: &str) -> Result<Value, String>
 fn fields(documents: &[Value]) -> DefinedFields {
     let spec = documents
         .iter()
-        .find_map(|document| spec_schema(document, Kind::Gateway));
+        .find_map(|document| spec_schema(document, Kind::Gateway.group(), Kind::Gateway.as_str()));
     DefinedFields {
         listener_filters: has("listeners", "filters", &spec),
         routability: has("addresses", "routability", &spec),

@@ -21,7 +21,7 @@ export async function fill(place, path, fields, make) {
     const answer = await fetched(path, fields);
     content = "known" in answer
       ? make(answer.known)
-      : element("p", { class: "faint" }, `Not asked: ${answer.notAsked}.`);
+      : element("p", { class: "faint" }, `Not known: ${answer.unknown}.`);
   } catch (error) {
     content = element("p", { class: "state failing" }, `No answer: ${error.message}`);
   }

@@ -61,7 +61,7 @@ export class CertificatesView {
         if (!certificate || certificate.unread) continue;
         const known = bySecret.get(certificate.secret) ?? {
           hosts: [], secret: certificate.secret, issuer: certificate.issuer ?? "certificateRefs",
-          next: "not asked", error: "", at: null,
+          next: "not known", error: "", at: null,
           ends: certificate.validity === null ? null : certificate.validity[1] * 1000,
         };
         if (!known.hosts.includes(row.host)) known.hosts.push(row.host);

@@ -60,10 +60,16 @@ export class HostView {
     this.#tell();
   }
 
-  #tell() {
+  async #tell() {
+    // A controller that does not answer is not asked again meanwhile.
+    if (this.isTold) return;
+    this.isTold = true;
     const host = this.#host;
-    fill(this.errors, "errors", { host }, errors);
-    fill(this.history, "history", { host }, history);
+    await Promise.all([
+      fill(this.errors, "errors", { host }, errors),
+      fill(this.history, "history", { host }, history),
+    ]);
+    this.isTold = false;
   }
 
   #explain() {

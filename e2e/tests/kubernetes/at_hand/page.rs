@@ -38,7 +38,9 @@ async fn a_page_of_a_cluster_has_the_rights_of_its_user() -> Result<()> {
         .await?;
     page.go(&format!("host/{HOST}")).await?;
     page.until_text(UNREAD).await?;
-    page.until_text("Not asked").await?;
+    // The controller tells its history, and that of no log a request failed.
+    page.until_text("httproute shop/web").await?;
+    page.until_text("No failed request is in the log").await?;
     page.browser
         .until("document.querySelector('.chain .unread')")
         .await?;

@@ -122,6 +122,14 @@ impl Engine {
             .filter_map(|key| Some((key, self.report().status(key)?)))
     }
 
+    /// The statuses of the objects of a namespace, each computed when it is read.
+    pub fn statuses_in(&self, namespace: &str) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
+        self.statuses
+            .keys()
+            .filter(move |key| *key.name.namespace == *namespace)
+            .filter_map(|key| Some((key, self.report().status(key)?)))
+    }
+
     /// The objects of ours that have a status.
     pub fn objects_with_status(&self) -> impl Iterator<Item = &ObjectKey> {
         self.statuses.keys()
@@ -345,9 +353,10 @@ impl Engine {
         self.certificates.names.name(id, hostname, &self.register)
     }
 
-    /// The certificates that no issuer of ours renews.
-    pub fn brought_certificates(&self) -> Vec<BroughtCertificate> {
-        self.report().brought_certificates()
+    /// The certificates that no issuer of ours renews: of all listeners, or of those of one
+    /// namespace.
+    pub fn brought_certificates(&self, namespace: Option<&str>) -> Vec<BroughtCertificate> {
+        self.report().brought_certificates(namespace)
     }
 
     /// Traces a URL from the frontend to the endpoints.
@@ -374,6 +383,12 @@ impl Engine {
     /// The namespaces of the routes that serve a hostname on a frontend.
     pub fn tenants(&self, host: &Host) -> Vec<String> {
         self.explainer().tenants(host)
+    }
+
+    /// True if a hostname is served by routes of a namespace, or by a listener of the namespace
+    /// that has exactly this hostname.
+    pub fn is_served_for(&self, hostname: &Hostname, namespace: &str) -> bool {
+        self.explainer().is_served_for(hostname, namespace)
     }
 
     /// The listeners and routes that a resource was made from, and that Envoys of these fleets
