@@ -367,7 +367,10 @@ fn http_filters(
         )
         // They follow CORS: browsers send preflights without credentials, and these are answered
         // first.
-        .chain(route_filters::disabled_filters())
+        .chain([off(http_filter(
+            route_filters::FILTER,
+            &FilterChainConfig::default(),
+        ))])
         .chain([router()])
         .collect()
 }

@@ -58,8 +58,7 @@ impl<'a, 'b> Report<'a, 'b> {
     }
 }
 
-/// All that are not these.
-pub(super) fn not(admitted: Principal) -> Principal {
+fn not(admitted: Principal) -> Principal {
     Principal {
         identifier: Some(principal::Identifier::NotId(Box::new(admitted))),
     }
