@@ -7,7 +7,6 @@ mod config;
 mod configured;
 mod controller;
 mod convert;
-mod crds;
 mod drain;
 mod envoy;
 mod envoy_identity;
@@ -45,7 +44,6 @@ pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
 pub use convert::{Convert, Report};
-pub use crds::{Crds, CrdsVerb};
 pub use drain::Drain;
 pub use envoy::{Envoy, EnvoyVerb};
 pub use envoy_identity::EnvoyIdentity;
@@ -116,8 +114,6 @@ pub enum Command {
     Plan(Plan),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
-    /// Write the CustomResourceDefinitions of this version to a cluster, or print them
-    Crds(Crds),
     /// Print the kinds that manifests may have, what their fields mean, or their JSON schemas
     Kinds(Kinds),
     /// Print the conditions of objects, as the running program would write them to Kubernetes: what

@@ -13,7 +13,6 @@ mod connection_pressure;
 pub mod controller;
 pub mod convert;
 pub mod convert_command;
-pub mod crds_command;
 mod definitions;
 pub mod drain;
 pub mod envoy_command;

@@ -13,7 +13,6 @@ use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, Envoy
 use gatewright::client::ClusterView;
 use gatewright::configuration_command;
 use gatewright::convert_command;
-use gatewright::crds_command;
 use gatewright::explain_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
@@ -100,7 +99,6 @@ fn perform(command: Command) -> Result<u8> {
         Command::Lint(options) => runtime()?.block_on(lint(&options)),
         Command::Convert(options) => convert_command::run(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
-        Command::Crds(options) => runtime()?.block_on(crds_command::run(&options.verb)),
         Command::Kinds(options) => kinds_command::run(options.verb.as_ref()),
         Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
         Command::Certs(options) => runtime()?.block_on(certs(&options)),

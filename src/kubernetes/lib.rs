@@ -20,7 +20,6 @@ pub mod claims;
 mod class_finalizers;
 mod client;
 mod compact_json;
-pub mod crds;
 mod defaults;
 mod deviation;
 mod expose;

@@ -13,7 +13,6 @@ mod chaos;
 mod cilium_beside;
 mod client_certificates;
 mod conformance;
-mod crds;
 mod edge;
 mod first_status;
 mod fixture;

@@ -178,8 +178,7 @@ fn is_ours(path: &str, kinds: &[Kind]) -> bool {
     })
 }
 
-/// Reads a document of the API server.
-pub(crate) async fn get(client: &Client, address: &str) -> Result<Value, String> {
+async fn get(client: &Client, address: &str) -> Result<Value, String> {
     let request = Request::get(address)
         .body(Vec::new())
         .map_err(|error| error.to_string())?;
