@@ -144,8 +144,6 @@ async fn changes_go_live_and_removals_take_effect() -> Result<()> {
 async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<()> {
     let port = free_port()?;
     let (world, _echo) = world(port).await?;
-    let mut held = to(port, "app.example.org").connect().await?;
-    assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200);
     let set = |n: usize| {
         api(
             "ListenerSet",
@@ -165,6 +163,8 @@ async fn many_hosts_come_and_go_without_draining_a_held_connection() -> Result<(
         "allowedListeners": {"namespaces": {"from": "Same"}}}),
     );
     world.settle(vec![gateway]).await?;
+    let mut held = to(port, "app.example.org").connect().await?;
+    assert_eq!(held.ask(&to(port, "app.example.org")).await?.status, 200);
     for n in 0..40 {
         let route = api(
             "HTTPRoute",
