@@ -1,10 +1,10 @@
 //! Filters that several routes of a virtual host have together, on TLS: the matches of a rule count
 //! for its rate limits together, and have the bodies of its overrides once.
 //!
-//! In: routes with the configuration of their filters, each for itself. Out: what is equal stands in
-//! the virtual host, for one of several filter chain filters that all other routes switch off. That
-//! costs a request nothing but the filters themselves. Where there are more lists than such filters,
-//! they are made by marks ([`super::listener_filters::shared`]), which costs a request more.
+//! In: routes with the configuration of their filters, each for itself. Out: what is equal stands
+//! in the virtual host, for one of several filter chain filters that all other routes switch off.
+//! That costs a request nothing but the filters themselves. Where there are more lists than such
+//! filters, they are made by marks ([`super::listener_filters::shared`]), which costs more.
 
 use std::collections::HashSet;
 

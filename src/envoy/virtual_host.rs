@@ -115,8 +115,8 @@ fn unguarded(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
     }
 }
 
-/// True for a rule with filters that are made by marks: of shares in place of those that matches have
-/// together, behind one that collects a body, or one that collects all bodies.
+/// True for a rule with filters that are made by marks: of shares in place of those that matches
+/// have together, behind one that collects a body, or one that collects all bodies.
 fn needs_marks(rule: &model::Rule) -> bool {
     let sessions = match &rule.action {
         Action::Forward(shares) if shares.len() > 1 => {

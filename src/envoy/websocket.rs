@@ -27,8 +27,8 @@ const KEY: &str = "gatewright.websocket_key";
 const VALUE: &str = "%CEL(request.protocol == 'HTTP/2' ? request.id : ''):8%\
                      %CEL(request.protocol == 'HTTP/2' ? 'Gatewright/AAA==' : '')%";
 
-/// Upgrades to WebSockets, by the filters of all other requests, of which the router is the last. None
-/// collects a body: what follows an upgrade never ends.
+/// Upgrades to WebSockets, by the filters of all other requests, of which the router is the last.
+/// None collects a body: what follows an upgrade never ends.
 pub(super) fn upgrade(filters: &[HttpFilter]) -> UpgradeConfig {
     let mut filters: Vec<HttpFilter> = filters
         .iter()

@@ -73,16 +73,12 @@ fn lost_versions<'a>(
         .status
         .iter()
         .flat_map(|status| &status.stored_versions);
-    let has = |name: &str| {
-        ours.spec
-            .versions
-            .iter()
-            .any(|version| version.name == name)
-    };
+    let versions = ours.spec.versions.iter();
+    let kept: Vec<&str> = versions.map(|version| &*version.name).collect();
     stored
         .flatten()
         .map(String::as_str)
-        .filter(|name| !has(name))
+        .filter(|name| !kept.contains(name))
         .collect()
 }
 
