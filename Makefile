@@ -12,7 +12,7 @@ EXPERIMENTAL := gateways listenersets httproutes grpcroutes tlsroutes tcproutes 
 GATEWAY_API := v1.7.0
 # The test binaries that run against real programs. All calls of cargo use --workspace: without it cargo would select
 # other features, and build everything again.
-E2E := acme apiserver envoy isolation kubernetes xds
+E2E := acme apiserver envoy isolation kubernetes ui xds
 # Retries for temporary failures of a registry.
 export CARGO_NET_RETRY ?= 10
 

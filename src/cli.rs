@@ -1,5 +1,6 @@
 //! The command line: flags, commands and their help. Nothing is done here.
 
+mod backup;
 mod bootstrap;
 mod claims;
 mod cluster;
@@ -7,12 +8,14 @@ mod config;
 mod configured;
 mod controller;
 mod convert;
+mod crds;
 mod drain;
 mod envoy;
 mod envoy_identity;
 mod envoy_process;
 mod envoys;
 mod history;
+mod host;
 mod images;
 mod init;
 mod keeping;
@@ -27,23 +30,28 @@ mod running_program;
 mod serve;
 mod site;
 mod standalone;
+mod status;
+mod support_bundle;
+mod ui;
+mod user_cluster;
+mod written_manifests;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gatewright_core::model::Hostname;
-use gatewright_core::statuses::Selection;
 
 use crate::version::version;
 
+pub use backup::{Backup, Restore};
 pub use bootstrap::Bootstrap;
 pub use claims::{Claims, ClaimsVerb};
-pub use cluster::Cluster;
+pub use cluster::{Asking, Cluster};
 pub use config::{Config, ConfigVerb};
 pub use configured::Configured;
 pub use controller::Controller;
 pub use convert::{Convert, Report};
+pub use crds::{Crds, CrdsVerb};
 pub use drain::Drain;
 pub use envoy::{Envoy, EnvoyVerb};
 pub use envoy_identity::EnvoyIdentity;
@@ -63,6 +71,11 @@ pub use running_program::RunningProgram;
 pub use serve::Serve;
 pub use site::{Backend, Place, Site};
 pub use standalone::Standalone;
+pub use status::Status;
+pub use support_bundle::SupportBundle;
+pub use ui::Ui;
+pub use user_cluster::UserCluster;
+pub use written_manifests::WrittenManifests;
 
 /// From a tenant's hostname to the right Envoy, with the right certificate and a truthful status.
 #[derive(Debug, Parser)]
@@ -83,6 +96,7 @@ Examples:
   gatewright plan --site ./manifests -f new.yaml   print what new.yaml would change
   gatewright status                       print what is wrong, and counts of all objects
   gatewright explain https://shop.example.org:8443/cart
+  gatewright ui --open                    the same and more in a browser
 
 Exit status: 0 success, 1 a problem was found or the command failed, 2 invalid command line,
 3 no running program answers.";
@@ -114,6 +128,8 @@ pub enum Command {
     Plan(Plan),
     /// Print, check or explain the configuration of an installation; needs no running program
     Config(Config),
+    /// Write the CustomResourceDefinitions of this version to a cluster, or print them
+    Crds(Crds),
     /// Print the kinds that manifests may have, what their fields mean, or their JSON schemas
     Kinds(Kinds),
     /// Print the conditions of objects, as the running program would write them to Kubernetes: what
@@ -135,9 +151,20 @@ pub enum Command {
     /// Print the steps that a request for a URL takes, up to the first one that fails; exit 1 if
     /// one fails
     Explain(Explain),
-    /// Print the access log of the Envoy that standalone starts, with the reason why no backend
-    /// answered a request
+    /// Serve a page on this machine: hosts with what is wrong first, the steps of a request,
+    /// certificates, owners, policies and Envoys, as they change
+    Ui(Ui),
+    /// Print the access log of the Envoy that standalone starts, or of all Envoys of a cluster, with
+    /// the reason why no backend answered a request
     Logs(Logs),
+    /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's state,
+    /// without secrets, for whoever helps; `explain` and `status` read it
+    SupportBundle(SupportBundle),
+    /// Write what an installation of a cluster needs to go on in another one: owners of hostnames,
+    /// accounts, CAs and certificates
+    Backup(Backup),
+    /// Restore a backup in a cluster, before its controller starts
+    Restore(Restore),
     /// Print the bootstrap of an Envoy that this program does not start
     Bootstrap(Bootstrap),
     /// Request the xDS client certificate of a pod from the controller, and renew it; runs beside
@@ -186,42 +213,6 @@ pub struct State {
     pub state_dir: Option<PathBuf>,
 }
 
-/// `status`
-#[derive(Clone, Debug, Args)]
-#[command(after_help = "\
-Examples:
-  gatewright status                            what is wrong, and counts of all objects
-  gatewright status httproute/shop -n team-a   every condition of a route
-  gatewright status --host shop.example.org    every condition of what serves a hostname
-  gatewright status --not-ok -o json           the whole statuses of objects that are not OK
-  gatewright status --context prod -n team-a   the statuses that the API server has, with your own rights
-Exit status: 0 every condition of the objects is as desired; 1 one is not, a file is stale, or no object is selected; \
-3 no running program answers.")]
-pub struct Status {
-    /// Kind of objects, or kind and name of one: print every condition of them
-    #[arg(value_name = "KIND[/NAME]", value_parser = Selection::of_object)]
-    pub object: Option<Selection>,
-    /// Namespace of the objects
-    #[arg(short, long)]
-    pub namespace: Option<String>,
-    /// Hostname: print every condition of the Gateways, ListenerSets and routes that name it, also
-    /// by a wildcard
-    #[arg(long, value_name = "HOSTNAME", value_parser = Hostname::parse)]
-    pub host: Option<Hostname>,
-    /// Print only conditions that are not as desired, each of them
-    #[arg(long)]
-    pub not_ok: bool,
-    /// Print again after every change, until interrupted
-    #[arg(long)]
-    pub watch: bool,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub program: RunningProgram,
-    #[command(flatten)]
-    #[allow(missing_docs, reason = "described at its type")]
-    pub cluster: Cluster,
-}
-
 /// `certs`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
@@ -229,17 +220,24 @@ Examples:
   gatewright certs --watch                   follow orders and renewals
   gatewright certs check shop.example.org    check for problems, without an order
   gatewright certs renew shop.example.org    order a new certificate now
+  gatewright certs --context prod -n team-a  the certificates of a namespace of a cluster
 Exit status: 0 success; 1 a host has no certificate, or a problem was found; 3 no running program answers.")]
 pub struct Certs {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<CertsVerb>,
+    /// Your namespace in the cluster: the answer is about it [default: that of the context]
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
     /// Print again after every change, until interrupted
     #[arg(long)]
     pub watch: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub asking: Asking,
 }
 
 /// The subcommands of `certs`.
@@ -247,13 +245,15 @@ pub struct Certs {
 pub enum CertsVerb {
     /// Order a new certificate for a host now, even if the held one is valid
     Renew {
-        /// Hostname
+        /// Hostname, also with a port or in a URL
+        #[arg(value_parser = host::host_or_other)]
         host: String,
     },
     /// Check for problems that would prevent a certificate for a host, without an order; exit 0 if
     /// there are none
     Check {
-        /// Hostname
+        /// Hostname, also with a port or in a URL
+        #[arg(value_parser = host::host_or_other)]
         host: String,
     },
     /// Replace the key of an issuer's ACME account; orders wait until every Envoy answers
@@ -288,7 +288,9 @@ is marked by ?, with what the statuses of other objects say of it.
 Exit status: 0 every step holds, with --with once the files are applied; 1 one fails, or is not known; 3 no running program \
 answers.")]
 pub struct Explain {
-    /// URL with http:// or https:// and a host, optionally with port, path and query
+    /// URL, optionally with port, path and query; without http:// or https:// it is asked by TLS,
+    /// except at port 80
+    #[arg(value_parser = host::url)]
     pub url: String,
     /// HTTP method of the request
     #[arg(long, default_value = "GET")]
@@ -307,16 +309,12 @@ pub struct Explain {
     /// once it is applied; may be repeated
     #[arg(long, value_name = "PATH")]
     pub with: Vec<PathBuf>,
-    /// Your namespace in the cluster: what you may not read in all namespaces is read there
-    /// [default: that of the context]
-    #[arg(short, long)]
-    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub cluster: Cluster,
+    pub user: UserCluster,
 }
 
 /// The output format of a document.
@@ -333,6 +331,8 @@ pub enum Document {
 pub enum Output {
     /// Table for people
     Table,
+    /// The same table, with everything in it
+    Wide,
     /// YAML
     Yaml,
     /// JSON
@@ -358,7 +358,16 @@ mod tests {
     #[test]
     fn options_are_under_their_own_headings() {
         let own: [(&str, &[&str]); 3] = [
-            ("Cluster", &["context", "kubeconfig", "installation"]),
+            (
+                "Cluster",
+                &[
+                    "context",
+                    "kubeconfig",
+                    "installation",
+                    "namespace",
+                    "all_namespaces",
+                ],
+            ),
             ("Configuration", &["config", "set"]),
             ("Log", &["log_format"]),
         ];

@@ -23,6 +23,7 @@ use tracing::{info, warn};
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{check_issuers, tenancy_settings, translation_settings};
 use self::xds::Xds;
+use crate::bundle::about;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
 use crate::listening::listen;
@@ -48,6 +49,7 @@ use gatewright_kubernetes::issuance::{Issuance, IssuanceConfig, watch_answers};
 use gatewright_kubernetes::keys::{EnvoyAccounts, Keys, PodCertificates};
 use gatewright_kubernetes::lease::{self, Candidate, Term};
 use gatewright_kubernetes::replicas::{self, Replica};
+use gatewright_kubernetes::reports::{ReportCounts, Reporter};
 use gatewright_kubernetes::{
     Fence, KubernetesRuntime, LastHeard, MetricsReaders, connect, watch_all, watch_definitions,
 };
@@ -285,8 +287,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
 
     let candidate = Candidate {
         namespace: options.namespace.clone(),
-        name: "gatewright-controller".to_owned(),
-        identity,
+        name: lease::NAME.to_owned(),
+        identity: identity.clone(),
         duration: lease,
     };
     let for_lease = client.clone();
@@ -297,6 +299,19 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     let (sender, mut watch_events) = mpsc::channel(16);
     let definitions = watch_definitions(client.clone(), kinds.clone(), channel, sender.clone());
     wiring.spawn_infallible("definitions", |_| definitions);
+    let reports = ReportCounts::default();
+    let reporter = Reporter {
+        client: client.clone(),
+        installation: options.namespace.clone(),
+        identity,
+        namespaces: namespaces.clone(),
+        asks: wiring.asks.clone(),
+        manager: manager.clone(),
+        cache: cache.clone(),
+        term: term.clone(),
+        counts: reports.clone(),
+    };
+    wiring.spawn_infallible("reports", |stop| reporter.run(stop));
     let watches = watch_all(client.clone(), kinds, namespaces, heard, sender);
     wiring.spawn_infallible("watches", |_| watches);
     let namespace = &options.namespace;
@@ -366,7 +381,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
-        wiring.serve_admin(admin, certificates::routes(manager).merge(routes));
+        let about = about("controller", None, &configuration);
+        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);
@@ -487,7 +503,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
                 changed.context("the cache is gone")?;
                 runtime.count_unknown_names();
             }
-            Some(ask) = arrivals.questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone())], ask, now(&term)),
+            Some(ask) = arrivals.questions.recv() => answer(&mut runtime, &standby, || vec![Box::new(metrics.clone()), Box::new(certified.clone()), Box::new(reports.clone())], ask, now(&term)),
             _ = arrivals.beats.tick() => {}
             _ = arrivals.certificates.tick() => runtime.tick(now(&term)),
             why = wiring.ended() => break Err(why),
@@ -544,16 +560,21 @@ fn answer(
             let live = runtime.live();
             live.statuses(&query, Timestamp::now()).to_string()
         }
-        AdminQuery::History(query) => {
-            serde_json::to_string(&runtime.live().history(&query)).expect("strings and numbers")
+        AdminQuery::Hosts(query) => {
+            let hosts = runtime.live().hosts(&query, Timestamp::now());
+            serde_json::to_string(&hosts).expect("strings and numbers")
+        }
+        AdminQuery::History(query, visibility) => {
+            serde_json::to_string(&runtime.live().history(&query, &visibility))
+                .expect("strings and numbers")
         }
         AdminQuery::Explain(question) => {
             serde_json::to_string(&runtime.explain(&question, term)).expect("strings and booleans")
         }
-        AdminQuery::Owners => runtime.live().owners().to_string(),
+        AdminQuery::Owners(visibility) => runtime.live().owners(&visibility).to_string(),
         AdminQuery::Release(what) => runtime.release(what, term).err().unwrap_or_default(),
-        AdminQuery::BroughtCertificates => {
-            serde_json::to_string(&runtime.live().brought_certificates())
+        AdminQuery::BroughtCertificates(visibility) => {
+            serde_json::to_string(&runtime.live().brought_certificates(&visibility))
                 .expect("strings and times")
         }
         AdminQuery::Clients => runtime.live().clients().to_string(),

@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 use gatewright_core::inputs::{
     ACCESS_POLICY_CRD, CRD, DIRECT_RESPONSE_CRD, Kind, PARAMETERS_CRD, TRAFFIC_POLICY_CRD,
 };
+use gatewright_kubernetes::reports::REPORT_REQUEST_CRD;
 use serde_json::{Map, Value, json};
 
 use crate::schema;
 
-/// The kinds with a definition of ours.
+/// The kinds that are read, with a definition of ours.
 pub(crate) const OURS: [(Kind, &str); 5] = [
     (Kind::TrafficPolicy, TRAFFIC_POLICY_CRD),
     (Kind::AccessPolicy, ACCESS_POLICY_CRD),
@@ -18,6 +19,12 @@ pub(crate) const OURS: [(Kind, &str); 5] = [
     (Kind::GatewayParameters, PARAMETERS_CRD),
     (Kind::TenantGateway, CRD),
 ];
+
+/// The texts of all definitions of ours: ReportRequests are no input of the engines.
+pub(crate) fn written() -> impl Iterator<Item = &'static str> {
+    let of_inputs = OURS.iter().map(|(_, text)| *text);
+    of_inputs.chain([REPORT_REQUEST_CRD])
+}
 
 /// The definitions of the Gateway API by kind, abridged to names and the schema of a version.
 const GATEWAY_API: &str = include_str!("definitions.json");

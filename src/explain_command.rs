@@ -10,42 +10,52 @@ use crate::cli;
 use crate::client::ClusterView;
 use crate::manifest::{Safety, Trust, manifests};
 use crate::plan::Change;
-use crate::table::table;
+use crate::source::Source;
+use crate::table::{Tone, toned};
 
 /// Prints an explanation. Returns whether every step holds.
 ///
 /// # Errors
 /// When nobody answers, the URL is none, or the output cannot be written.
 pub async fn run(options: &cli::Explain) -> Result<bool> {
-    if !options.with.is_empty() && !options.cluster.is_asked() {
+    let question = asked(options).question().map_err(Error::msg)?;
+    let namespace = options.user.namespace.as_deref();
+    let source = Source::of(&options.program, &options.user.cluster, namespace).await?;
+    let is_cluster = matches!(source, Source::Cluster { .. });
+    if !options.with.is_empty() && !is_cluster {
         bail!(
             "--with is for a cluster (--context, --kubeconfig); of a directory, gatewright plan --site says what a file changes"
         );
     }
-    let reply = if options.cluster.is_asked() {
-        let question = asked(options).question().map_err(Error::msg)?;
-        let mut view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
-        let present = view.explain(&question).await?;
-        if !options.with.is_empty() {
-            view.take_in(written(options)?);
-            let planned = view.explain(&question).await?;
-            return show_both(&present, &planned, options.program.output);
+    let reply = match source {
+        Source::Program => answer(&options.program, &path(asked(options))).await?,
+        Source::Bundle(bundle) => bundle.explain(&question)?,
+        Source::Cluster {
+            client,
+            namespace,
+            installation,
+        } => {
+            let mut view = ClusterView::of(client, &namespace, &installation).await?;
+            let present = view.explain(&question).await?;
+            if !options.with.is_empty() {
+                view.take_in(written(options, &namespace)?);
+                let planned = view.explain(&question).await?;
+                return show_both(&present, &planned, options.program.output);
+            }
+            present
         }
-        present
-    } else {
-        answer(&options.program, &path(asked(options))).await?
     };
     let links = links_of(&reply);
     // Of a running program the last link is the result. Here more may follow what is not known.
-    let good =
-        links.last().is_some_and(is_ok) && (!options.cluster.is_asked() || links.iter().all(is_ok));
+    let good = links.last().is_some_and(is_ok) && (!is_cluster || links.iter().all(is_ok));
     show(&reply, options.program.output, || Ok(text(&reply, links)))?;
     Ok(good)
 }
 
 /// The objects that are about to be applied.
-fn written(options: &cli::Explain) -> Result<Change> {
-    let (_, put, problems) = manifests(&options.with, &Trust::of_cluster(Safety::Strict))?;
+fn written(options: &cli::Explain, namespace: &str) -> Result<Change> {
+    let trust = Trust::of_cluster(Safety::Strict, namespace);
+    let (_, put, problems) = manifests(&options.with, &trust)?;
     if let Some(problem) = problems.first() {
         bail!(
             "{}:{}: {}",
@@ -95,7 +105,7 @@ fn asked(options: &cli::Explain) -> AskedUrl {
 }
 
 /// The path of the admin socket with a question.
-fn path(asked: AskedUrl) -> String {
+pub(crate) fn path(asked: AskedUrl) -> String {
     let AskedUrl {
         url,
         method,
@@ -124,7 +134,12 @@ fn text(reply: &Value, links: &[Value]) -> String {
         let what = link["what"].as_str().unwrap_or_default();
         [mark(link).to_owned(), what.to_owned(), finding(link)]
     });
-    table(&notes.chain(links).collect::<Vec<_>>())
+    let rows: Vec<[String; 3]> = notes.chain(links).collect();
+    toned(&rows, |row| match &*rows[row][0] {
+        "FAILS" => Some((0, Tone::Bad)),
+        "?" | "NOTE" => Some((0, Tone::Doubtful)),
+        _ => None,
+    })
 }
 
 fn is_ok(link: &Value) -> bool {

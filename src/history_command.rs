@@ -5,18 +5,34 @@ use anyhow::Result;
 use gatewright_control::history::{
     ChangedObject, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome,
 };
+use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::answer::{answer, show};
-use crate::cli;
-use crate::table::table;
+use crate::cli::{self, Output};
+use crate::client::reports::report;
+use crate::table::{list, table};
+
+/// The number of names in a cell.
+const NAMED: usize = 3;
 
 /// Prints what changed.
 ///
 /// # Errors
 /// When no program answers, or the output cannot be written.
 pub async fn run(options: &cli::History) -> Result<bool> {
+    let cluster = &options.asking.cluster;
+    if options.asking.is_asked(&options.program) {
+        let spec = ReportSpec {
+            about: options.what.clone(),
+            since: options.since,
+            until: options.until,
+            ..ReportSpec::new(ReportKind::History, &cluster.installation)
+        };
+        let reply = report(&options.asking, options.namespace.as_deref(), spec).await?;
+        return print(&reply, options.program.output);
+    }
     let query = HistoryQuery {
         what: options.what.clone(),
         namespace: options.namespace.clone(),
@@ -24,18 +40,27 @@ pub async fn run(options: &cli::History) -> Result<bool> {
         until: options.until,
     };
     let reply: Value = answer(&options.program, &query.path()).await?;
-    show(&reply, options.program.output, || {
-        Ok(text(&HistoryAnswer::deserialize(&reply)?))
+    print(&reply, options.program.output)
+}
+
+fn print(reply: &Value, output: Output) -> Result<bool> {
+    show(reply, output, || {
+        let most = if output == Output::Wide {
+            usize::MAX
+        } else {
+            NAMED
+        };
+        Ok(text(&HistoryAnswer::deserialize(reply)?, most))
     })
 }
 
 /// Returns the table, and whether earlier changes are missing.
-fn text(answer: &HistoryAnswer) -> String {
+fn text(answer: &HistoryAnswer, most: usize) -> String {
     let HistoryAnswer { changes, forgotten } = answer;
     let mut text = if changes.is_empty() {
         "No change is remembered.\n".to_owned()
     } else {
-        table(&rows(changes))
+        table(&rows(changes, most))
     };
     if let Some(forgotten) = forgotten {
         text += &format!("Not all changes until {forgotten:.0} are remembered.\n");
@@ -44,16 +69,16 @@ fn text(answer: &HistoryAnswer) -> String {
 }
 
 /// Returns the rows of changes, beginning with the heads of the columns.
-fn rows(changes: &[HistoryEntry]) -> Vec<[String; 6]> {
+fn rows(changes: &[HistoryEntry], most: usize) -> Vec<[String; 6]> {
     let heads = ["TIME", "CHANGE", "OBJECTS", "HOSTS", "RESULT", "ENVOYS"].map(str::to_owned);
     std::iter::once(heads)
-        .chain(changes.iter().map(row))
+        .chain(changes.iter().map(|of| row(of, most)))
         .collect()
 }
 
-fn row(of: &HistoryEntry) -> [String; 6] {
+fn row(of: &HistoryEntry, most: usize) -> [String; 6] {
     let objects: Vec<String> = of.objects.iter().map(object).collect();
-    let mut hosts = listed(&of.hosts, of.more_hosts);
+    let mut hosts = list(&of.hosts, of.more_hosts, most);
     if of.together > 0 && !hosts.is_empty() {
         hosts += &format!(" (with {} other changes)", of.together);
     }
@@ -71,10 +96,10 @@ fn row(of: &HistoryEntry) -> [String; 6] {
     [
         format!("{:.3}", of.at),
         of.kind.as_str().to_owned(),
-        listed(&objects, of.more_objects),
+        list(&objects, of.more_objects, most),
         hosts,
         result,
-        listed(&envoys, of.more_envoys),
+        list(&envoys, of.more_envoys, most),
     ]
 }
 
@@ -93,15 +118,6 @@ fn object(of: &ChangedObject) -> String {
     }
 }
 
-fn listed(names: &[String], more: usize) -> String {
-    let names = names.join(", ");
-    if more == 0 {
-        names
-    } else {
-        format!("{names} and {more} more")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -116,7 +132,7 @@ mod tests {
              "hosts": ["shop.example.org"], "moreHosts": 2, "outcome": "Acknowledged", "milliseconds": 38,
              "envoys": [{"envoy": "e1", "milliseconds": 20}, {"envoy": "e2", "milliseconds": 38}]}]}))
         .expect("an answer");
-        let rows = rows(&answer.changes);
+        let rows = rows(&answer.changes, NAMED);
         let expected = [
             "2026-11-26T03:12:04.500Z",
             "route",

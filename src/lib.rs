@@ -5,6 +5,11 @@
 //! offline commands.
 
 pub mod answer;
+pub mod backup_command;
+pub mod bundle;
+pub mod bundle_command;
+pub mod certs_command;
+pub mod claims_command;
 pub mod cli;
 pub mod client;
 pub mod configuration;
@@ -13,10 +18,12 @@ mod connection_pressure;
 pub mod controller;
 pub mod convert;
 pub mod convert_command;
+pub mod crds_command;
 mod definitions;
 pub mod drain;
 pub mod envoy_command;
 pub mod envoy_identity;
+pub mod envoys_command;
 pub mod explain_command;
 pub mod history_command;
 mod history_file;
@@ -32,17 +39,22 @@ pub mod manifest;
 pub mod offline;
 pub mod plan;
 pub mod plan_command;
+pub mod private_file;
+pub mod progress;
 mod replace;
 pub mod request_log;
 pub mod run;
 pub mod schema;
+pub mod screen;
 pub mod serve;
+pub mod source;
 pub mod standalone;
 pub mod statistics;
 pub mod status_command;
 pub mod table;
 mod tasks;
 mod tls_client;
+pub mod ui;
 pub mod version;
 mod wiring;
 

@@ -314,6 +314,9 @@ fn hidden(pipeline: &Pipeline, found: &mut Findings) {
     for (route, text) in engine.served_in_clear() {
         found.add(&route.object(), "ServedInClear", &text);
     }
+    for (route, text) in engine.served_in_clear_alone() {
+        found.add(&route.object(), "ServedInClearAlone", &text);
+    }
     for (object, listener, text) in engine.refused_http3() {
         found.add_of(&object, Some(listener), "WithoutHttp3", &text);
     }
@@ -952,6 +955,42 @@ spec: {ports: [{port: 80}]}
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_hostname_that_something_else_answers_for_is_found() {
+        let narrow = "  - {name: narrow, protocol: HTTP, port: 80, hostname: a.example.org}\n";
+        let shop = SHOP
+            .replace("name: edge", "name: edge, sectionName: web")
+            .replace(", shop.org", "");
+        assert_eq!(check(&(EDGE.to_owned() + &shop)), [""; 0]);
+        let told = check(&(EDGE.to_owned() + narrow + &shop));
+        let begin = "httproute team-a/shop ServedElsewhere: a.example.org on port 80: listener narrow of gateway infra/edge has it";
+        assert!(told.len() == 1 && told[0].starts_with(begin), "{told:#?}");
+    }
+
+    #[test]
+    fn a_misspelt_hostname_that_is_served_in_clear_alone_is_found() {
+        let https = "  - {name: secure, protocol: HTTPS, port: 443, hostname: '*.example.org', \
+                     tls: {options: {gatewright.io/issuer: internal-ca}}, allowedRoutes: {namespaces: {from: All}}}\n";
+        let any = "  - {name: any, protocol: HTTP, port: 8080, allowedRoutes: {namespaces: {from: All}}}\n";
+        let edge = EDGE.to_owned() + https + any;
+        let shop = SHOP.replace("a.example.org, shop.org", "b4.example.com");
+        let told = check(&(edge.clone() + &shop));
+        let begin = "httproute team-a/shop ServedInClearAlone: served in clear alone, on port 8080 (b4.example.com): no HTTPS \
+                     listener of gateway infra/edge has the hostname";
+        assert!(
+            told.iter().any(|found| found.starts_with(begin)),
+            "{told:#?}"
+        );
+        let chosen = shop.replace("name: edge", "name: edge, sectionName: any");
+        let told = check(&(edge + &chosen));
+        assert!(
+            !told
+                .iter()
+                .any(|found| found.contains("ServedInClearAlone")),
+            "{told:#?}"
+        );
     }
 
     #[test]

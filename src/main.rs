@@ -8,17 +8,22 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::CommandFactory;
-use gatewright::answer::{WATCH, answer, command, print, show};
-use gatewright::cli::{self, CertsVerb, ClaimsVerb, Cli, Command, Document, EnvoysVerb};
+use gatewright::answer::{print, show};
+use gatewright::certs_command;
+use gatewright::claims_command;
+use gatewright::cli::{self, Cli, Command, Document};
 use gatewright::client::ClusterView;
+use gatewright::client::reports::ReportError;
 use gatewright::configuration_command;
 use gatewright::convert_command;
+use gatewright::crds_command;
+use gatewright::envoys_command;
 use gatewright::explain_command;
 use gatewright::history_command;
 use gatewright::huge_pages;
 use gatewright::kinds_command;
 use gatewright::lint::{Beside, Finding, KnownIssuers};
-use gatewright::manifest::{Folder, Problem, Safety, Trust, manifests};
+use gatewright::manifest::{Folder, Problem, manifests};
 use gatewright::offline;
 use gatewright::plan_command;
 use gatewright::request_log;
@@ -27,15 +32,16 @@ use gatewright::serve;
 use gatewright::standalone::access_log;
 use gatewright::status_command;
 use gatewright::table::table;
+use gatewright::ui;
+use gatewright::{backup_command, bundle_command};
 use gatewright::{controller, drain, envoy_command, envoy_identity, statistics};
-use gatewright_control::certificates::{self, ChallengePort, Check, Report};
-use gatewright_control::envoys::EnvoyRow;
+use gatewright_control::AdminError;
+use gatewright_control::certificates::ChallengePort;
 use gatewright_control::event::Severity;
-use gatewright_control::{AdminError, path_with};
 use gatewright_core::tenancy;
 use gatewright_envoy::Admin;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -67,7 +73,11 @@ fn main() -> ExitCode {
             let _ = writeln!(io::stderr(), "gatewright: {error:#}");
             let nobody = error
                 .downcast_ref::<AdminError>()
-                .is_some_and(AdminError::is_unanswered);
+                .is_some_and(AdminError::is_unanswered)
+                || matches!(
+                    error.downcast_ref::<ReportError>(),
+                    Some(ReportError::Unanswered(_))
+                );
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }
     }
@@ -82,12 +92,6 @@ fn is_unread(error: &anyhow::Error) -> bool {
 
 /// Runs a command. Returns its exit status.
 fn perform(command: Command) -> Result<u8> {
-    let runtime = || {
-        tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .context("starting the runtime")
-    };
     let is_conversion = matches!(command, Command::Convert(_));
     let is_good = match command {
         Command::Plan(options) => return runtime()?.block_on(plan_command::run(&options)),
@@ -99,12 +103,17 @@ fn perform(command: Command) -> Result<u8> {
         Command::Lint(options) => runtime()?.block_on(lint(&options)),
         Command::Convert(options) => convert_command::run(&options),
         Command::Config(options) => configuration_command::run(&options.verb),
+        Command::Crds(options) => runtime()?.block_on(crds_command::run(&options.verb)),
         Command::Kinds(options) => kinds_command::run(options.verb.as_ref()),
         Command::Status(options) => runtime()?.block_on(status_command::run(&options)),
-        Command::Certs(options) => runtime()?.block_on(certs(&options)),
+        Command::Certs(options) => runtime()?.block_on(certs_command::run(&options)),
         Command::History(options) => runtime()?.block_on(history_command::run(&options)),
-        Command::Claims(options) => runtime()?.block_on(claims(&options)),
-        Command::Envoys(options) => runtime()?.block_on(envoys(&options)),
+        Command::Claims(options) => runtime()?.block_on(claims_command::run(&options)),
+        Command::Backup(options) => runtime()?.block_on(backup_command::back_up(&options)),
+        Command::Restore(options) => runtime()?.block_on(backup_command::restore(&options)),
+        Command::SupportBundle(options) => runtime()?.block_on(bundle_command::run(&options)),
+        Command::Ui(options) => runtime()?.block_on(ui::run(&options)),
+        Command::Envoys(options) => runtime()?.block_on(envoys_command::run(&options)),
         Command::Envoy(options) => runtime()?.block_on(envoy_command::run(&options)),
         Command::Explain(options) => runtime()?.block_on(explain_command::run(&options)),
         Command::Bootstrap(cli::Bootstrap {
@@ -185,7 +194,17 @@ fn perform(command: Command) -> Result<u8> {
     })
 }
 
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")
+}
+
 fn logs(options: &cli::Logs) -> Result<bool> {
+    if options.asking.cluster.is_asked() {
+        return runtime()?.block_on(request_log::of_cluster::print(options));
+    }
     let path = match &options.file {
         Some(file) => file.clone(),
         None => access_log(&run::state_dir(&options.state)?),
@@ -196,17 +215,17 @@ fn logs(options: &cli::Logs) -> Result<bool> {
 
 async fn lint(options: &cli::Lint) -> Result<bool> {
     let mut configuration = options.configured.load()?;
-    let safety = Safety::unless(options.allow_unsafe_manifests);
-    let trust = if options.cluster.is_asked() {
-        Trust::of_cluster(safety)
-    } else {
-        configuration.manifests.trust(safety)
+    let connected = options.user.connect().await?;
+    let trust = match &connected {
+        Some((_, namespace)) => options.manifests.of_cluster(namespace),
+        None => configuration.manifests.trust(options.manifests.safety()),
     };
     let (folder, mut objects, problems) = manifests(&options.paths, &trust)?;
     // Without a configuration, that of the installation is not known.
     let mut is_known = options.configured.config.is_some();
-    let (settings, tenancy, beside) = if options.cluster.is_asked() {
-        let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+    let (settings, tenancy, beside) = if let Some((client, namespace)) = connected {
+        let installation = &options.user.cluster.installation;
+        let view = ClusterView::of(client, &namespace, installation).await?;
         let view = view.configured(is_known.then(|| configuration.clone()));
         configuration = view.configuration.clone();
         is_known |= view.is_configured;
@@ -366,8 +385,8 @@ impl LintRow {
 fn translate(options: &cli::Translate) -> Result<bool> {
     let paths = std::slice::from_ref(&options.path);
     let configuration = options.configured.load()?;
-    let safety = Safety::unless(options.allow_unsafe_manifests);
-    let (_, objects, problems) = manifests(paths, &configuration.manifests.trust(safety))?;
+    let trust = configuration.manifests.trust(options.manifests.safety());
+    let (_, objects, problems) = manifests(paths, &trust)?;
     for problem in &problems {
         problem.event().log(Severity::Debug);
     }
@@ -381,142 +400,6 @@ fn translate(options: &cli::Translate) -> Result<bool> {
         options.output,
     )?;
     Ok(translation.ok && problems.is_empty())
-}
-
-async fn certs(options: &cli::Certs) -> Result<bool> {
-    let (program, output) = (&options.program, options.program.output);
-    match &options.verb {
-        Some(CertsVerb::Renew { host }) => {
-            let count = command(program, &query("/certs/renew", "host", host)).await?;
-            writeln!(
-                io::stdout(),
-                "{count} to be renewed: follow it with gatewright certs --watch"
-            )?;
-            Ok(true)
-        }
-        Some(CertsVerb::Check { host }) => {
-            let reply: Value = answer(program, &query("/certs/check", "host", host)).await?;
-            let checks = Vec::<Check>::deserialize(&reply)?;
-            let now = jiff::Timestamp::now();
-            let findings = checks
-                .iter()
-                .flat_map(|check| certificates::findings(check, now));
-            show(&reply, output, || {
-                Ok(findings.map(|line| format!("{line}\n")).collect())
-            })?;
-            Ok(checks.iter().all(|check| check.findings.is_empty()))
-        }
-        Some(CertsVerb::ChangeKey { issuer }) => {
-            command(program, &query("/certs/change-key", "issuer", issuer)).await?;
-            writeln!(io::stdout(), "{issuer}: the account has a new key")?;
-            Ok(true)
-        }
-        Some(CertsVerb::NewAccount { issuer }) => {
-            command(program, &query("/certs/new-account", "issuer", issuer)).await?;
-            writeln!(io::stdout(), "{issuer}: there is a new account")?;
-            Ok(true)
-        }
-        None => {
-            let mut shown = None;
-            loop {
-                let report: Report = answer(program, "/certs").await?;
-                let report = report.with_brought(answer(program, "/certs/brought").await?);
-                let now = jiff::Timestamp::now();
-                let good = report.certificates.iter().all(|row| row.is_good(now));
-                if shown.as_ref() != Some(&report) {
-                    show(&serde_json::to_value(&report)?, output, || {
-                        Ok(of_certificates(&report))
-                    })?;
-                }
-                if !options.watch {
-                    return Ok(good);
-                }
-                shown = Some(report);
-                tokio::time::sleep(WATCH).await;
-            }
-        }
-    }
-}
-
-async fn claims(options: &cli::Claims) -> Result<bool> {
-    let program = &options.program;
-    if let Some(ClaimsVerb::Release { what }) = &options.verb {
-        command(program, &query("/owners/release", "what", what)).await?;
-        writeln!(
-            io::stdout(),
-            "{what} is released: see gatewright claims for who has it now"
-        )?;
-        return Ok(true);
-    }
-    let reply: Value = answer(program, "/owners").await?;
-    show(&reply, program.output, || {
-        let mut rows =
-            vec![["WHAT", "NAMESPACE", "PROTOCOL", "SINCE", "RELEASED"].map(str::to_owned)];
-        for row in reply.as_array().into_iter().flatten() {
-            rows.push(
-                ["what", "namespace", "protocol", "since", "released"]
-                    .map(|field| row[field].as_str().filter(|text| !text.is_empty()))
-                    .map(|text| text.unwrap_or("-").to_owned()),
-            );
-        }
-        Ok(table(&rows))
-    })
-}
-
-async fn envoys(options: &cli::Envoys) -> Result<bool> {
-    let program = &options.program;
-    if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        let fields = [
-            ("name", Some(name.clone())),
-            ("with_others", Some(with_others.to_string())),
-        ];
-        let said = command(program, &path_with("/envoys/revoke", fields)).await?;
-        writeln!(io::stdout(), "{said}")?;
-        return Ok(true);
-    }
-    let reply: Value = answer(program, "/envoys").await?;
-    show(&reply, program.output, || {
-        Ok(table(&connected(&Vec::<EnvoyRow>::deserialize(&reply)?)))
-    })
-}
-
-/// Returns the table of connected Envoys.
-fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let head = [
-        "NAME",
-        "FLEET",
-        "NODE",
-        "ADDRESS",
-        "VERSION",
-        "CONNECTED",
-        "LAST ACK",
-        "CURRENT",
-    ]
-    .map(str::to_owned);
-    let row = |row: &EnvoyRow| {
-        [
-            row.name.clone(),
-            row.fleet.clone(),
-            or_none(row.pod.as_ref().map(|pod| pod.node.clone())),
-            or_none(row.address.map(|address| address.to_string())),
-            or_none(row.version.clone()),
-            row.connected.to_string(),
-            or_none(row.last_ack.map(|at| at.to_string())),
-            if row.current { "yes" } else { "no" }.to_owned(),
-        ]
-    };
-    std::iter::once(head).chain(rows.iter().map(row)).collect()
-}
-
-/// Returns the table of certificates, and the lines below it.
-fn of_certificates(report: &Report) -> String {
-    let now = jiff::Timestamp::now();
-    let lines = certificates::limits(report, now)
-        .into_iter()
-        .chain(certificates::troubles(report));
-    let below: String = lines.map(|line| format!("{line}\n")).collect();
-    table(&certificates::table(report, now)) + &below
 }
 
 fn images(options: &cli::Images) -> Result<bool> {
@@ -541,9 +424,4 @@ fn images(options: &cli::Images) -> Result<bool> {
         }
         Ok(table(&rows))
     })
-}
-
-/// The path of the admin socket with one field.
-fn query(path: &str, field: &str, value: &str) -> String {
-    path_with(path, [(field, Some(value.to_owned()))])
 }

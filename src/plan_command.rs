@@ -1,7 +1,7 @@
 //! `gatewright plan`: what a change of manifests does to a cluster, or to a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,14 +13,16 @@ use gatewright_core::inputs::{Object, ObjectKey};
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
 use gatewright_core::translate;
+use kube::Client;
 use serde::Serialize;
 
 use crate::answer::show;
 use crate::cli;
 use crate::client::{ClusterView, certificate_for_any_name};
 use crate::configuration::Configuration;
-use crate::manifest::{Problem, Safety, Trust, manifests};
+use crate::manifest::{Problem, Trust, manifests};
 use crate::plan::{Change, Emitted, Issuance, IssuerTerms, Plan, Sight, World};
+use crate::progress::progress;
 use crate::run::offline_settings;
 
 /// The exit status if nothing that is served is lost.
@@ -82,13 +84,16 @@ struct Worlds {
 /// When files do not exist, the API server does not answer, or the output cannot be written.
 pub async fn run(options: &cli::Plan) -> Result<u8> {
     let mut problems = Vec::new();
-    let is_cluster = options.cluster.is_asked() && options.site.is_none() && options.from.is_none();
+    let is_directory = options.site.is_some() || options.from.is_some();
     let configuration = options.configured.load()?;
-    let safety = Safety::unless(options.allow_unsafe_manifests);
-    let trust = if is_cluster {
-        Trust::of_cluster(safety)
+    let connected = if is_directory {
+        None
     } else {
-        configuration.manifests.trust(safety)
+        options.user.connect().await?
+    };
+    let trust = match &connected {
+        Some((_, namespace)) => options.manifests.of_cluster(namespace),
+        None => configuration.manifests.trust(options.manifests.safety()),
     };
     let put = read(&trust, &options.files, &mut problems)?;
     let delete = read(&trust, &options.delete, &mut problems)?;
@@ -96,10 +101,9 @@ pub async fn run(options: &cli::Plan) -> Result<u8> {
         put,
         delete: delete.iter().map(Object::key).collect(),
     };
-    let worlds = if is_cluster {
-        in_a_cluster(options, change).await?
-    } else {
-        of_a_directory(options, (&configuration, &trust), change, &mut problems)?
+    let worlds = match connected {
+        Some(connected) => in_a_cluster(options, connected, change).await?,
+        None => of_a_directory(options, (&configuration, &trust), change, &mut problems)?,
     };
     progress("comparing");
     let plan = Plan::new(&worlds.before, &worlds.after, &worlds.issuance);
@@ -227,9 +231,12 @@ fn wanted(pipeline: &Pipeline) -> impl Iterator<Item = gatewright_core::model::O
 }
 
 /// The worlds of a cluster without and with the change, as far as its user may read it.
-async fn in_a_cluster(options: &cli::Plan, change: Change) -> Result<Worlds> {
-    progress("reading the cluster");
-    let view = ClusterView::read(&options.cluster, options.namespace.as_deref()).await?;
+async fn in_a_cluster(
+    options: &cli::Plan,
+    (client, namespace): (Client, String),
+    change: Change,
+) -> Result<Worlds> {
+    let view = ClusterView::of(client, &namespace, &options.user.cluster.installation).await?;
     let configuration = match &options.configured.config {
         Some(_) => Some(options.configured.load()?),
         None => None,
@@ -279,13 +286,4 @@ fn terms(settings: &IssuerSettings) -> IssuerTerms {
 fn seconds(time: SystemTime) -> i64 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// Says on a terminal what is being done. The next step takes the place of it.
-fn progress(step: &str) {
-    if io::stderr().is_terminal() {
-        let dots = if step.is_empty() { "" } else { " ..." };
-        // Standard error may be closed.
-        let _ = write!(io::stderr(), "\r\x1b[K{step}{dots}");
-    }
 }

@@ -25,10 +25,11 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
+use crate::bundle::about;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
-use crate::manifest::{Outcome, Safety, Watcher};
+use crate::manifest::{Outcome, Watcher};
 use crate::standalone::{
     ClaimLog, Demo, FirstSeen, Lifetime, Order, Ownership, PortProbe, PrivateDir, Supervisor,
     SuspectsFile, TicketFile, access_log, find, hand_over_routes, take_over,
@@ -311,7 +312,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let mut watcher = None;
     match &options.dir {
         Some(path) => {
-            let safety = Safety::unless(options.allow_unsafe_manifests);
+            let safety = options.manifests.safety();
             let store = dir.path().join("last-good");
             let limits = &configuration.limits.object;
             let trust = configuration.manifests.trust(safety);
@@ -384,7 +385,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
-    wiring.serve_admin(admin, others);
+    let about = about("standalone", options.dir.as_deref(), &configuration);
+    wiring.serve_admin(admin, others, about);
     let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result};
-use axum::Router;
+use axum::routing::get;
+use axum::{Json, Router};
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Interval, interval};
 
@@ -114,8 +116,11 @@ impl Wiring {
         live
     }
 
-    /// Serves the admin socket, with other routes than those of every program.
-    pub(crate) fn serve_admin(&mut self, socket: PathBuf, others: Router) {
+    /// Serves the admin socket, with other routes than those of every program, and what the program
+    /// says of itself.
+    pub(crate) fn serve_admin(&mut self, socket: PathBuf, others: Router, about: Value) {
+        let about = get(async move || Json(about.clone()));
+        let others = others.route("/about", about);
         let (asks, heartbeat) = (self.asks.clone(), self.heartbeat.clone());
         self.spawn("admin", |stop| async move {
             serve_admin(&socket, asks, heartbeat, others, stop)

@@ -7,10 +7,10 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use gatewright::bundle::{self, Bundle, State, of_cluster};
 use gatewright::client::ClusterView;
-use gatewright_control::{Form, StatusQuery};
+use gatewright_control::{Form, StatusAnswer, StatusQuery};
 use gatewright_core::inputs::Object;
-use gatewright_core::statuses::Selection;
 use gatewright_core::translate::Question;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -65,6 +65,13 @@ fn route(port: u16) -> Value {
 
 /// A cluster in which the user may read the namespace `shop` alone.
 async fn cluster(routes: &[Value]) -> ClusterView {
+    ClusterView::of(client(answers(routes)), "shop", "gatewright-system")
+        .await
+        .expect("the namespace is read")
+}
+
+/// The answers of its API server.
+fn answers(routes: &[Value]) -> BTreeMap<String, Value> {
     let metadata = json!({"name": "web", "namespace": "shop"});
     let service = json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.9",
         "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}});
@@ -108,10 +115,7 @@ async fn cluster(routes: &[Value]) -> ClusterView {
             list(&[slice]),
         ),
     ];
-    let answers = answers.map(|(path, value)| (path.to_owned(), value));
-    ClusterView::of(client(answers.into()), "shop", "gatewright-system")
-        .await
-        .expect("the namespace is read")
+    answers.map(|(path, value)| (path.to_owned(), value)).into()
 }
 
 /// The steps of an explanation, each with its mark.
@@ -170,10 +174,7 @@ async fn a_host_of_no_route_has_no_answer() {
 
 #[tokio::test]
 async fn statuses_are_those_of_the_api_server() {
-    let query = StatusQuery {
-        selection: Selection::default(),
-        form: Form::Documents,
-    };
+    let query = StatusQuery::default();
     let view = cluster(&[route(80)]).await;
     let reply = view.status(&query).await.expect("an answer");
     let items = reply["items"].as_array().expect("items");
@@ -196,4 +197,92 @@ async fn files_are_judged_beside_the_cluster() {
         let mark = "gateway platform/edge: you may not read it, and no status of httproute shop/web says anything of it";
         assert_eq!(marks, [mark], "the parent is not judged");
     }
+}
+
+#[tokio::test]
+async fn ten_thousand_hosts_are_told_by_their_causes() {
+    let routes: Vec<Value> = (0..10_000)
+        .map(|number| {
+            let mut route = route(80);
+            route["metadata"]["name"] = json!(format!("r{number}"));
+            route["spec"]["hostnames"] = json!([format!("h{number}.example.org")]);
+            if number % 100 == 0 {
+                let condition = &mut route["status"]["parents"][0]["conditions"][1];
+                condition["status"] = json!("False");
+                condition["reason"] = json!("BackendNotFound");
+                condition["message"] = json!(format!("no Service shop/web{number}"));
+            }
+            route
+        })
+        .collect();
+    let query = StatusQuery {
+        form: Form::Summary,
+        ..StatusQuery::default()
+    };
+    let reply = cluster(&routes).await.status(&query).await;
+    let answer: StatusAnswer =
+        serde_json::from_value(reply.expect("an answer")).expect("a summary");
+    assert_eq!(answer.summary.objects, 10_000, "every object counts");
+    assert_eq!(answer.summary.not_ok, 100, "those that are wrong");
+    let [cause] = &answer.summary.causes[..] else {
+        panic!("one cause: {:?}", answer.summary.causes);
+    };
+    assert_eq!((cause.count, cause.objects.len()), (100, 3), "{cause:?}");
+}
+
+#[tokio::test]
+async fn a_bundle_answers_as_its_cluster_and_has_no_secret() {
+    const CANARY: &str = "c4n4ry7c4n4ry7c4n4ry";
+    let mut web = route(80);
+    web["metadata"]["annotations"] = json!({
+        "kubectl.kubernetes.io/last-applied-configuration": CANARY});
+    web["spec"]["rules"][0]["filters"] = json!([{"type": "RequestHeaderModifier", "requestHeaderModifier":
+        {"set": [{"name": "Authorization", "value": format!("Bearer {CANARY}")}]}}]);
+    let mut answers = answers(&[web]);
+    let secret = json!({"metadata": {"name": "tls", "namespace": "shop", "annotations": {"a": CANARY}},
+        "type": "kubernetes.io/tls", "data": {"tls.key": CANARY}});
+    answers.insert(
+        "/api/v1/namespaces/shop/secrets".to_owned(),
+        list(std::slice::from_ref(&secret)),
+    );
+    answers.insert("/api/v1/namespaces/shop/secrets/tls".to_owned(), secret);
+    let variable = json!({"name": "lower", "value": CANARY});
+    let pod = json!({"metadata": {"name": "p", "namespace": "gatewright-system"},
+        "spec": {"containers": [{"name": "c", "env": [variable], "args": [format!("--token={CANARY}")]}]}});
+    answers.insert(
+        "/api/v1/namespaces/gatewright-system/pods".to_owned(),
+        list(&[pod]),
+    );
+    let bundle = of_cluster(client(answers), "shop", "gatewright-system").await;
+    let bundle = bundle.expect("a bundle");
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("bundle.tar.gz");
+    bundle::write(&bundle, &file).expect("written");
+    let read = Bundle::open(&file).expect("a bundle");
+    let mut all = String::new();
+    for entry in &read.contents.entries {
+        assert!(!entry.path.contains("secrets"), "{entry:?}");
+        if matches!(entry.state, State::Written { .. }) {
+            all += &read.document(&entry.path).expect("a file").to_string();
+        }
+    }
+    assert!(!all.contains(CANARY), "{all}");
+    assert!(all.contains(HOST), "names are in it");
+    let missing = read.contents.text();
+    assert!(
+        missing.contains("## Not asked") && missing.contains("403"),
+        "{missing}"
+    );
+
+    let (client, namespace, installation) = read.client().expect("of a cluster");
+    let view = ClusterView::of(client, &namespace, &installation).await;
+    let question = Question {
+        path: "/cart".to_owned(),
+        ..Question::get(true, HOST, 443)
+    };
+    let replayed = view.expect("a view").explain(&question).await;
+    assert_eq!(
+        steps(&replayed.expect("an answer")),
+        explained(&[route(80)], HOST).await
+    );
 }

@@ -109,6 +109,7 @@ const OF_TRAFFIC: [(&str, &[&str]); 15] = [
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let certificates = Box::new(CertificateMetrics::default());
     let replica = gatewright_kubernetes::metrics::described();
+    let reports = gatewright_kubernetes::reports::described();
     let last_good = gatewright::controller::described();
     let propagation = Box::new(gatewright_control::propagation::Propagation::default());
     let ends = CertificateEnds {
@@ -122,7 +123,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     let shown = text(
         program,
         &xds::Cache::new(),
-        vec![certificates, replica, last_good, propagation],
+        vec![certificates, replica, reports, last_good, propagation],
     );
     let mut labels: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in shown.lines().filter(|line| !line.starts_with('#')) {

@@ -219,6 +219,7 @@ fn metrics() {
         certificates,
         manifests,
         replica,
+        gatewright_kubernetes::reports::described(),
         answers,
         last_good,
         propagation,

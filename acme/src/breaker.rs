@@ -39,16 +39,25 @@ struct Breaker {
     /// Certificates, or zones, for which the dependency failed.
     subjects: BTreeSet<String>,
     open_until: Timestamp,
+    /// The message of the last failure, which may name hosts of its tenant.
     last: String,
+    tenant: String,
 }
 
 impl Breaker {
-    fn fail(&mut self, dependency: &Dependency, subject: &str, message: &str, now: Timestamp) {
+    fn fail(
+        &mut self,
+        dependency: &Dependency,
+        (subject, tenant): (&str, &str),
+        message: &str,
+        now: Timestamp,
+    ) {
         self.failures = self.failures.saturating_add(1);
         if self.subjects.len() < MIN_DISTINCT {
             self.subjects.insert(subject.to_owned());
         }
         message.clone_into(&mut self.last);
+        tenant.clone_into(&mut self.tenant);
         // Attempts that began before the breaker opened do not prolong the pause.
         if self.is_tripped(dependency) && now >= self.open_until {
             let longest = if *dependency == Dependency::Account {
@@ -81,7 +90,10 @@ impl Breakers {
         failure: Option<&Failure>,
         now: Timestamp,
     ) {
-        let Some(issuer) = serves.first().map(|want| want.issuer.as_str()) else {
+        let Some((issuer, tenant)) = serves
+            .first()
+            .map(|want| (want.issuer.as_str(), want.tenant.as_str()))
+        else {
             return;
         };
         let Some(failure) = failure else {
@@ -117,8 +129,9 @@ impl Breakers {
                     subjects: BTreeSet::new(),
                     open_until: Timestamp::MIN,
                     last: String::new(),
+                    tenant: String::new(),
                 });
-            breaker.fail(&dependency, subject, &failure.message, now);
+            breaker.fail(&dependency, (subject, tenant), &failure.message, now);
         };
         match dependency {
             // A provider that fails for one zone may work for the others.
@@ -199,15 +212,15 @@ impl Breakers {
                     } else {
                         now + PROBE_WAIT
                     };
-                    (!is_probe).then(|| (until, sentence(issuer, dependency, breaker)))
+                    (!is_probe).then_some((until, (issuer, dependency, breaker)))
                 });
             match hold.max_by_key(|(until, _)| *until) {
-                Some((until, because)) if !order.serves.iter().any(|want| asked(&want.id)) => {
+                Some((until, tripped)) if !order.serves.iter().any(|want| asked(&want.id)) => {
                     let served = order.replaces.filter(|held| held.not_after > now);
                     waits.extend(order.serves.iter().map(|wanted| Step::Wait {
                         wanted,
                         until,
-                        because: because.clone(),
+                        because: sentence(tripped, &wanted.tenant),
                         served,
                     }));
                 }
@@ -243,30 +256,22 @@ fn depends(want: &Wanted, dependency: &Dependency) -> bool {
     want.names.iter().any(|name| dependency.is_of(name))
 }
 
-fn sentence(issuer: &str, dependency: &Dependency, breaker: &Breaker) -> String {
+/// Says why an order of a tenant waits. The last failure is told only to the tenant that it was
+/// of.
+fn sentence((issuer, dependency, breaker): (&str, &Dependency, &Breaker), tenant: &str) -> String {
+    let what = match dependency {
+        Dependency::Ca => format!("{issuer} does not answer"),
+        Dependency::Account => format!("{issuer} refuses its account"),
+        Dependency::Provider(name) => format!("the DNS provider {name} fails"),
+        Dependency::ProviderOf(name, zone) => format!("the DNS provider {name} fails for {zone}"),
+        Dependency::Storage => "nothing can be stored".to_owned(),
+        Dependency::Zone(zone) => format!("the name servers of {zone} do not answer"),
+    };
     let failures = breaker.failures;
-    let last = &breaker.last;
-    match dependency {
-        Dependency::Ca => format!("{issuer} does not answer, {failures} attempts in a row: {last}"),
-        Dependency::Account => {
-            format!("{issuer} refuses its account, {failures} attempts in a row: {last}")
-        }
-        Dependency::Provider(name) => {
-            format!("the DNS provider {name} fails, {failures} attempts in a row: {last}")
-        }
-        Dependency::ProviderOf(name, zone) => {
-            format!(
-                "the DNS provider {name} fails for {zone}, {failures} attempts in a row: {last}"
-            )
-        }
-        Dependency::Storage => {
-            format!("nothing can be stored, {failures} attempts in a row: {last}")
-        }
-        Dependency::Zone(zone) => {
-            format!(
-                "the name servers of {zone} do not answer, {failures} attempts in a row: {last}"
-            )
-        }
+    if breaker.tenant == tenant {
+        format!("{what}, {failures} attempts in a row: {}", breaker.last)
+    } else {
+        format!("{what}, {failures} attempts in a row")
     }
 }
 
@@ -455,6 +460,41 @@ mod tests {
         assert_eq!(go(&breakers, start()).len(), 0);
         breakers.forget("ca");
         assert_eq!(go(&breakers, start()).len(), 10);
+    }
+
+    #[test]
+    fn the_failure_of_a_tenant_is_not_told_to_others() {
+        let mut breakers = Breakers::default();
+        fail(&mut breakers, &silent(Dependency::Ca), 5, start());
+        let other = Wanted {
+            tenant: "other".to_owned(),
+            ..want("h9.good.example")
+        };
+        let wanted = [want("h1.bad.example"), other];
+        let steps = breakers.hold(
+            plan(&wanted, &[], &Budgets::new(), start()),
+            |_| 0,
+            |_| false,
+            start(),
+        );
+        let mut reasons: Vec<(&str, &str)> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Wait {
+                    wanted, because, ..
+                } => Some((wanted.tenant.as_str(), because.as_str())),
+                _ => None,
+            })
+            .collect();
+        reasons.sort_unstable();
+        let expected = [
+            ("other", "ca does not answer, 5 attempts in a row"),
+            (
+                "t",
+                "ca does not answer, 5 attempts in a row: no connection",
+            ),
+        ];
+        assert_eq!(reasons, expected);
     }
 
     #[test]

@@ -34,8 +34,8 @@ const DATA: &str = "etcd";
 const CONTROLLERS: &str = "namespace-controller,garbage-collector-controller,serviceaccount-controller,\
 root-ca-certificate-publisher-controller,clusterrole-aggregation-controller";
 
-/// Controllers that make pods of Deployments and DaemonSets, and EndpointSlices of Services.
-const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,endpointslice-controller,\
+/// Controllers that make pods of Deployments, DaemonSets and Jobs, and EndpointSlices of Services.
+const OF_PODS: &str = "deployment-controller,replicaset-controller,daemonset-controller,job-controller,endpointslice-controller,\
 horizontal-pod-autoscaler-controller";
 
 /// A running kube-apiserver; it and its etcd are killed on drop.

@@ -106,7 +106,7 @@ impl Helm {
         Ok(())
     }
 
-    /// The objects that the chart renders, without those of `helm test`.
+    /// The objects that the chart renders, without those of `helm test` and of an upgrade.
     pub fn template(&self, more: &[&str]) -> Result<Vec<Value>> {
         let chart = chart().display().to_string();
         let arguments = [
@@ -116,7 +116,7 @@ impl Helm {
                 &chart,
                 "--namespace",
                 NAMESPACE,
-                "--skip-tests",
+                "--no-hooks",
             ],
             more,
         ]

@@ -59,6 +59,7 @@ pub mod tenants;
 pub mod testca;
 pub mod tls_backend;
 pub mod tls_sessions;
+pub mod ui;
 pub mod usage;
 pub mod walkthrough;
 pub mod webdriver;

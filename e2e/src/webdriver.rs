@@ -5,9 +5,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::chromium;
 use crate::port::free_port;
@@ -136,6 +139,67 @@ impl DrivenBrowser {
         let script = json!({"script": script, "args": []});
         let protocol = self.command("/execute/sync", &script).await?;
         Ok(protocol.as_str().context("a protocol")?.to_owned())
+    }
+
+    /// Runs the body of a function in the page with these arguments, and returns what it returns,
+    /// once that is known.
+    ///
+    /// # Errors
+    /// When the script throws.
+    pub async fn run(&self, script: &str, arguments: &[Value]) -> Result<Value> {
+        let script = json!({"script": script, "args": arguments});
+        self.command("/execute/sync", &script).await
+    }
+
+    /// Waits until an expression is true in the page.
+    ///
+    /// # Errors
+    /// When it is not within a minute: with the text of the page.
+    pub async fn until(&self, expression: &str) -> Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        let script = format!("return Boolean({expression})");
+        while self.run(&script, &[]).await? != true {
+            if Instant::now() > deadline {
+                bail!("{expression} is not true:\n{}", self.text().await?);
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Presses keys on the element that has the focus: characters, or those of the private use
+    /// area that the protocol names.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn press(&self, keys: &str) -> Result<()> {
+        let actions: Vec<Value> = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|kind| json!({"type": kind, "value": key})))
+            .collect();
+        let keyboard = json!({"type": "key", "id": "keyboard", "actions": actions});
+        self.command("/actions", &json!({"actions": [keyboard]}))
+            .await?;
+        Ok(())
+    }
+
+    /// Sends a command of Chromium's own protocol.
+    ///
+    /// # Errors
+    /// When the browser refuses it.
+    pub async fn devtools(&self, command: &str, parameters: Value) -> Result<Value> {
+        let command = json!({"cmd": command, "params": parameters});
+        self.command("/goog/cdp/execute", &command).await
+    }
+
+    /// A picture of the page in PNG.
+    ///
+    /// # Errors
+    /// When the browser does not answer.
+    pub async fn picture(&self) -> Result<Vec<u8>> {
+        let picture = self.value(Method::GET, "/screenshot", "").await?;
+        let picture = picture.as_str().context("a picture")?;
+        Ok(STANDARD.decode(picture)?)
     }
 
     async fn element(&self, selector: &str) -> Result<String> {

@@ -2,12 +2,13 @@
 
 use clap::{Args, Subcommand};
 
-use super::RunningProgram;
+use super::{Asking, RunningProgram};
 
 /// `envoys`
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Prints the Envoys that are connected to the running program; in a cluster, to this replica. Fleet, pod and node are those of the
+Prints the Envoys that are connected to the running program; in a cluster, to this replica, with --context or --kubeconfig to the
+lease holder (of your namespace, those of its own Gateways with fleet Isolated). Fleet, pod and node are those of the
 client certificate. Without a certificate of a pod, the name is the one that the Envoy reports, as the version always is. CURRENT
 says whether everything is acknowledged. -o json also has the UID of the pod and the fingerprint (SHA-256) of the certificate.
 
@@ -26,9 +27,15 @@ pub struct Envoys {
     #[command(subcommand)]
     #[allow(missing_docs, reason = "described at its type")]
     pub verb: Option<EnvoysVerb>,
+    /// Your namespace in the cluster: the answer is about it [default: that of the context]
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub program: RunningProgram,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub asking: Asking,
 }
 
 /// The subcommands of `envoys`.

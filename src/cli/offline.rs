@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Cluster, Configured, Document, Output};
+use super::{Configured, Document, Output, UserCluster, WrittenManifests};
 
 /// `translate`
 #[derive(Clone, Debug, Args)]
@@ -18,9 +18,9 @@ pub struct Translate {
     /// Address of Gateways without spec.addresses; may be repeated
     #[arg(long = "address", value_name = "IP", default_value = "127.0.0.1")]
     pub addresses: Vec<IpAddr>,
-    /// Accept manifests that the group or others may write, and symbolic links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub manifests: WrittenManifests,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub configured: Configured,
@@ -50,17 +50,13 @@ pub struct Lint {
     /// Assume a cluster without ListenerSets: report hostnames beyond the 64 listeners of a Gateway
     #[arg(long)]
     pub no_listener_sets: bool,
-    /// Accept manifests that the group or others may write, and symbolic links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
-    /// Your namespace in the cluster: what you may not read in all namespaces is read there
-    /// [default: that of the context]
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub manifests: WrittenManifests,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub configured: Configured,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub cluster: Cluster,
+    pub user: UserCluster,
 }

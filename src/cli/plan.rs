@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use super::{Cluster, Configured, Output};
+use super::{Configured, Output, UserCluster, WrittenManifests};
 
 /// `plan`
 #[derive(Clone, Debug, Args)]
@@ -50,17 +50,13 @@ pub struct Plan {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// Accept manifests that the group or others may write, and symbolic links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
-    /// Your namespace in the cluster: what you may not read in all namespaces is read there
-    /// [default: that of the context]
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub manifests: WrittenManifests,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
     pub configured: Configured,
     #[command(flatten)]
     #[allow(missing_docs, reason = "described at its type")]
-    pub cluster: Cluster,
+    pub user: UserCluster,
 }

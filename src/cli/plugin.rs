@@ -11,7 +11,21 @@ use super::{Cli, Cluster, Command as Verb};
 /// The name of the program by which kubectl finds its plugin.
 const NAME: &str = "kubectl-gatewright";
 /// The commands of which help tells: those that read a cluster, and those about the program.
-const SHOWN: [&str; 6] = ["explain", "status", "lint", "plan", "completion", "version"];
+const SHOWN: [&str; 13] = [
+    "explain",
+    "status",
+    "lint",
+    "plan",
+    "certs",
+    "history",
+    "claims",
+    "envoys",
+    "logs",
+    "support-bundle",
+    "ui",
+    "completion",
+    "version",
+];
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +33,9 @@ Examples:
   kubectl gatewright status -n team-a
   kubectl gatewright lint ./manifests
   kubectl gatewright plan -f ./manifests
+  kubectl gatewright certs -n team-a
+  kubectl gatewright logs --errors -n team-a
+  kubectl gatewright ui --open
 
 The commands read what you may read of the cluster. What you may not read is marked.
 
@@ -64,10 +81,17 @@ impl Verb {
     /// The cluster that the command may read.
     fn cluster(&mut self) -> Option<&mut Cluster> {
         match self {
-            Self::Explain(options) => Some(&mut options.cluster),
-            Self::Lint(options) => Some(&mut options.cluster),
-            Self::Plan(options) => Some(&mut options.cluster),
+            Self::Explain(options) => Some(&mut options.user.cluster),
+            Self::Lint(options) => Some(&mut options.user.cluster),
+            Self::Plan(options) => Some(&mut options.user.cluster),
             Self::Status(options) => Some(&mut options.cluster),
+            Self::Certs(options) => Some(&mut options.asking.cluster),
+            Self::History(options) => Some(&mut options.asking.cluster),
+            Self::Claims(options) => Some(&mut options.asking.cluster),
+            Self::Envoys(options) => Some(&mut options.asking.cluster),
+            Self::Logs(options) => Some(&mut options.asking.cluster),
+            Self::SupportBundle(options) => Some(&mut options.user.cluster),
+            Self::Ui(options) => Some(&mut options.cluster),
             _ => None,
         }
     }

@@ -20,6 +20,9 @@ pub struct RunningProgram {
     /// [default: $XDG_STATE_HOME/gatewright/standalone, else ~/.local/state/gatewright/standalone]
     #[arg(long, value_name = "DIR", env = "GATEWRIGHT_STATE_DIR", global = true)]
     pub state_dir: Option<PathBuf>,
+    /// Support bundle that answers in place of a running program or a cluster
+    #[arg(long, value_name = "FILE", global = true, conflicts_with_all = ["admin", "state_dir"])]
+    pub bundle: Option<PathBuf>,
 }
 
 impl RunningProgram {

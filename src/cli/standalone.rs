@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-use super::{Configured, EnvoyProcess, Log, State};
+use super::{Configured, EnvoyProcess, Log, State, WrittenManifests};
 use clap::Args;
 
 /// `standalone`
@@ -43,9 +43,9 @@ pub struct Standalone {
     /// Path of Envoy's admin socket [default: envoy-admin.sock in the private directory]
     #[arg(long, value_name = "SOCKET")]
     pub envoy_admin: Option<PathBuf>,
-    /// Accept manifests that the group or others may write, and symbolic links out of the directory
-    #[arg(long)]
-    pub allow_unsafe_manifests: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "described at its type")]
+    pub manifests: WrittenManifests,
     /// Listening address of a responder for HTTP-01 challenges, for other data planes [default:
     /// none, only Envoy answers]
     #[arg(long, value_name = "ADDRESS")]

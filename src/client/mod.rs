@@ -6,11 +6,15 @@
 //!                          +====> statuses: live facts, also about what may not be read ==^
 //! ```
 //!
+//! What only the running program knows is asked for by an object: `reports`.
+//!
 //! Nothing is guessed: what is concluded from a stand-in is not shown, but that the object may not
 //! be read, and what the status of an object that refers to it says.
 
 pub mod explain;
+pub mod hosts;
 pub mod plan;
+pub mod reports;
 mod said;
 mod stand_ins;
 pub mod status;
@@ -18,30 +22,32 @@ pub mod status;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 use kube::Client;
 
-use crate::cli;
 use crate::configuration::{Configuration, load_text};
 use crate::controller::settings::{tenancy_settings, translation_settings};
 use crate::lint::Beside;
 use crate::plan::Emitted;
+use crate::progress::progress;
 use gatewright_core::inputs::{Kind, Namespace, Object, ObjectKey};
 use gatewright_core::model::{ObjectName, TICKET_KEY_BYTES, TicketKeys};
 use gatewright_core::ownership::Recording;
 use gatewright_core::pipeline::{Pipeline, Written};
 use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, ENDPOINTS_LABEL, Fact, Settings};
-use gatewright_kubernetes::connect_as_user;
-use gatewright_kubernetes::reader::{self, View};
+use gatewright_kubernetes::reader::{self, Changes, View};
 
 use self::said::Said;
 use self::stand_ins::StandIns;
 pub(crate) use self::stand_ins::certificate as certificate_for_any_name;
 
+/// The number of objects after which a person is told how many were read.
+const COUNTED: usize = 500;
 /// The ConfigMap with the configuration of an installation, and its key there.
 const CONFIGURATION: (&str, &str) = ("gatewright-configuration", "configuration.yaml");
 
@@ -64,16 +70,6 @@ pub struct ClusterView {
 }
 
 impl ClusterView {
-    /// Reads what the user of a kubeconfig may read.
-    ///
-    /// # Errors
-    /// When there is no usable kubeconfig, or the API server does not answer.
-    pub async fn read(options: &cli::Cluster, namespace: Option<&str>) -> Result<Self> {
-        let (client, own) =
-            connect_as_user(options.kubeconfig.as_deref(), options.context.as_deref()).await?;
-        Self::of(client, namespace.unwrap_or(&own), &options.installation).await
-    }
-
     /// Reads what the user of a client may read, with an installation in its namespace.
     ///
     /// # Errors
@@ -91,9 +87,18 @@ impl ClusterView {
             configuration.gateway_api.channel,
         )
         .collect();
-        let mut view = reader::read(&client, &kinds, namespace, installation)
-            .await
-            .context("reading the cluster")?;
+        let seen = AtomicUsize::new(0);
+        let counted = |objects| {
+            let before = seen.fetch_add(objects, Ordering::Relaxed);
+            let seen = before + objects;
+            if seen / COUNTED > before / COUNTED {
+                progress(&format!("reading the cluster: {seen} objects"));
+            }
+        };
+        progress("reading the cluster");
+        let view = reader::read(&client, &kinds, namespace, installation, &counted).await;
+        progress("");
+        let mut view = view.context("reading the cluster")?;
         admit_unknown_endpoints(&mut view);
         let unread = view.unread();
         Ok(Self {
@@ -105,6 +110,14 @@ impl ClusterView {
             unread,
             is_planned: false,
         })
+    }
+
+    /// Begins to watch what was read.
+    ///
+    /// # Errors
+    /// When the API server does not answer.
+    pub async fn watched(&self) -> Result<Changes> {
+        Ok(Changes::watch(&self.client, &self.view).await?)
     }
 
     /// Lines about what the user may not read, for people.

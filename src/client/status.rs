@@ -62,7 +62,7 @@ impl ClusterView {
 
     /// The status of an object with the entries of the controller alone; one that says so if the
     /// controller has not written any.
-    fn status_of(&self, key: &ObjectKey) -> Value {
+    pub(super) fn status_of(&self, key: &ObjectKey) -> Value {
         let mut status = self.view.observed[key].status();
         let list = match key.kind.status() {
             Some(StatusList::Parents) => "parents",

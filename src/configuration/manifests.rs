@@ -53,6 +53,7 @@ impl Manifests {
             namespaces: allowed.namespaces.clone(),
         });
         Trust {
+            namespace: None,
             safety,
             files: SecretFiles::Within(directories.collect()),
         }

@@ -23,7 +23,9 @@ use tokio::time::timeout;
 use crate::authorization_check::checked;
 use crate::heartbeat::Heartbeat;
 use crate::history::HistoryQuery;
+use crate::host_query::HostQuery;
 use crate::status_query::{Parameters, StatusQuery};
+use crate::visibility::Visibility;
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Question;
 
@@ -44,18 +46,20 @@ pub struct AdminRequest {
 pub enum AdminQuery {
     /// Statuses, in JSON.
     Status(StatusQuery),
+    /// The hostnames with what answers and what is wrong, in JSON.
+    Hosts(HostQuery),
     /// The history of changes, in JSON.
-    History(HistoryQuery),
+    History(HistoryQuery, Visibility),
     /// The chain for a URL, in JSON.
     Explain(Question),
     /// The state of each Envoy, in JSON.
     Clients,
     /// The owners of hostnames and ports on addresses that namespaces share, in JSON.
-    Owners,
+    Owners(Visibility),
     /// A request to remove an entry from that record.
     Release(Ownable),
     /// The certificates that no issuer of ours renews, in JSON.
-    BroughtCertificates,
+    BroughtCertificates(Visibility),
     /// The metrics, in OpenMetrics text.
     Metrics,
     /// The readiness: `true`, with notices for people on further lines; `false`; or the list of
@@ -138,17 +142,28 @@ pub async fn serve(
         .route(
             "/certs/brought",
             get(|State(asks): State<Asks>| async move {
-                typed(JSON, put(&asks, AdminQuery::BroughtCertificates).await)
+                typed(
+                    JSON,
+                    put(
+                        &asks,
+                        AdminQuery::BroughtCertificates(Visibility::Everything),
+                    )
+                    .await,
+                )
             }),
         )
         .route("/livez", get(async move || live(&heartbeat)))
         .route("/readyz", get(ready))
         .route("/explain", get(explain))
         .route("/history", get(history))
+        .route("/hosts", get(hosts))
         .route(
             "/owners",
             get(|State(asks): State<Asks>| async move {
-                typed(JSON, put(&asks, AdminQuery::Owners).await)
+                typed(
+                    JSON,
+                    put(&asks, AdminQuery::Owners(Visibility::Everything)).await,
+                )
             }),
         )
         .route("/owners/release", post(release))
@@ -284,8 +299,12 @@ async fn status(State(asks): State<Asks>, Query(asked): Query<Parameters>) -> Re
 }
 
 async fn history(State(asks): State<Asks>, Query(query): Query<HistoryQuery>) -> Response {
-    let query = AdminQuery::History(query);
+    let query = AdminQuery::History(query, Visibility::Everything);
     typed(JSON, put(&asks, query).await)
+}
+
+async fn hosts(State(asks): State<Asks>, Query(query): Query<HostQuery>) -> Response {
+    typed(JSON, put(&asks, AdminQuery::Hosts(query)).await)
 }
 
 async fn explain(State(asks): State<Asks>, Query(asked): Query<AskedUrl>) -> Response {

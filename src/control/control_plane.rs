@@ -17,9 +17,7 @@ use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
-use crate::history::{
-    Author, History, HistoryAnswer, HistoryEntry, HistoryQuery, Outcome as HistoryOutcome,
-};
+use crate::history::{Author, History, HistoryEntry, Outcome as HistoryOutcome};
 use crate::lag::Lag;
 use crate::metrics::{self, Connected, Program};
 use crate::overtaken::Overtaken;
@@ -37,8 +35,10 @@ use gatewright_core::translate::{
 };
 use gatewright_envoy::Edge;
 
+pub use self::owners::owner_rows;
 use ack_progress::{AckProgress, Affected};
 use complaints::Complaints;
+use host_changes::HostChanges;
 use recorder::{Recorded, Recorder};
 use rejection_log::{LoggedRejection, RejectionLog};
 use rejections::{RejectedKey, rejected_parts};
@@ -85,6 +85,10 @@ pub struct ControlPlane {
     others: (PerView<Vec<NodeProgress>>, Vec<Rejection>),
     /// The last states.
     states: States,
+    /// The hostnames that changed lately.
+    host_changes: HostChanges,
+    /// The views that have Envoys.
+    with_envoys: BTreeSet<ViewId>,
 }
 
 /// The present status of each condition and its transition time, by object and place.
@@ -176,6 +180,8 @@ impl ControlPlane {
             withheld: BTreeMap::new(),
             others: (views.each(|_| Vec::new()), Vec::new()),
             states: States::default(),
+            host_changes: HostChanges::default(),
+            with_envoys: BTreeSet::new(),
             access: EnvoyAccess::default(),
             leaving: BTreeSet::new(),
             isolated_resources: publish::IsolatedResources::default(),
@@ -235,8 +241,9 @@ impl ControlPlane {
         let subject = subject(&changes);
         let is_start = self.publication() == 0;
         let store = self.pipeline.engine().store();
-        let noted = self.recorder.note(&changes, store, is_start, (now, at));
+        let mut noted = self.recorder.note(&changes, store, is_start, (now, at));
         self.changes += changes.len() as u64;
+        let touched_hosts = self.touched_hosts(&changes);
         let outcome = self.pipeline.apply_with(changes, known, now);
         self.acks.forget_attributed();
         record(&outcome)?;
@@ -244,6 +251,7 @@ impl ControlPlane {
         let decided = delta.wants.keys().chain(outcome.tenancy.wants.keys());
         let wanted = decided.chain(&delta.refusal_changes).cloned().collect();
         let named = hosts(&delta);
+        self.note_hosts(touched_hosts, (&named, &delta), now);
         let hosts = named.len();
         let host = named.first().filter(|_| hosts == 1).cloned();
         let has_effect = !delta.statuses.is_empty();
@@ -269,6 +277,9 @@ impl ControlPlane {
         let mut events = Events::default();
         for (key, status) in &delta.statuses {
             events.extend(self.complaints.news(key, status.as_ref()));
+        }
+        if !is_start {
+            noted.add_losses(&events, self.pipeline.engine().store());
         }
         let services = std::mem::take(&mut delta.services);
         let names = std::mem::take(&mut delta.names);
@@ -395,7 +406,19 @@ impl ControlPlane {
             .flat_map(|progress| &progress.nodes)
             .map(|node| &*node.node)
             .collect();
-        events.extend(self.changed_rejections(rejected, &nodes, at));
+        let changes = self.changed_rejections(rejected, &nodes, at);
+        let with_envoys: BTreeSet<ViewId> = progress
+            .iter()
+            .filter(|(_, progress)| !progress.nodes.is_empty())
+            .map(|(view, _)| view)
+            .collect();
+        // Without an Envoy no host of a view is served.
+        let is_other = self.with_envoys != with_envoys;
+        self.with_envoys = with_envoys;
+        if !changes.is_empty() || is_other {
+            self.host_changes.note_all(SystemTime::UNIX_EPOCH);
+        }
+        events.extend(changes);
         let recorder = &mut self.recorder;
         self.waiting.retain_mut(|waiting| {
             let recorded = &mut waiting.recorded;
@@ -515,11 +538,16 @@ impl ControlPlane {
         }
     }
 
-    /// Returns statuses as they would be written now.
+    /// Returns statuses as they would be written now, with their revision; the revision alone while
+    /// it is the one that the query names.
     pub fn statuses(&mut self, query: &StatusQuery, now: Timestamp) -> Value {
+        let progress = self.progress();
+        let revision = self.status_revision(&progress);
+        if query.unless.as_ref() == Some(&revision) {
+            return json!({"revision": revision});
+        }
         let mut fleet = self.fleet();
         let keys = self.engine().statuses();
-        let progress = self.progress();
         fleet.acks = keys
             .map(|(key, _)| (key.clone(), self.acks(key, &progress)))
             .collect();
@@ -530,7 +558,9 @@ impl ControlPlane {
             since: RefCell::new(&mut self.since),
         };
         let items = documents(&self.pipeline, &clock, &query.selection);
-        query.answer(items, self.pipeline.quota_uses())
+        let mut answer = query.answer(items, self.pipeline.quota_uses());
+        answer["revision"] = revision.into();
+        answer
     }
 
     /// Returns the state of each Envoy, as JSON.
@@ -563,11 +593,6 @@ impl ControlPlane {
     /// that from which its propagation is measured.
     pub fn note_arrival(&mut self, key: ObjectKey, author: Author, at: Duration) {
         self.recorder.arrived(key, author, at);
-    }
-
-    /// Returns what changed.
-    pub fn history(&self, query: &HistoryQuery) -> HistoryAnswer {
-        self.recorder.history.answer(query)
     }
 
     /// Returns the metrics and `others`, in the text format of Prometheus.
@@ -652,6 +677,9 @@ mod brought_certificates;
 mod change_subject;
 mod complaints;
 mod explain;
+mod history;
+mod host_changes;
+mod hosts;
 mod own_views;
 mod owners;
 mod recorder;

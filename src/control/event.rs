@@ -219,6 +219,22 @@ impl Event {
         self.is_pending() || self.has_reason(Reason::AddressNotAssigned)
     }
 
+    /// Returns what an object loses to another one: the object, the reason, and the message.
+    pub(crate) fn loss(&self) -> Option<(&ObjectKey, &str, &str)> {
+        let Self::Condition {
+            object,
+            reason,
+            message,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let mut known = Reason::ALL.iter();
+        let is_loss = known.any(|known| known.is_loss() && known.as_str() == reason);
+        is_loss.then_some((object, reason.as_str(), message.as_str()))
+    }
+
     fn has_reason(&self, wanted: Reason) -> bool {
         matches!(self, Self::Condition { reason, .. } if reason == wanted.as_str())
     }

@@ -8,6 +8,7 @@
 mod change_kind;
 mod entry;
 mod query;
+mod seen;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -15,21 +15,26 @@ use gatewright_core::translate::QuotaUse;
 const NAMESPACES: usize = 20;
 
 /// A query for statuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusQuery {
     /// The objects.
     pub selection: Selection,
     /// The form of the answer.
     pub form: Form,
+    /// The revision of an earlier answer: while it is the present one, nothing is computed.
+    pub unless: Option<String>,
 }
 
 /// The form of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// A list of documents with kind, metadata and status.
+    #[default]
     Documents,
-    /// Counts, and some conditions: [`StatusAnswer`].
+    /// Causes, counts, and some conditions: [`StatusAnswer`].
     Summary,
+    /// The same with each condition, and the quotas of all namespaces.
+    Wide,
 }
 
 /// An answer in the form of a summary.
@@ -45,6 +50,9 @@ pub struct StatusAnswer {
     /// Notices for people.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// What [`StatusQuery::unless`] names; empty of a cluster.
+    #[serde(default)]
+    pub revision: String,
 }
 
 /// The parameters of the query in a URL.
@@ -56,6 +64,8 @@ pub(crate) struct Parameters {
     host: Option<String>,
     not_ok: bool,
     summary: bool,
+    wide: bool,
+    unless: Option<String>,
 }
 
 impl TryFrom<Parameters> for StatusQuery {
@@ -68,6 +78,8 @@ impl TryFrom<Parameters> for StatusQuery {
             host,
             not_ok,
             summary,
+            wide,
+            unless,
         } = from;
         let mut selection = object
             .map(|object| Selection::of_object(&object))
@@ -78,12 +90,16 @@ impl TryFrom<Parameters> for StatusQuery {
             .map(|host| Hostname::parse(&host).map_err(|error| format!("{host:?}: {error}")))
             .transpose()?;
         selection.not_ok = not_ok;
-        let form = if summary {
-            Form::Summary
-        } else {
-            Form::Documents
+        let form = match (wide, summary) {
+            (true, _) => Form::Wide,
+            (false, true) => Form::Summary,
+            (false, false) => Form::Documents,
         };
-        Ok(Self { selection, form })
+        Ok(Self {
+            selection,
+            form,
+            unless,
+        })
     }
 }
 
@@ -102,7 +118,7 @@ impl StatusQuery {
             None => kind.as_str().to_owned(),
         });
         let host = host.as_ref().map(|host| host.as_str().to_owned());
-        let is_summary = self.form == Form::Summary;
+        let form = |form| (self.form == form).then(|| true.to_string());
         path_with(
             "/status",
             [
@@ -110,20 +126,22 @@ impl StatusQuery {
                 ("namespace", namespace.clone()),
                 ("host", host),
                 ("notOk", not_ok.then(|| true.to_string())),
-                ("summary", is_summary.then(|| true.to_string())),
+                ("summary", form(Form::Summary)),
+                ("wide", form(Form::Wide)),
+                ("unless", self.unless.clone()),
             ],
         )
     }
 
-    /// Returns what a summary lists: all conditions of objects that are named, and those that are
-    /// wrong where these are asked for.
+    /// Returns what a summary lists one by one: all conditions of objects that are named, and those
+    /// that are wrong where these are asked for.
     fn listed(&self) -> Listed {
         if self.selection.not_ok {
             Listed::Wrong
-        } else if self.selection.is_of_objects() {
+        } else if self.selection.is_of_objects() || self.form == Form::Wide {
             Listed::All
         } else {
-            Listed::Some
+            Listed::Few
         }
     }
 
@@ -138,16 +156,21 @@ impl StatusQuery {
                 let quotas: Vec<Value> = uses.iter().map(quotas).collect();
                 json!({"apiVersion": "v1", "kind": "List", "items": items, "quotas": quotas})
             }
-            Form::Summary => {
+            Form::Summary | Form::Wide => {
                 // Named objects are of more interest than what their namespaces use.
                 if self.selection.is_of_objects() || self.selection.not_ok {
                     uses.clear();
                 }
+                let most = if self.form == Form::Wide {
+                    uses.len()
+                } else {
+                    NAMESPACES
+                };
                 let answer = StatusAnswer {
                     summary: summary(&items, self.listed()),
-                    quotas: uses.iter().take(NAMESPACES).map(quotas).collect(),
-                    quotas_omitted: uses.len().saturating_sub(NAMESPACES),
-                    notes: Vec::new(),
+                    quotas: uses.iter().take(most).map(quotas).collect(),
+                    quotas_omitted: uses.len().saturating_sub(most),
+                    ..StatusAnswer::default()
                 };
                 serde_json::to_value(answer).expect("strings and numbers")
             }
@@ -187,11 +210,13 @@ mod tests {
             StatusQuery {
                 selection,
                 form: Form::Summary,
+                unless: Some("4-1f".to_owned()),
             },
             StatusQuery {
-                selection: Selection::default(),
-                form: Form::Documents,
+                form: Form::Wide,
+                ..StatusQuery::default()
             },
+            StatusQuery::default(),
         ] {
             let path = query.path();
             let uri = path.parse().expect("a URL");

@@ -3,6 +3,7 @@
 //! ```text
 //! inputs ==> tenancy ==> translate (store, attach, compile, emit) ==> model, wanted
 //!    pipeline joins the two engines;  statuses writes their results as Gateway API documents
+//!                                    hosts has what answers for each hostname, and what is wrong
 //! ```
 //!
 //! The crate is the door to four: `objects` is below both engines, and `tenancy` and `translate` do
@@ -12,6 +13,7 @@
 //! crate with one.
 
 pub mod fair_queue;
+pub mod hosts;
 pub mod pipeline;
 pub mod statuses;
 

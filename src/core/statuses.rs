@@ -1,6 +1,7 @@
 //! All statuses as JSON documents, as written to Kubernetes: those of the translation, of
 //! TenantGateways, and the verdicts on claims at Gateways of other data planes. Pure.
 
+mod cause;
 mod condition_row;
 mod selection;
 mod summary;
@@ -16,9 +17,10 @@ use crate::pipeline::Pipeline;
 use crate::tenancy::{self, ClaimKey, Derived, DerivedKind, ParentState, Tenancy, Verdict};
 use crate::translate::{ObjectStatus, StatusBody, parent_ref, status_document};
 
+pub use self::cause::Cause;
 pub use self::condition_row::{ConditionRow, condition_rows, is_desired, is_ok};
 pub use self::selection::Selection;
-pub use self::summary::{Cause, KindCount, Listed, Summary, summary};
+pub use self::summary::{KindCount, Listed, Summary, summary};
 
 /// The data for statuses that the core does not have.
 pub trait Context {
@@ -115,6 +117,27 @@ pub fn documents(pipeline: &Pipeline, context: &dyn Context, asked: &Selection) 
         .map(|(key, status)| item(&key, status))
         .filter(|item| asked.has_document(item))
         .collect()
+}
+
+/// The kind, the metadata and the status of one object, as [`documents`] has it; `None` for one
+/// without a status of ours.
+pub fn document(pipeline: &Pipeline, context: &dyn Context, key: &ObjectKey) -> Option<Value> {
+    let status = pipeline.engine().status(key).map(|status| {
+        let mut status = context.add_acknowledgements(key, &status);
+        refused(pipeline.tenancy(), key, &mut status);
+        status_document(&status, context.controller(), &|place, condition| {
+            context.since(key, place, condition.status)
+        })
+    });
+    let (verdicts, _) = claims(pipeline.tenancy(), key, "");
+    if status.is_none() && verdicts.is_empty() {
+        return None;
+    }
+    let mut status = status.unwrap_or_else(|| json!({"parents": []}));
+    if let Some(parents) = status["parents"].as_array_mut() {
+        parents.extend(verdicts);
+    }
+    Some(item(key, status))
 }
 
 /// The entries of `status.parents` with the verdicts on a route's claims at Gateways of other data

@@ -367,10 +367,7 @@ fn http_filters(
         )
         // They follow CORS: browsers send preflights without credentials, and these are answered
         // first.
-        .chain([off(http_filter(
-            route_filters::FILTER,
-            &FilterChainConfig::default(),
-        ))])
+        .chain(route_filters::disabled_filters())
         .chain([router()])
         .collect()
 }

@@ -66,6 +66,7 @@ mod secret;
 mod session;
 mod session_size;
 mod settings;
+mod shared_filters;
 mod sni_matcher;
 mod statistics;
 mod table;

@@ -5,9 +5,8 @@
 //! route is looked for again. By then the filters of the first route are in place, and they would
 //! run for the second. A route behind listener filters therefore marks the request, and the filter
 //! after that makes the route's own filters by the mark ([`MARKED`]). On plain HTTP, where a request
-//! may have no route at first, that holds for all virtual hosts ([`late`]); and on TLS for those with
-//! rate limits, overrides of responses or limits of bodies, so that the matches of a rule have one
-//! filter, and one that collects a body only where it has to ([`shared`]).
+//! may have no route at first, that holds for all virtual hosts ([`late`]); and on TLS for those
+//! whose routes share more lists of filters than `shared_filters.rs` has a place for ([`shared`]).
 
 use envoy_types::pb::envoy::config::common::mutation_rules::v3::{HeaderMutation, header_mutation};
 use envoy_types::pb::envoy::config::core::v3::{
@@ -239,7 +238,7 @@ type Stage = Vec<Filter>;
 /// A route has the mark in place of its filters, and so have its shares, whose filters stand in
 /// place of the route's.
 impl Place for MarkedFilters {
-    fn config(&mut self, filters: Vec<Filter>) -> (&'static str, Any) {
+    fn configs(&mut self, filters: Vec<Filter>) -> Vec<(&'static str, Any)> {
         let stages = stages(&filters);
         let mark = name(&stages);
         let set = headers::mutation(
@@ -250,7 +249,7 @@ impl Place for MarkedFilters {
         if self.0.iter().all(|(known, _)| *known != mark) {
             self.0.push((mark, stages));
         }
-        (MARK, any(&mutation(set)))
+        vec![(MARK, any(&mutation(set)))]
     }
 }
 
@@ -373,18 +372,16 @@ fn when(predicate: Predicate, filters: Vec<TypedExtensionConfig>) -> FieldMatche
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
 
     use envoy_types::pb::envoy::config::route::v3::{
         FilterConfig, route::Action as PbAction, route_action::ClusterSpecifier,
     };
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, ObjectName, Origin,
-        Route as ModelRoute, Session, WeightedTarget,
+        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, Origin, Route as ModelRoute,
+        Session, WeightedTarget,
     };
 
     use gatewright_core::request_outcome::MISDIRECTED;
-    use gatewright_core::settings::{LimitUnit, LimitedBy, OfPolicy, RateLimit, RateLimits};
 
     use super::*;
     use crate::route_filters;
@@ -510,48 +507,6 @@ mod tests {
             "a route may need it"
         );
         assert!(!has_it(vec![own("/one", "x")]), "no route needs it");
-    }
-
-    #[test]
-    fn the_matches_of_a_rule_with_rate_limits_have_one_filter() {
-        fn limited(path: &str, name: &str) -> ModelRoute {
-            let limit = RateLimit {
-                requests: 1,
-                per: LimitUnit::Second,
-                burst: 1,
-                by: LimitedBy::Everyone,
-            };
-            let mut rule = rule(Action::Forward(vec![to("web", 1)]));
-            rule.traffic.rate_limit = Some(Arc::new(OfPolicy {
-                policy: ObjectName::new("default", "p"),
-                setting: RateLimits {
-                    limits: Arc::from([limit]),
-                },
-            }));
-            ModelRoute {
-                name: Arc::from(name),
-                ..route(path, rule)
-            }
-        }
-        let plain = route("/plain", rule(Action::Forward(vec![to("web", 1)])));
-        let all = vec![
-            limited("/one", "httproute/a/b/0"),
-            limited("/two", "httproute/a/b/0"),
-            limited("/three", "httproute/a/b/1"),
-            plain.clone(),
-        ];
-        let first = answer(MISDIRECTED, 421);
-        let made = virtual_host(&Host::new(host("a.org"), all), Some(&first));
-        let marks = marks(&made);
-        assert!(marks[1].is_some(), "a mark in place of the filter");
-        assert_eq!(marks[1], marks[2], "the matches of a rule");
-        assert_ne!(marks[1], marks[3], "another rule with the same policy");
-        assert_eq!(marks[4], None, "one without limits");
-        let without = virtual_host(&Host::new(host("a.org"), vec![plain]), Some(&first));
-        assert!(
-            without.typed_per_filter_config.is_empty(),
-            "a host without limits has no filter for them"
-        );
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn per_filter(
         .cors
         .as_ref()
         .map(|cors| (cors::FILTER, any(&cors::policy(cors))));
-    let own = route_filters::config(route, shares, place);
+    let own = route_filters::configs(route, shares, place);
     let configs: Vec<_> = cors.into_iter().chain(own).collect();
     map(&configs)
 }
@@ -254,8 +254,7 @@ fn cluster_specifier(
     }
     let edited = edited(shares);
     let weight = |share: &&WeightedTarget| {
-        let filters = route_filters::config_of_share(route, share, place);
-        let filters: Vec<_> = filters.into_iter().collect();
+        let filters = route_filters::configs_of_share(route, share, place);
         let plain = ClusterWeight {
             name: name(share)?,
             weight: uint(share.weight),

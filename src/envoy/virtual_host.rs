@@ -9,7 +9,7 @@ use envoy_types::pb::envoy::config::core::v3::{
 use envoy_types::pb::envoy::config::route::v3::{
     DirectResponseAction, Route, RouteConfiguration, RouteMatch, ScopedRouteConfiguration,
     VirtualHost,
-    route::Action,
+    route::Action as PbAction,
     route_match::PathSpecifier,
     scoped_route_configuration::{
         Key,
@@ -35,7 +35,9 @@ use super::proto::{any, boolean, map_with};
 use super::request_match::{header, matching, regex_matcher};
 use super::route::respond;
 use super::route_filters::InRoute;
-use gatewright_core::model::{self, Hostname, IdentityHeaders};
+use super::shared_filters::folded;
+use gatewright_core::model::{self, Action, Hostname, IdentityHeaders};
+use gatewright_core::settings::BodyBuffer;
 
 /// A route configuration of virtual hosts.
 ///
@@ -78,20 +80,9 @@ pub(super) fn scoped(
 /// The virtual host of one hostname. Envoy answers 404 to a request that matches none of its
 /// routes. `first` precedes the routes.
 pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
-    let made = begun(host);
     let made = match &host.filters {
-        Some(filters) => guarded(host, filters, first, made),
-        None if host.routes.iter().any(|route| shares_filters(&route.rule)) => {
-            shared(host, first, made)
-        }
-        None => VirtualHost {
-            routes: first
-                .cloned()
-                .into_iter()
-                .chain(routes(&host.routes, &mut InRoute))
-                .collect(),
-            ..made
-        },
+        Some(filters) => guarded(host, filters, first, begun(host)),
+        None => unguarded(host, first),
     };
     match host.identity_headers {
         IdentityHeaders::Remove => made,
@@ -101,6 +92,43 @@ pub(super) fn virtual_host(host: &model::VirtualHost, first: Option<&Route>) -> 
             any(&identity_headers::keep()),
         ),
     }
+}
+
+/// The virtual host without listener filters.
+fn unguarded(host: &model::VirtualHost, first: Option<&Route>) -> VirtualHost {
+    fn any(host: &model::VirtualHost, is_so: fn(&model::Rule) -> bool) -> bool {
+        host.routes.iter().any(|route| is_so(&route.rule))
+    }
+    let is_shared = any(host, shares_filters);
+    if is_shared && any(host, needs_marks) {
+        return shared(host, first, begun(host));
+    }
+    let own = routes(&host.routes, &mut InRoute);
+    let made = VirtualHost {
+        routes: first.cloned().into_iter().chain(own).collect(),
+        ..begun(host)
+    };
+    if is_shared {
+        folded(made).unwrap_or_else(|| shared(host, first, begun(host)))
+    } else {
+        made
+    }
+}
+
+/// True for a rule with filters that are made by marks: of shares in place of those that matches
+/// have together, behind one that collects a body, or one that collects all bodies.
+fn needs_marks(rule: &model::Rule) -> bool {
+    let sessions = match &rule.action {
+        Action::Forward(shares) if shares.len() > 1 => {
+            shares.iter().any(|share| share.session.is_some())
+        }
+        _ => false,
+    };
+    let body = rule.traffic.request_body.as_ref();
+    sessions
+        || body.is_some_and(|body| {
+            body.setting.buffer == BodyBuffer::All || rule.traffic.bandwidth_limit.is_some()
+        })
 }
 
 /// True for a rule whose matches have their filters together: they count for rate limits together,
@@ -211,7 +239,7 @@ pub(super) fn challenge(thumbprint: &str) -> Route {
                 ..Default::default()
             }),
         )]),
-        action: Some(Action::DirectResponse(DirectResponseAction {
+        action: Some(PbAction::DirectResponse(DirectResponseAction {
             status: 200,
             body_format: Some(body),
             ..Default::default()

@@ -16,6 +16,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 
 use super::headers::mutation;
 use super::proto::http_filter;
+use super::route_filters::COLLECT;
 
 /// The filter that adds a key: Envoy's header mutation filter.
 const KEY: &str = "gatewright.websocket_key";
@@ -27,8 +28,13 @@ const VALUE: &str = "%CEL(request.protocol == 'HTTP/2' ? request.id : ''):8%\
                      %CEL(request.protocol == 'HTTP/2' ? 'Gatewright/AAA==' : '')%";
 
 /// Upgrades to WebSockets, by the filters of all other requests, of which the router is the last.
+/// None collects a body: what follows an upgrade never ends.
 pub(super) fn upgrade(filters: &[HttpFilter]) -> UpgradeConfig {
-    let mut filters = filters.to_vec();
+    let mut filters: Vec<HttpFilter> = filters
+        .iter()
+        .filter(|filter| filter.name != COLLECT)
+        .cloned()
+        .collect();
     filters.insert(filters.len().saturating_sub(1), http_filter(KEY, &key()));
     UpgradeConfig {
         upgrade_type: "websocket".to_owned(),
@@ -61,7 +67,7 @@ mod tests {
                 ..Default::default()
             }
         }
-        let made = upgrade(&[named("auth"), named("router")]);
+        let made = upgrade(&[named("auth"), named(COLLECT), named("router")]);
         let names: Vec<_> = made
             .filters
             .iter()

@@ -33,9 +33,10 @@ impl SpecDefaults {
     /// Reads the schemas of these kinds from the OpenAPI documents of their API groups.
     pub(crate) fn read(documents: &[Value], kinds: &[Kind]) -> Self {
         let all = documents.iter().flat_map(|document| {
-            kinds
-                .iter()
-                .filter_map(|kind| Some((*kind, Defaults::read(spec_schema(document, *kind)?))))
+            kinds.iter().filter_map(|kind| {
+                let schema = spec_schema(document, kind.group(), kind.as_str())?;
+                Some((*kind, Defaults::read(schema)))
+            })
         });
         Self(Arc::new(all.collect()))
     }
@@ -46,8 +47,8 @@ impl SpecDefaults {
     }
 }
 
-/// Returns the schema of a kind's `spec`.
-pub(crate) fn spec_schema(document: &Value, kind: Kind) -> Option<&Value> {
+/// Returns the schema of the `spec` of a kind of a group.
+pub(crate) fn spec_schema<'a>(document: &'a Value, group: &str, kind: &str) -> Option<&'a Value> {
     let is_of_kind = |schema: &&Value| {
         let kinds = schema["x-kubernetes-group-version-kind"]
             .as_array()
@@ -55,7 +56,7 @@ pub(crate) fn spec_schema(document: &Value, kind: Kind) -> Option<&Value> {
             .flatten();
         kinds
             .into_iter()
-            .any(|of| of["kind"] == kind.as_str() && of["group"] == kind.group())
+            .any(|of| of["kind"] == *kind && of["group"] == *group)
     };
     let schema = document["components"]["schemas"]
         .as_object()?

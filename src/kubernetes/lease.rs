@@ -20,6 +20,9 @@ use gatewright_control::event::LEASE;
 
 use crate::watch::observed::newer;
 
+/// The name of the Lease of an installation.
+pub const NAME: &str = "gatewright-controller";
+
 /// The Lease, and our identity as a candidate.
 #[derive(Clone, Debug)]
 pub struct Candidate {

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! API server ==reader==> commands of a person
+//! API server ==reports==> answers to ReportRequests ==> API server
 //! API server ==watch, secrets==> runtime ==> write, tenants, expose, issuance, claims, replicas ==> API server
 //! ```
 
@@ -16,10 +17,12 @@ use std::time::Duration;
 mod access;
 mod adoption;
 mod ahead;
+pub mod backup;
 pub mod claims;
 mod class_finalizers;
 mod client;
 mod compact_json;
+pub mod crds;
 mod defaults;
 mod deviation;
 mod expose;
@@ -33,6 +36,7 @@ mod managed_fields;
 pub mod metrics;
 pub mod reader;
 pub mod replicas;
+pub mod reports;
 mod runtime;
 mod secrets;
 mod storage;

@@ -84,7 +84,7 @@ fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, count: u
     )?)
 }
 
-fn counters(
+pub(crate) fn counters(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,

@@ -5,6 +5,7 @@
 //! may not be read. Nothing is written, and nothing is watched. Of Secrets the metadata is listed;
 //! a body is read only where an object refers to it.
 
+mod changes;
 mod references;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use kube::api::{Api, ApiResource, ListParams};
 use kube::core::{DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher;
 
+pub use self::changes::Changes;
 use self::references::references;
 use crate::claims::{self, ClaimEvent, Claims};
 use crate::secrets::body::body;
@@ -149,6 +151,7 @@ impl View {
 
 /// Reads what the user of a client may read: of each kind all objects, or those of a namespace, and
 /// of namespaces that these refer to. `installation` is the namespace with the record of ownership.
+/// `counted` gets the number of objects of each list that was read.
 ///
 /// # Errors
 /// When the API server does not answer.
@@ -157,9 +160,11 @@ pub async fn read(
     kinds: &[Kind],
     namespace: &str,
     installation: &str,
+    counted: Counted<'_>,
 ) -> Result<View, ReadError> {
     let served = discover(client, kinds).await?;
     let mut reader = Reader {
+        counted,
         client: client.clone(),
         view: View::default(),
         secrets: BodyRefs::new(Kind::Secret),
@@ -216,8 +221,12 @@ pub async fn read_contents(
     Ok(objects.into_iter().flatten().collect())
 }
 
+/// Takes in how many objects a page of a list has.
+pub type Counted<'a> = &'a (dyn Fn(usize) + Sync);
+
 /// A view while it is read.
-struct Reader {
+struct Reader<'a> {
+    counted: Counted<'a>,
     client: Client,
     view: View,
     secrets: BodyRefs,
@@ -226,7 +235,7 @@ struct Reader {
     bodies: BTreeSet<ObjectKey>,
 }
 
-impl Reader {
+impl Reader<'_> {
     /// Lists every served kind of the whole cluster, as far as that is allowed.
     async fn read_all(&mut self, kinds: &[Kind], served: &Served) -> Result<(), ReadError> {
         // A kind that is not served has no objects.
@@ -278,7 +287,8 @@ impl Reader {
     ) -> Result<Vec<(Kind, Option<Vec<ObjectUpdate>>)>, ReadError> {
         let requests = kinds.iter().filter_map(|kind| {
             let resource = served.resource(*kind)?;
-            Some(lists(&self.client, *kind, resource, namespaces.clone()))
+            let of = (*kind, resource, namespaces.clone());
+            Some(lists(&self.client, of, self.counted))
         });
         stream::iter(requests.collect::<Vec<_>>())
             .buffered(AT_ONCE)
@@ -389,9 +399,8 @@ impl Reader {
 /// Lists a kind in these namespaces; `None` if the user may not.
 async fn lists(
     client: &Client,
-    kind: Kind,
-    resource: &ApiResource,
-    namespaces: Namespaces,
+    (kind, resource, namespaces): (Kind, &ApiResource, Namespaces),
+    counted: Counted<'_>,
 ) -> Result<(Kind, Option<Vec<ObjectUpdate>>), ReadError> {
     let mut updates = Vec::new();
     for scope in Scope::all(kind, &namespaces) {
@@ -399,7 +408,7 @@ async fn lists(
             Scope::Namespace(name) if kind == Kind::Namespace => {
                 namespace(client, resource, name).await
             }
-            _ => list(client.clone(), resource, (kind, &scope)).await,
+            _ => list(client.clone(), resource, (kind, &scope), counted).await,
         };
         match listed {
             Ok(listed) => updates.extend(listed),

@@ -201,6 +201,7 @@ pub(crate) async fn list(
     client: Client,
     resource: &ApiResource,
     (kind, scope): (Kind, &Scope),
+    counted: &(dyn Fn(usize) + Sync),
 ) -> watcher::Result<Vec<ObjectUpdate>> {
     let interner = Arc::default();
     let mut events = events(client, resource, Lists::Paged, interner, (kind, scope));
@@ -208,7 +209,10 @@ pub(crate) async fn list(
     while let Some(event) = events.try_next().await? {
         match event {
             Slim::Init => updates.clear(),
-            Slim::Applied(_, parts) => updates.extend(parts.into_iter().flatten()),
+            Slim::Applied(_, parts) => {
+                counted(1);
+                updates.extend(parts.into_iter().flatten());
+            }
             Slim::InitDone => break,
             // A list has none.
             Slim::Deleted(_) => {}

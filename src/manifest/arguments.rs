@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 use gatewright_control::in_order;
 use gatewright_core::inputs::{Object, ObjectChange};
 
-use super::{Folder, Parsed, Problem, Trust, parse, read, scan};
+use super::document::parse_in;
+use super::{Folder, Parsed, Problem, Trust, read, scan};
 
 /// Reads the manifests of files, directories or standard input, with the problems of those that
 /// cannot be read.
@@ -32,7 +33,8 @@ pub fn manifests(paths: &[PathBuf], trust: &Trust) -> Result<(Folder, Vec<Object
                 .take(64 << 20)
                 .read_to_string(&mut text)
                 .context("standard input")?;
-            add(Path::new("-"), parse(Path::new("-"), &text));
+            let namespace = trust.namespace.as_deref();
+            add(path, parse_in(namespace, path, &text));
             continue;
         }
         // Paths are relative as in the argument, so that a place can be copied from the output.

@@ -14,7 +14,7 @@ use super::named_files::{FIELD, NamedFiles};
 use super::place;
 use super::unique_keys::{read_json, read_yaml};
 use gatewright_control::event::Event;
-use gatewright_core::inputs::{Object, ObjectKey, Secret, Unreadable};
+use gatewright_core::inputs::{Kind, Object, ObjectKey, Secret, Unreadable};
 
 /// A problem of a file, or of a part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,13 +146,23 @@ const DOCUMENTS: usize = 100_000;
 /// Parses the text of a file: JSON by the suffix of its name, otherwise YAML with any number of
 /// documents. Secrets have data, and name no files.
 pub fn parse(path: &Path, text: &str) -> Parsed {
-    parse_with(path, text, &|_, _| {
+    parse_in(None, path, text)
+}
+
+/// The same of a text whose objects without `metadata.namespace` are in this namespace.
+pub(super) fn parse_in(namespace: Option<&str>, path: &Path, text: &str) -> Parsed {
+    parse_with(namespace, path, text, &|_, _| {
         Err("is not read here: give the Secret data".to_owned())
     })
 }
 
 /// The same, with files of Secrets.
-pub(super) fn parse_with(path: &Path, text: &str, read_file: ReadFile<'_>) -> Parsed {
+pub(super) fn parse_with(
+    namespace: Option<&str>,
+    path: &Path,
+    text: &str,
+    read_file: ReadFile<'_>,
+) -> Parsed {
     // Editors on Windows put a byte order mark before the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parsed = Parsed::default();
@@ -182,7 +192,7 @@ pub(super) fn parse_with(path: &Path, text: &str, read_file: ReadFile<'_>) -> Pa
         match value {
             Ok(Value::Null) => {}
             Ok(value) => {
-                let mut document = Document::new(&path, line, read_file);
+                let mut document = Document::new(namespace, &path, line, read_file);
                 document.take("", value);
                 document.finish(text, &mut parsed);
             }
@@ -233,6 +243,8 @@ pub(crate) fn values<'a>(
 
 /// What was read of one document. The lines are looked up at the end, all at once.
 struct Document<'a> {
+    /// The namespace of objects that do not say theirs.
+    namespace: Option<&'a str>,
     path: &'a Arc<PathBuf>,
     /// The first line.
     line: usize,
@@ -245,8 +257,14 @@ struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    fn new(path: &'a Arc<PathBuf>, line: usize, read_file: ReadFile<'a>) -> Self {
+    fn new(
+        namespace: Option<&'a str>,
+        path: &'a Arc<PathBuf>,
+        line: usize,
+        read_file: ReadFile<'a>,
+    ) -> Self {
         Self {
+            namespace,
             path,
             line,
             objects: Vec::new(),
@@ -270,6 +288,9 @@ impl<'a> Document<'a> {
             return;
         }
         without_nulls(&mut value);
+        if let Some(namespace) = self.namespace {
+            place_in(namespace, &mut value);
+        }
         let named = match NamedFiles::of(&value, self.path) {
             Ok(named) => named,
             Err(why) => {
@@ -335,6 +356,7 @@ impl<'a> Document<'a> {
     /// Adds everything to the content of the file.
     fn finish(self, text: &str, parsed: &mut Parsed) {
         let Self {
+            namespace: _,
             path: _,
             line,
             objects,
@@ -378,6 +400,16 @@ fn below(place: &str, field: &str) -> String {
     match place {
         "" => field.to_owned(),
         place => format!("{place}.{field}"),
+    }
+}
+
+/// Puts an object that does not say its namespace into this one, as `kubectl apply -n` does.
+fn place_in(namespace: &str, value: &mut Value) {
+    let kind = value.get("kind").and_then(Value::as_str);
+    let mut kinds = Kind::READ.iter();
+    let is_namespaced = kinds.any(|of| of.namespaced() && Some(of.as_str()) == kind);
+    if let Some(Value::Object(meta)) = value.get_mut("metadata").filter(|_| is_namespaced) {
+        meta.entry("namespace").or_insert_with(|| namespace.into());
     }
 }
 

@@ -984,7 +984,10 @@ mod tests {
         assert!(
             Reader::open(
                 &site.dir.path().join("wrong"),
-                Trust::of_cluster(Safety::Off),
+                Trust {
+                    safety: Safety::Off,
+                    ..Trust::default()
+                },
                 &ObjectLimits::default(),
                 Some(&store),
                 site.begun
@@ -1006,7 +1009,10 @@ mod tests {
         assert!(
             Reader::open(
                 &site.dir.path().join("wrong"),
-                Trust::of_cluster(Safety::Off),
+                Trust {
+                    safety: Safety::Off,
+                    ..Trust::default()
+                },
                 &ObjectLimits::default(),
                 Some(&store),
                 site.begun

@@ -233,9 +233,12 @@ pub(super) fn read_text(root: &Path, path: &Path, trust: &Trust) -> ReadText {
 
 /// Parses the text of a manifest, and reads the files that its Secrets name.
 pub(super) fn read_with(path: &Path, text: &str, trust: &Trust) -> Parsed {
-    parse_with(path, text, &|namespace, file| {
-        trust.read_secret(path, namespace, file)
-    })
+    parse_with(
+        trust.namespace.as_deref(),
+        path,
+        text,
+        &|namespace, file| trust.read_secret(path, namespace, file),
+    )
 }
 
 /// A file that is not read, and why.

@@ -31,13 +31,15 @@ impl Safety {
     }
 }
 
-/// What is trusted.
+/// What is trusted, and where objects are that do not say it.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// The checks of manifests, and of the files that Secrets name.
     pub safety: Safety,
     /// The files that Secrets may name.
     pub files: SecretFiles,
+    /// The namespace of objects without `metadata.namespace`; without one it is `default`.
+    pub namespace: Option<String>,
 }
 
 /// The files that Secrets may have in place of data.
@@ -60,11 +62,12 @@ pub struct SecretDirectory {
 }
 
 impl Trust {
-    /// As manifests of a cluster are read, which name no files.
-    pub fn of_cluster(safety: Safety) -> Self {
+    /// As manifests are read that are applied in this namespace of a cluster: they name no files.
+    pub fn of_cluster(safety: Safety, namespace: &str) -> Self {
         Self {
             safety,
             files: SecretFiles::Refused,
+            namespace: Some(namespace.to_owned()),
         }
     }
 
@@ -218,6 +221,7 @@ mod tests {
                     path: self.at("certs"),
                     namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
                 }]),
+                namespace: None,
             };
             let manifest = self.at("manifests/shop/site.yaml");
             let read = trust.read_secret(&manifest, "shop", &self.at(file));

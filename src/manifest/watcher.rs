@@ -380,6 +380,7 @@ mod tests {
         Trust {
             safety: Safety::Off,
             files: SecretFiles::Within(Vec::new()),
+            namespace: None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gatewright_core::inputs::{Kind, ObjectKey};
-use gatewright_core::model::{FrontendId, Hostname, ObjectName, Transport};
+use gatewright_core::model::{FrontendId, Hostname, ObjectName};
 use gatewright_core::translate::{Protocol, RouteKey, Served, Serving};
 use serde::Serialize;
 
@@ -264,7 +264,7 @@ impl Compared<'_> {
         let port = serving.frontend.port;
         Place {
             port: (!self.is_unread(serving) || port < 64_000).then_some(port),
-            protocol: protocol(serving.protocol),
+            protocol: serving.protocol.name(),
             gateway: serving.gateway.to_string(),
             parent: serving.listener.parent.object().to_string(),
             listener: serving.listener.name.to_string(),
@@ -383,17 +383,6 @@ fn leaf(serving: &Serving) -> Option<&[u8]> {
 /// Returns whether requests are answered on plain HTTP, by more than a redirect.
 fn is_in_clear(serving: &Serving) -> bool {
     serving.protocol == Protocol::Http && serving.redirect.is_none()
-}
-
-fn protocol(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Http => "HTTP",
-        Protocol::Https => "HTTPS",
-        Protocol::TlsTerminate => "TLS",
-        Protocol::TlsPassthrough => "TLS passthrough",
-        Protocol::Tcp => Transport::Tcp.as_str(),
-        Protocol::Udp => Transport::Udp.as_str(),
-    }
 }
 
 fn certificate(serving: &Serving, issuance: &Issuance) -> Option<PlaceCertificate> {

@@ -1,12 +1,28 @@
 //! A file that others append to, truncate and replace.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The most bytes of a line; the rest of a longer one is dropped.
 const LINE_BYTES: usize = 1 << 20;
+
+/// Reads the last bytes of a file, from the beginning of a line on.
+pub(super) fn end_of(path: &Path, bytes: u64) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
+    file.take(bytes).read_to_end(&mut end)?;
+    let end = String::from_utf8_lossy(&end);
+    let whole = if length > bytes {
+        end.split_once('\n').map_or("", |(_, rest)| rest)
+    } else {
+        &end
+    };
+    Ok(whole.to_owned())
+}
 
 /// The place up to which a file was read.
 pub(super) struct Follower {

@@ -1,7 +1,7 @@
 //! `gatewright logs`: prints the access log of a standalone program, with reasons.
 
 mod follower;
-mod line;
+pub mod of_cluster;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -13,43 +13,22 @@ use anyhow::{Context, Result};
 
 use crate::cli::{LinesFormat, Logs};
 use follower::Follower;
-use line::RequestLine;
+use gatewright_control::request_line::{FailedRequest, RequestFilter, RequestLine};
 
 /// The interval at which the file is read again.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The requests that are printed.
-#[derive(Clone, Debug, Default)]
-struct Wanted {
-    /// Those for this host, in lower case; all if `None`.
-    host: Option<String>,
-    /// Those of hostnames of this namespace; all if `None`.
-    namespace: Option<String>,
-    /// True for those that failed.
-    errors: bool,
-}
-
-impl Wanted {
-    fn has(&self, line: &RequestLine) -> bool {
-        let Self {
-            host,
-            namespace,
-            errors,
-        } = self;
-        host.as_ref().is_none_or(|host| line.is_for(host))
-            && namespace
-                .as_ref()
-                .is_none_or(|namespace| line.namespace() == Some(namespace))
-            && (!errors || line.is_error())
-    }
-}
+/// The number of bytes at the end of a log in which failed requests are looked for.
+const READ_BACK: u64 = 8 << 20;
+/// The most failed requests of a page.
+pub const FAILED: usize = 50;
 
 /// Prints the lines of a log, and goes on with new ones if options say so.
 ///
 /// # Errors
 /// When the file cannot be read, or nobody reads the output.
 pub fn print(options: &Logs, path: &Path) -> Result<()> {
-    let wanted = Wanted {
+    let wanted = RequestFilter {
         host: options.host.as_ref().map(|host| host.to_ascii_lowercase()),
         namespace: options.namespace.clone(),
         errors: options.errors,
@@ -70,6 +49,9 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
     match found {
         Err(error) if options.follow && error.kind() == io::ErrorKind::NotFound => {}
         found => found.with_context(|| path.display().to_string())?,
+    }
+    if last.is_empty() && !options.follow {
+        writeln!(io::stderr(), "no line of {} is asked for", path.display())?;
     }
     let mut out = io::stdout().lock();
     for line in last {
@@ -94,12 +76,32 @@ pub fn print(options: &Logs, path: &Path) -> Result<()> {
     }
 }
 
+/// Returns the last requests for a host that failed, the newest first, from the end of a log; empty
+/// if there is no log.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
+    let wanted = RequestFilter {
+        host: Some(host.to_ascii_lowercase()),
+        errors: true,
+        ..RequestFilter::default()
+    };
+    let end = match follower::end_of(path, READ_BACK) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        end => end.with_context(|| path.display().to_string())?,
+    };
+    let lines = end.lines().rev().filter_map(RequestLine::parse);
+    let failed = lines.filter(|line| wanted.has(line));
+    Ok(failed.take(FAILED).map(|line| line.failed()).collect())
+}
+
 /// A line as it is printed; `None` if it is not wanted, or no line of an access log.
-fn shown(text: &str, wanted: &Wanted, format: LinesFormat) -> Option<String> {
+fn shown(text: &str, wanted: &RequestFilter, format: LinesFormat) -> Option<String> {
     let line = RequestLine::parse(text).filter(|line| wanted.has(line))?;
     Some(match format {
         LinesFormat::Text => line.text(),
-        LinesFormat::Json => line.json(),
+        LinesFormat::Json => line.json().to_string(),
     })
 }
 
@@ -109,27 +111,27 @@ mod tests {
 
     const LINE: &str = r#"{"time":"t","status":404,"details":"direct_response","route":"no-host","method":"GET","host":"a.org:80","path":"/","namespace":"blue"}"#;
 
-    fn is_shown(wanted: &Wanted) -> bool {
+    fn is_shown(wanted: &RequestFilter) -> bool {
         shown(LINE, wanted, LinesFormat::Text).is_some()
     }
 
     #[test]
     fn lines_are_chosen_by_host_namespace_and_error() {
-        let host = |host: &str| Wanted {
+        let host = |host: &str| RequestFilter {
             host: Some(host.to_owned()),
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
-        assert!(is_shown(&Wanted::default()), "all");
+        assert!(is_shown(&RequestFilter::default()), "all");
         assert!(is_shown(&host("a.org")), "its host");
         assert!(!is_shown(&host("b.org")), "another host");
-        let errors = Wanted {
+        let errors = RequestFilter {
             errors: true,
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
         assert!(is_shown(&errors), "an error");
-        let red = Wanted {
+        let red = RequestFilter {
             namespace: Some("red".to_owned()),
-            ..Wanted::default()
+            ..RequestFilter::default()
         };
         assert!(!is_shown(&red), "another namespace");
     }
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn what_is_no_line_of_an_access_log_is_left_out() {
         assert_eq!(
-            shown("starting", &Wanted::default(), LinesFormat::Json),
+            shown("starting", &RequestFilter::default(), LinesFormat::Json),
             None
         );
     }

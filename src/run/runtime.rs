@@ -233,15 +233,20 @@ impl StandaloneRuntime {
 
     pub(super) fn answer(&mut self, ask: AdminRequest, stale: Vec<Stale>) -> Result<()> {
         let text = match ask.what {
-            AdminQuery::Owners => self.live.owners().to_string(),
+            AdminQuery::Owners(visibility) => self.live.owners(&visibility).to_string(),
             AdminQuery::Release(what) => self.release(&what)?,
             AdminQuery::Status(query) => {
                 let mut list = self.live.statuses(&query, Timestamp::now());
                 list["notes"] = stale.iter().map(Stale::to_string).collect();
                 list.to_string()
             }
-            AdminQuery::History(query) => {
-                serde_json::to_string(&self.live.history(&query)).expect("strings and numbers")
+            AdminQuery::Hosts(query) => {
+                let hosts = self.live.hosts(&query, Timestamp::now());
+                serde_json::to_string(&hosts).expect("strings and numbers")
+            }
+            AdminQuery::History(query, visibility) => {
+                serde_json::to_string(&self.live.history(&query, &visibility))
+                    .expect("strings and numbers")
             }
             AdminQuery::Explain(question) => {
                 let notes = stale.iter().map(Stale::to_string).collect();
@@ -251,8 +256,9 @@ impl StandaloneRuntime {
                 };
                 serde_json::to_string(&explanation).expect("strings and booleans")
             }
-            AdminQuery::BroughtCertificates => {
-                serde_json::to_string(&self.live.brought_certificates()).expect("strings and times")
+            AdminQuery::BroughtCertificates(visibility) => {
+                serde_json::to_string(&self.live.brought_certificates(&visibility))
+                    .expect("strings and times")
             }
             AdminQuery::Clients => self.live.clients().to_string(),
             AdminQuery::Metrics => {

@@ -97,7 +97,7 @@ pub async fn run(options: cli::Serve) -> Result<bool> {
         addresses: plan.addresses,
         admin: None,
         envoy_admin: None,
-        allow_unsafe_manifests: false,
+        manifests: cli::WrittenManifests::default(),
         challenges: None,
         state: options.state,
         configured,

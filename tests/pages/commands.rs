@@ -143,6 +143,34 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "at_hand.rs of the tests with an API server runs the plugin without kubectl",
     ),
     (
+        "kubectl gatewright certs",
+        "reports.rs of the tests with an API server asks as several users",
+    ),
+    (
+        "kubectl gatewright logs",
+        "pods/logs.rs of the tests with an API server asks for the logs of its pods",
+    ),
+    (
+        "kubectl create -f - <<< '{apiVersion: gatewright.io/v1alpha1, kind: ReportRequest",
+        "reports.rs of the tests with an API server creates such objects",
+    ),
+    (
+        "kubectl get reportrequest",
+        "reports.rs of the tests with an API server reads such statuses",
+    ),
+    (
+        "gatewright ui --open",
+        "it opens a browser; the tests `ui` open what it prints",
+    ),
+    (
+        "gatewright ui --context prod",
+        "at_hand.rs of the tests with an API server asks with kubeconfigs of several users",
+    ),
+    (
+        "kubectl gatewright ui",
+        "at_hand.rs of the tests with an API server runs the plugin without kubectl",
+    ),
+    (
         "ln -s \"$(command -v gatewright)\"",
         "at_hand.rs of the tests with an API server makes the same link",
     ),
@@ -153,6 +181,26 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     (
         "gatewright plan --kubeconfig",
         "at_hand.rs of the tests with an API server plans with kubeconfigs of several users",
+    ),
+    (
+        "gatewright backup --context prod",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "gatewright restore --context new",
+        "kubernetes/backup.rs of the tests moves an installation to another API server",
+    ),
+    (
+        "tar -C ~/.local/state/gatewright",
+        "it needs a key of age; tests of starts copy private directories",
+    ),
+    (
+        "gatewright support-bundle",
+        "envoy/standalone/bundle.rs and kubernetes/at_hand.rs of the tests write and read bundles",
+    ),
+    (
+        "gatewright status --bundle",
+        "envoy/standalone/bundle.rs of the tests reads a bundle",
     ),
     (
         "pip install gatewright",

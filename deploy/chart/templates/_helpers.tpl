@@ -22,6 +22,17 @@ before further ones, and these before commonLabels: a key stands there once. */}
 {{- end }}
 {{- end -}}
 
+{{/* labels and annotations of an object that an upgrade needs before all others, and no longer after it: list of the root and its
+weight. */}}
+{{- define "gatewright.hook" -}}
+labels:
+  {{- include "gatewright.labels" (list (index . 0) "crds") | nindent 2 }}
+annotations:
+  helm.sh/hook: pre-upgrade
+  helm.sh/hook-weight: {{ index . 1 | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{/* labels of a ClusterRole for people: list of the root, and the roles of Kubernetes that get its rules. */}}
 {{- define "gatewright.aggregated" -}}
 {{- $labels := (index . 0).Values.commonLabels | default dict | deepCopy -}}
@@ -251,6 +262,13 @@ authorization:
   verbs: [patch]
 - apiGroups: [gatewright.io]
   resources: [trafficpolicies/status, accesspolicies/status]
+  verbs: [patch]
+# Requests for reports: answered in their statuses, then removed; of a namespace with too many all at once.
+- apiGroups: [gatewright.io]
+  resources: [reportrequests]
+  verbs: [list, watch, delete, deletecollection]
+- apiGroups: [gatewright.io]
+  resources: [reportrequests/status]
   verbs: [patch]
 # Derived objects of TenantGateways. An apply creates missing objects; the controller gets an object first if others wrote into it.
 - apiGroups: [gateway.networking.k8s.io]

@@ -20,9 +20,9 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_rustls::TlsAcceptor;
 
-/// The resolution of `sinceTime`.
+/// The resolution of the times of lines.
 const EVERY: Duration = Duration::from_millis(50);
-/// The number of recorded lengths: `sinceTime` reaches back five minutes.
+/// The number of recorded lengths: times reach back five minutes.
 const KEPT: usize = 6000;
 
 /// The logs of all containers.
@@ -33,6 +33,49 @@ struct Log {
     file: PathBuf,
     /// Lengths of the file, with their times.
     lengths: VecDeque<(SystemTime, u64)>,
+}
+
+impl Log {
+    /// Returns when the byte before an offset was written: each has a time of its own.
+    fn written(&self, end: u64) -> SystemTime {
+        let later = self.lengths.partition_point(|(_, length)| *length < end);
+        let before = later.checked_sub(1).and_then(|at| self.lengths.get(at));
+        let (at, length) = (
+            self.lengths.get(later).map(|(at, _)| *at),
+            before.map_or(0, |(_, length)| *length),
+        );
+        at.unwrap_or_else(SystemTime::now) + Duration::from_nanos(end - length)
+    }
+}
+
+/// The part of a log that is asked for.
+#[derive(Default)]
+struct Asked {
+    since: Option<SystemTime>,
+    /// The number of lines from the end.
+    tail: Option<usize>,
+    /// The number of bytes.
+    limit: Option<usize>,
+    timestamps: bool,
+}
+
+impl Asked {
+    fn of(query: &str) -> Self {
+        let field = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs
+                .find(|(field, _)| *field == name)
+                .map(|(_, value)| value)
+        };
+        let since = field("sinceTime").map(|text| text.replace("%3A", ":"));
+        let since = since.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        Self {
+            since: since.map(SystemTime::from),
+            tail: field("tailLines").and_then(|text| text.parse().ok()),
+            limit: field("limitBytes").and_then(|text| text.parse().ok()),
+            timestamps: field("timestamps") == Some("true"),
+        }
+    }
 }
 
 /// The running server; stopped on drop.
@@ -62,16 +105,32 @@ impl Logs {
         }
     }
 
-    /// Returns a container's output since a time.
-    fn since(&self, container: &str, since: Option<SystemTime>) -> Option<Vec<u8>> {
+    /// Returns the part of a container's output that is asked for.
+    fn read(&self, container: &str, asked: &Asked) -> Option<Vec<u8>> {
+        self.measure();
         let all = self.0.lock().expect("nothing panics while it is held");
         let log = all.get(container)?;
         let text = std::fs::read(&log.file).ok()?;
-        let before = since.and_then(|since| log.lengths.iter().rev().find(|(at, _)| *at <= since));
-        let start = before.map_or(0, |(_, length)| {
-            usize::try_from(*length).unwrap_or(usize::MAX)
+        let mut end = 0;
+        let lines = text.split_inclusive(|byte| *byte == b'\n').map(|line| {
+            end += line.len() as u64;
+            (log.written(end), line)
         });
-        Some(text.get(start..).unwrap_or_default().to_vec())
+        let since = lines.filter(|(at, _)| asked.since.is_none_or(|since| *at >= since));
+        let mut lines: Vec<(SystemTime, &[u8])> = since.collect();
+        if let Some(tail) = asked.tail {
+            lines.drain(..lines.len().saturating_sub(tail));
+        }
+        let mut read = Vec::new();
+        for (at, line) in lines {
+            if asked.timestamps {
+                let at = jiff::Timestamp::try_from(at).ok()?;
+                read.extend(format!("{at:.9} ").bytes());
+            }
+            read.extend(line);
+        }
+        read.truncate(asked.limit.unwrap_or(usize::MAX));
+        Some(read)
     }
 
     fn measure(&self) {
@@ -145,11 +204,7 @@ impl Logs {
             .strip_prefix("/containerLogs/")
             .unwrap_or_default();
         let query = request.uri().query().unwrap_or_default();
-        let since = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("sinceTime="));
-        let since = since.and_then(|text| text.replace("%3A", ":").parse::<jiff::Timestamp>().ok());
-        match self.since(container, since.map(SystemTime::from)) {
+        match self.read(container, &Asked::of(query)) {
             Some(text) => Response::new(Full::new(text.into())),
             None => {
                 let mut missing =
@@ -166,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn earlier_lines_are_omitted() {
+    fn a_part_of_a_log_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("log");
         std::fs::write(&file, "one\n").unwrap();
@@ -174,14 +229,29 @@ mod tests {
         logs.at("a/b/c", &file);
         logs.measure();
         std::thread::sleep(Duration::from_millis(2));
-        let since = SystemTime::now();
-        std::fs::write(&file, "one\ntwo\n").unwrap();
-        assert_eq!(logs.since("a/b/c", Some(since)).unwrap(), b"two\n");
-        assert_eq!(
-            logs.since("a/b/c", Some(SystemTime::UNIX_EPOCH)).unwrap(),
-            b"one\ntwo\n"
+        let since = Some(SystemTime::now());
+        std::fs::write(&file, "one\ntwo\nthree\n").unwrap();
+        let read = |asked: Asked| logs.read("a/b/c", &asked).unwrap();
+        let later = Asked {
+            since,
+            ..Asked::default()
+        };
+        assert_eq!(read(later), b"two\nthree\n");
+        assert_eq!(read(Asked::default()), b"one\ntwo\nthree\n");
+        assert_eq!(read(Asked::of("tailLines=1")), b"three\n");
+        assert_eq!(read(Asked::of("limitBytes=5")), b"one\nt");
+        let times = String::from_utf8(read(Asked::of("timestamps=true"))).unwrap();
+        let times: Vec<&str> = times
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        assert_eq!(times.len(), 3, "{times:?}");
+        assert!(times.is_sorted() && times[1] != times[2], "{times:?}");
+        let again = String::from_utf8(read(Asked::of("timestamps=true"))).unwrap();
+        assert!(
+            again.starts_with(times[0]),
+            "a line keeps its time: {again}"
         );
-        assert_eq!(logs.since("a/b/c", None).unwrap(), b"one\ntwo\n");
-        assert!(logs.since("a/b/d", None).is_none());
+        assert!(logs.read("a/b/d", &Asked::default()).is_none());
     }
 }

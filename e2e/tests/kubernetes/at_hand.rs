@@ -1,6 +1,8 @@
 //! Commands with the rights of a person, by a kubeconfig: a developer with the role `edit` in a
 //! namespace, the platform, and a user without rights. No command is run in a pod.
 
+mod page;
+
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result};
@@ -14,21 +16,21 @@ use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const OURS: &str = "gatewright.io/v1alpha1";
-const HOST: &str = "shop.example.org";
+pub(super) const HOST: &str = "shop.example.org";
 /// A host of the owner of the Gateway.
 const BETA: &str = "beta.example.org";
 /// The developer, with the role `edit` in the namespace `shop`.
-const DEVELOPER: &str = "dana";
+pub(super) const DEVELOPER: &str = "dana";
 
 /// A cluster with Gateway `platform/edge` and the application `shop/web`.
-struct Site {
-    cluster: Cluster,
-    port: u16,
+pub(super) struct Site {
+    pub(super) cluster: Cluster,
+    pub(super) port: u16,
     url: String,
 }
 
 impl Site {
-    async fn start() -> Result<Self> {
+    pub(super) async fn start() -> Result<Self> {
         let mut server = ApiServer::with(&[Definitions::GatewayApi, Definitions::Ours]).await?;
         // They add the rights of people to the roles of Kubernetes.
         server.start_controllers()?;
@@ -83,7 +85,7 @@ impl Site {
     }
 
     /// Waits until the route is accepted, and the developer has the rights of the role.
-    async fn is_ready(&self) -> Result<()> {
+    pub(super) async fn is_ready(&self) -> Result<()> {
         self.cluster
             .until(GATEWAY, "HTTPRoute", "shop", "web", |route| {
                 is_true(&route["status"]["parents"][0], "Accepted")
@@ -98,7 +100,7 @@ impl Site {
     }
 
     /// Runs a command with the rights of a user.
-    fn run(&self, user: &str, groups: &[&str], arguments: &[&str]) -> Result<Output> {
+    pub(super) fn run(&self, user: &str, groups: &[&str], arguments: &[&str]) -> Result<Output> {
         let kubeconfig = self.cluster.server.kubeconfig(user, groups)?;
         let kubeconfig = kubeconfig.display().to_string();
         Gatewright::run(&[arguments, &["--kubeconfig", &kubeconfig]].concat())

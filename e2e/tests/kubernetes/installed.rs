@@ -275,6 +275,29 @@ fn the_file_for_compose_serves_its_service() -> Result<()> {
     Ok(())
 }
 
+/// By an engine: its network has the names of services, and its ports are those of the machine.
+#[test]
+#[ignore = "needs root, an engine, nginx and Envoy: e2e/tools install compose nginx envoy"]
+fn the_file_for_compose_serves_in_an_engine() -> Result<()> {
+    let dir = tempfile::Builder::new().prefix("compose").tempdir()?;
+    let archive = dir.path().join("image.tar");
+    let envoy = format!("linux/amd64={}", tool("envoy")?.canonicalize()?.display());
+    let program = stripped(dir.path())?;
+    build(
+        &archive,
+        &[("linux/amd64", &program)],
+        &["--with-libraries", "--envoy", &envoy],
+    )?;
+    tool("compose")?;
+    let page = output(
+        Command::new(folder().join("../e2e/compose"))
+            .arg(dir.path())
+            .arg(&archive),
+    )?;
+    assert_eq!(page, "the page of web\n");
+    Ok(())
+}
+
 #[test]
 #[ignore = "needs systemd-analyze: e2e/tools install systemd"]
 fn the_unit_for_systemd_is_valid() -> Result<()> {

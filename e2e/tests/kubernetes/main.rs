@@ -3,6 +3,7 @@
 
 mod admission_changes;
 mod at_hand;
+mod backup;
 mod bad_input;
 mod cert_manager;
 mod certificate_sizes;
@@ -13,6 +14,7 @@ mod chaos;
 mod cilium_beside;
 mod client_certificates;
 mod conformance;
+mod crds;
 mod edge;
 mod first_status;
 mod fixture;
@@ -41,6 +43,7 @@ mod recipes;
 mod reinstalled;
 mod release;
 mod replicas;
+mod reports;
 mod resend;
 mod restarts;
 mod restored;

@@ -2,6 +2,7 @@
 //! Envoys start from their manifests, a Gateway of our class is served, and pods are replaced
 //! without a failed request.
 
+mod logs;
 mod traffic;
 
 use std::collections::VecDeque;

@@ -17,7 +17,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 
 /// Rights that other tests use, each with its test. An entry that is not granted any more is an
 /// error.
-const ELSEWHERE: [(&str, &[&str], &str); 18] = [
+const ELSEWHERE: [(&str, &[&str], &str); 21] = [
     (
         "secrets",
         &["create", "update", "delete"],
@@ -79,6 +79,13 @@ const ELSEWHERE: [(&str, &[&str], &str); 18] = [
     ),
     ("tokenreviews", &["create"], "pod_identity, pods, isolated"),
     ("pods", &["get"], "pod_identity, pods, isolated"),
+    (
+        "reportrequests",
+        &["list", "watch", "delete", "deletecollection"],
+        "reports",
+    ),
+    ("reportrequests/status", &["patch"], "reports"),
+    ("pods/log", &["get"], "pods: logs"),
     // Checked by an admission plugin, so that no request of ours shows it.
     (
         "tenantgateways/finalizers",

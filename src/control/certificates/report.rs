@@ -1,8 +1,9 @@
 //! The report about certificates: one row for each wanted certificate, and the remaining rate
 //! limits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use acme::budget::Scope;
 use acme::keeper::{Next, Outlook, Pass};
 use acme::plan::{Budgets, Reason};
 use acme::{CertificateId, Class};
@@ -56,6 +57,9 @@ pub struct Budget {
     pub issuer: String,
     /// The scope that the limit counts.
     pub scope: String,
+    /// The same, as the issuer counts it; `None` of a budget that was read.
+    #[serde(skip)]
+    pub counted: Option<Scope>,
     /// The remaining number.
     pub left: Option<u32>,
     /// The part of the remaining number that is reserved for expiring certificates and for
@@ -110,6 +114,12 @@ impl Row {
         }
     }
 
+    /// Returns whether its Secret is of a namespace.
+    pub fn is_of(&self, namespace: &str) -> bool {
+        let of = self.secret.split_once('/').map(|(of, _)| of);
+        of == Some(namespace)
+    }
+
     /// Returns whether there is a certificate that has not expired.
     pub fn is_good(&self, now: Timestamp) -> bool {
         self.expires.is_some_and(|end| end > now)
@@ -124,6 +134,43 @@ impl Report {
         self.certificates
             .sort_by(|a, b| (&a.hosts, &a.secret).cmp(&(&b.hosts, &b.secret)));
         self
+    }
+
+    /// Returns the report without the certificates of other namespaces.
+    #[must_use]
+    pub fn of_namespace(mut self, namespace: &str) -> Self {
+        self.certificates.retain(|row| row.is_of(namespace));
+        self
+    }
+
+    /// Returns what a namespace sees: the certificates in its Secrets, and the limits that count its
+    /// names. What others have used of the account, and what needs an operator, is left out.
+    #[must_use]
+    pub fn seen_by(self, namespace: &str) -> Self {
+        let Self {
+            certificates,
+            budgets,
+            troubles: _,
+        } = self;
+        let own = certificates.into_iter().filter(|row| row.is_of(namespace));
+        let certificates: Vec<Row> = own.collect();
+        let hosts: BTreeSet<&str> = certificates
+            .iter()
+            .flat_map(|row| &row.hosts)
+            .map(|host| host.strip_prefix("*.").unwrap_or(host))
+            .collect();
+        let budgets = budgets
+            .into_iter()
+            .filter(|budget| {
+                let counted = budget.counted.as_ref();
+                counted.is_some_and(|scope| counts_names_of(scope, &hosts))
+            })
+            .collect();
+        Self {
+            certificates,
+            budgets,
+            troubles: Vec::new(),
+        }
     }
 
     pub(super) fn of(
@@ -208,6 +255,7 @@ impl Report {
             budget.report(now).into_iter().map(|line| Budget {
                 issuer: issuer.clone(),
                 scope: line.scope.to_string(),
+                counted: Some(line.scope),
                 left: line.left,
                 reserved: line.reserved,
                 of: line.burst,
@@ -223,6 +271,22 @@ impl Report {
 
     pub(super) fn with_troubles(self, troubles: Vec<String>) -> Self {
         Self { troubles, ..self }
+    }
+}
+
+/// Returns whether a limit counts these hosts, and names no other.
+fn counts_names_of(scope: &Scope, hosts: &BTreeSet<&str>) -> bool {
+    fn bare(name: &str) -> &str {
+        name.strip_prefix("*.").unwrap_or(name)
+    }
+    match scope {
+        Scope::Domain(domain) => hosts.iter().any(|host| {
+            host.strip_suffix(domain.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        }),
+        Scope::Set(names) => names.split(',').all(|name| hosts.contains(bare(name))),
+        Scope::Failures(name) | Scope::InARow(name) => hosts.contains(bare(name)),
+        Scope::Orders | Scope::Accounts | Scope::Requests(_) => false,
     }
 }
 
@@ -368,6 +432,52 @@ fn away(at: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namespace_sees_its_certificates_and_the_limits_that_count_its_names() {
+        let row = |secret: &str, host: &str| Row {
+            hosts: vec![host.to_owned()],
+            secret: secret.to_owned(),
+            issuer: "acme".to_owned(),
+            issued_by: None,
+            expires: None,
+            next: "renewal".to_owned(),
+            at: None,
+            last_error: None,
+        };
+        let budget = |scope: Scope| Budget {
+            issuer: "acme".to_owned(),
+            scope: scope.to_string(),
+            counted: Some(scope),
+            left: Some(1),
+            reserved: 0,
+            of: Some(2),
+            next: None,
+        };
+        let own = [
+            Scope::Domain("example.org".to_owned()),
+            Scope::Set("*.shop.example.org".to_owned()),
+            Scope::Failures("shop.example.org".to_owned()),
+        ];
+        let others = [
+            Scope::Orders,
+            Scope::Domain("le.org".to_owned()),
+            Scope::Set("shop.example.org,theirs.example.org".to_owned()),
+            Scope::InARow("theirs.example.org".to_owned()),
+        ];
+        let report = Report {
+            certificates: vec![
+                row("shop/tls", "*.shop.example.org"),
+                row("shop-2/tls", "theirs.example.org"),
+            ],
+            budgets: own.iter().chain(&others).cloned().map(budget).collect(),
+            troubles: vec!["issuer theirs waits".to_owned()],
+        };
+        let seen = report.seen_by("shop");
+        assert_eq!(seen.certificates, [row("shop/tls", "*.shop.example.org")]);
+        assert_eq!(seen.budgets, own.map(budget));
+        assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+    }
 
     #[test]
     fn moments_are_told_in_one_unit() {

@@ -1,6 +1,7 @@
 //! Progress of the Envoys of this and other replicas: acknowledgements and rejections in each view.
 
 use std::cmp::Reverse;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use xds::{Generation, NodeProgress, Progress, Rejection};
@@ -145,6 +146,27 @@ impl ControlPlane {
         let own = progress.values().flat_map(|progress| &progress.rejections);
         own.chain(&self.others.1)
             .chain(self.withheld.values().flatten())
+    }
+
+    /// Returns what changes with every status: the number of changes that were taken in, and the
+    /// progress of Envoys. The work grows with the number of Envoys, and not of hosts.
+    pub(super) fn status_revision(&self, progress: &PerView<Progress>) -> String {
+        let mut hasher = DefaultHasher::new();
+        for progress in progress.values() {
+            for node in &progress.nodes {
+                (&node.node, node.acknowledged).hash(&mut hasher);
+            }
+        }
+        for rejection in self.rejections(progress) {
+            (
+                &rejection.node,
+                &rejection.name,
+                &rejection.version,
+                &rejection.text,
+            )
+                .hash(&mut hasher);
+        }
+        format!("{}-{:x}", self.changes, hasher.finish())
     }
 
     /// Sets the progress, in generations of ours, and the rejections of Envoys at other replicas.

@@ -2,12 +2,14 @@
 
 use super::ControlPlane;
 use crate::certificates::Row;
+use crate::visibility::Visibility;
 
 impl ControlPlane {
     /// Returns the rows, with the rejections by Envoys.
-    pub fn brought_certificates(&mut self) -> Vec<Row> {
+    pub fn brought_certificates(&mut self, visibility: &Visibility) -> Vec<Row> {
         let rejected = self.fleet().rejected;
-        let brought = self.engine().brought_certificates();
+        let of = visibility.namespace().map(|namespace| &**namespace);
+        let brought = self.engine().brought_certificates(of);
         brought
             .into_iter()
             .map(|brought| {

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use xds::{NodeProgress, Progress};
 
 use super::change_subject::text;
+use crate::event::Events;
 use crate::fleet_views::{PerView, ViewId};
 use crate::history::{
     Author, ChangeKind, ChangedObject, EntryId, EnvoyTime, History, HistoryEntry, NAMED, Outcome,
@@ -26,6 +27,8 @@ const ARRIVALS: usize = 100_000;
 
 /// The time after which an object that is not applied was dropped.
 const DROPPED: Duration = Duration::from_secs(600);
+/// The maximum length of what is told of a loss, in characters.
+const LOSS: usize = 300;
 /// The maximum number of pairs of a host and a hostname of an object that are compared.
 const COMPARED: usize = 1 << 20;
 
@@ -59,11 +62,57 @@ struct Group {
     hostnames: Vec<Hostname>,
 }
 
+impl Group {
+    fn new(kind: ChangeKind, namespace: Arc<str>, arrived: Duration) -> Self {
+        Self {
+            kind,
+            namespace,
+            arrived,
+            objects: Vec::new(),
+            more_objects: 0,
+            hostnames: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, object: ChangedObject) {
+        if self.objects.len() == NAMED {
+            self.more_objects += 1;
+        } else {
+            self.objects.push(object);
+        }
+    }
+}
+
 /// The changes of a step, before it is known what comes of them.
 pub(super) struct Noted {
     groups: Vec<Group>,
     now: SystemTime,
     at: Duration,
+}
+
+impl Noted {
+    /// Adds what objects lose by the step: an entry of each namespace, since what changed may be of
+    /// another one.
+    pub(super) fn add_losses(&mut self, events: &Events, store: &Store) {
+        let mut groups: BTreeMap<Arc<str>, Group> = BTreeMap::new();
+        for event in events.iter() {
+            let Some((object, reason, message)) = event.loss() else {
+                continue;
+            };
+            let namespace = object.name.namespace.clone();
+            let group = groups
+                .entry(namespace.clone())
+                .or_insert_with(|| Group::new(ChangeKind::Decision, namespace, self.at));
+            let message: String = message.chars().take(LOSS).collect();
+            let change = Change::delete(object.clone());
+            group.hostnames.extend(hostnames(&change, store));
+            group.add(ChangedObject {
+                object: format!("{object} {reason}: {message}"),
+                author: Author::default(),
+            });
+        }
+        self.groups.extend(groups.into_values());
+    }
 }
 
 /// The recorded changes of a step, whose acknowledgements are awaited.
@@ -124,44 +173,27 @@ impl Recorder {
             };
             let group = groups
                 .entry((kind, namespace.clone()))
-                .or_insert_with(|| Group {
-                    kind,
-                    namespace,
-                    arrived: at,
-                    objects: Vec::new(),
-                    more_objects: 0,
-                    hostnames: Vec::new(),
-                });
+                .or_insert_with(|| Group::new(kind, namespace, at));
             let Arrival { at, author } = arrival.unwrap_or(Arrival {
                 at,
                 author: Author::default(),
             });
             group.arrived = group.arrived.min(at);
-            if group.objects.len() == NAMED {
-                group.more_objects += 1;
-            } else {
-                group.objects.push(ChangedObject {
-                    object: text(change),
-                    author,
-                });
-            }
+            group.add(ChangedObject {
+                object: text(change),
+                author,
+            });
             // The first state is of all hosts.
             if !is_start {
                 group.hostnames.extend(hostnames(change, store));
             }
         }
         if changes.is_empty() {
-            let group = Group {
-                kind: ChangeKind::Certificate,
-                namespace: "".into(),
-                arrived: at,
-                objects: vec![ChangedObject {
-                    object: "validity of certificates".to_owned(),
-                    author: Author::default(),
-                }],
-                more_objects: 0,
-                hostnames: Vec::new(),
-            };
+            let mut group = Group::new(ChangeKind::Certificate, "".into(), at);
+            group.add(ChangedObject {
+                object: "validity of certificates".to_owned(),
+                author: Author::default(),
+            });
             groups.insert((group.kind, group.namespace.clone()), group);
         }
         Noted {
@@ -189,8 +221,13 @@ impl Recorder {
             entry.objects = group.objects;
             entry.more_objects = group.more_objects;
             let touched = touched(hosts, &group.hostnames, together == 0);
-            entry.more_hosts = touched.len().saturating_sub(NAMED);
-            entry.hosts = touched.into_iter().take(NAMED).collect();
+            let named: BTreeSet<&str> = group.hostnames.iter().map(Hostname::as_str).collect();
+            let (named, others): (Vec<String>, Vec<String>) = touched
+                .into_iter()
+                .partition(|host| named.contains(host.as_str()));
+            entry.named_hosts = named.len();
+            entry.more_hosts = (named.len() + others.len()).saturating_sub(NAMED);
+            entry.hosts = named.into_iter().chain(others).take(NAMED).collect();
             entry.together = together;
             entry.outcome = outcome;
             let id = self.history.push(entry);

@@ -72,8 +72,12 @@ pub struct HistoryEntry {
     /// The number of objects that are not named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_objects: usize,
-    /// The hostnames whose resources changed in the step, sorted; at most 16.
+    /// The hostnames whose resources changed in the step, at most 16: first those that the objects
+    /// name, then others, each sorted.
     pub hosts: Vec<String>,
+    /// The number of hostnames that the objects name, also of those beyond 16.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub named_hosts: usize,
     /// The number of hostnames that are not named.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_hosts: usize,
@@ -111,6 +115,7 @@ impl HistoryEntry {
             objects: Vec::new(),
             more_objects: 0,
             hosts: Vec::new(),
+            named_hosts: 0,
             more_hosts: 0,
             together: 0,
             outcome: Outcome::Waiting,

@@ -51,7 +51,7 @@ impl HistoryQuery {
     }
 
     /// Returns whether a change is asked for.
-    fn has(&self, entry: &HistoryEntry) -> bool {
+    pub(crate) fn has(&self, entry: &HistoryEntry) -> bool {
         let Self {
             what,
             namespace,

@@ -35,14 +35,19 @@ impl PartialOrd for ByDomain {
 pub struct Domains(BTreeSet<ByDomain>);
 
 impl Domains {
-    /// Adds or removes a hostname.
-    pub fn set(&mut self, hostname: &Hostname, there: bool) {
+    /// Adds or removes a hostname. Returns whether that is a change.
+    pub fn set(&mut self, hostname: &Hostname, there: bool) -> bool {
         let name = ByDomain(hostname.clone());
         if there {
-            self.0.insert(name);
+            self.0.insert(name)
         } else {
-            self.0.remove(&name);
+            self.0.remove(&name)
         }
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The hostnames that a wildcard, or the empty hostname, covers, without itself.
@@ -95,7 +100,9 @@ mod tests {
                 name => Hostname::parse(name).unwrap_or_else(|_| Hostname::any()),
             }).collect();
             let mut domains = Domains::default();
-            names.iter().for_each(|name| domains.set(name, true));
+            for name in &names {
+                domains.set(name, true);
+            }
             for wide in names.iter().filter(|name| !name.is_exact()) {
                 let covered = names.iter().filter(|name| *name != wide && wide.covers(name));
                 let below: BTreeSet<&Hostname> = domains.below(wide).collect();

@@ -122,6 +122,14 @@ impl<K: Ord + Clone, V: Ord + Clone> MultiMap<K, V> {
         self.of(key).next()
     }
 
+    /// The smallest value of a key from `start` on.
+    pub fn next(&self, key: &K, start: &V) -> Option<&V> {
+        match self.0.get(key)? {
+            Values::One(only) => (only >= start).then_some(only),
+            Values::Many(values) => values.range::<V, _>(start..).next(),
+        }
+    }
+
     /// The number of values of a key.
     pub fn count(&self, key: &K) -> usize {
         match self.0.get(key) {

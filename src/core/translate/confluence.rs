@@ -15,6 +15,7 @@ mod named;
 mod policies;
 mod rules;
 mod sets;
+mod told;
 
 use self::events::*;
 use std::collections::BTreeMap;
@@ -443,6 +444,7 @@ fn check(how: &str, batches: Vec<Vec<Change>>) -> Result<(), TestCaseError> {
     );
     prop_assert_eq!(differences(&world.resources, &fresh.resources), "");
     prop_assert_eq!(differences(&world.statuses, &fresh.statuses), "");
+    prop_assert_eq!(told::silences(&engine), "");
     prop_assert_eq!(engine.digest(), anew.digest());
     prop_assert_eq!(&world.services, &fresh.services);
     prop_assert_eq!(&world.envoys, &fresh.envoys);

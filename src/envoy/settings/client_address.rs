@@ -10,7 +10,7 @@ use envoy_types::pb::envoy::config::rbac::v3::{
 use envoy_types::pb::envoy::extensions::filters::http::rbac::v3::Rbac;
 use ipnet::IpNet;
 
-use super::report::Report;
+use super::report::{Report, not};
 use super::{Filters, Phase};
 use crate::proto::{extension, uint};
 use crate::rbac::RBAC;
@@ -18,8 +18,9 @@ use gatewright_core::address_forms::{mapped_network, mapped_within};
 use gatewright_core::model::ObjectName;
 use gatewright_core::settings::{AddressList, Visit};
 
-/// The name of the only policy of a filter.
-const CLIENTS: &str = "clients";
+/// The name of the only policy of a filter, with which the code details of a denied request end
+/// (`ADDRESS_DENIED`).
+const DENIED: &str = "none";
 
 impl Visit<AddressList> for Filters<'_> {
     fn visit(&mut self, _: &ObjectName, list: &AddressList) {
@@ -34,18 +35,19 @@ impl Visit<AddressList> for Report<'_, '_> {
 }
 
 /// Admits clients by their address as the connection manager determines it: behind load balancers
-/// that of the PROXY protocol or of `X-Forwarded-For`.
+/// that of the PROXY protocol or of `X-Forwarded-For`. It is a rule that denies all others: Envoy
+/// writes the name of a rule that applies into the metadata of each request.
 fn by_address(list: &AddressList) -> TypedExtensionConfig {
-    let clients = Policy {
+    let others = Policy {
         permissions: vec![Permission {
             rule: Some(permission::Rule::Any(true)),
         }],
-        principals: vec![admitted(list)],
+        principals: vec![not(admitted(list))],
         ..Default::default()
     };
     let rules = Rules {
-        action: rbac::Action::Allow.into(),
-        policies: HashMap::from([(CLIENTS.to_owned(), clients)]),
+        action: rbac::Action::Deny.into(),
+        policies: HashMap::from([(DENIED.to_owned(), others)]),
         ..Default::default()
     };
     let filter = Rbac {
@@ -133,11 +135,14 @@ mod tests {
         let rules = filter.rules.expect("rules");
         assert_eq!(
             rules.action,
-            i32::from(rbac::Action::Allow),
+            i32::from(rbac::Action::Deny),
             "others are denied"
         );
-        let clients = rules.policies[CLIENTS].principals[0].identifier.clone();
-        match clients {
+        let others = rules.policies[DENIED].principals[0].identifier.clone();
+        let Some(principal::Identifier::NotId(admitted)) = others else {
+            panic!("{others:?}")
+        };
+        match admitted.identifier {
             Some(principal::Identifier::AndIds(set)) => set.ids,
             other => panic!("{other:?}"),
         }

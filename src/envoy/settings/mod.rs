@@ -24,6 +24,7 @@ use gatewright_core::model::Route;
 
 pub(super) use jwt::JWT;
 pub(super) use rate_limit::FORMATS;
+pub(super) use request_body::has_length;
 pub(super) use response_override::FILTER as CUSTOM_RESPONSE;
 
 /// A filter of a route.

@@ -1,8 +1,8 @@
 //! `rateLimit`: Envoy's local rate limit.
 //!
-//! One filter has all limits of a rule. Its name has the rule, and filters are made by their marks
-//! (`listener_filters.rs`), so that the matches of a rule share one filter, and with it the token
-//! buckets, and no other rule does. Each limit is a descriptor that every request has: its
+//! One filter has all limits of a rule. Its name has the rule, and equal filters are one filter
+//! (`shared_filters.rs`), so that the matches of a rule share one, and with it the token buckets,
+//! and no other rule does. Each limit is a descriptor that every request has: its
 //! number, and for limits of single clients the address or the value of the header. The values that
 //! the filter has seen have a token bucket each, up to `max_dynamic_descriptors`, and the one that
 //! was not used for longest makes room.

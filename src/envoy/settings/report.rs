@@ -58,7 +58,8 @@ impl<'a, 'b> Report<'a, 'b> {
     }
 }
 
-fn not(admitted: Principal) -> Principal {
+/// All that are not these.
+pub(super) fn not(admitted: Principal) -> Principal {
     Principal {
         identifier: Some(principal::Identifier::NotId(Box::new(admitted))),
     }

@@ -41,10 +41,7 @@ impl Visit<RequestBody> for Filters<'_> {
         self.add(Phase::RequestBody, too_long(body.max_bytes));
         let (name, uncollected) = match body.buffer {
             BodyBuffer::None => return,
-            BodyBuffer::UnknownLength => {
-                let has_length = header(LENGTH, regex(".+"));
-                (UNKNOWN_LENGTH, one_of(vec![has_length, upgrade()]))
-            }
+            BodyBuffer::UnknownLength => (UNKNOWN_LENGTH, one_of(vec![has_length(), upgrade()])),
             BodyBuffer::All => (ALL, upgrade()),
         };
         let buffer = Buffer {
@@ -84,6 +81,11 @@ fn too_long(most: u64) -> TypedExtensionConfig {
             ..Default::default()
         },
     )
+}
+
+/// True for a request whose body has a length.
+pub(crate) fn has_length() -> Predicate {
+    header(LENGTH, regex(".+"))
 }
 
 fn upgrade() -> Predicate {

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::format;
 
 /// The label of all entries; its value is their kind.
-pub(super) const LABEL: &str = "gatewright.io/keeps";
+pub(crate) const LABEL: &str = "gatewright.io/keeps";
 const KEY: &str = "gatewright.io/key";
 const FIELD: &str = "entry";
 /// The type of the Secrets, which keeps them out of the watch of certificates that listeners may

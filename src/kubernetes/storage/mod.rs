@@ -32,6 +32,7 @@ use super::lease::{Term, leads};
 use crate::format::{self, NewerFormat};
 use crate::write::failure::Failure;
 use crate::write::request::{in_time, patiently};
+pub(crate) use entry::LABEL as KEEPS;
 use entry::Shape;
 use gatewright_control::certificates::{SecretTarget, SecretTargets};
 use gatewright_core::model::ObjectName;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use gatewright_core::model::Reason;
 use gatewright_core::statuses::is_desired;
 use gatewright_core::translate::{BEING_ISSUED, NOT_ISSUED};
 
@@ -24,7 +25,17 @@ impl Watched {
     };
     /// Those of routes.
     pub const ROUTE: Self = Self {
-        object: &["Accepted", "Programmed", "gatewright.io/CertificateWarning"],
+        object: &[
+            "Accepted",
+            "Programmed",
+            "gatewright.io/CertificateWarning",
+            "gatewright.io/HostnameWarning",
+        ],
+        listeners: &[],
+    };
+    /// Those of policies at their ancestors.
+    pub const POLICY: Self = Self {
+        object: &["Accepted"],
         listeners: &[],
     };
     /// Those of Gateways and ListenerSets.
@@ -62,6 +73,8 @@ enum State {
     Pending,
     /// The same, of a certificate that is being issued.
     Issuing,
+    /// It is as desired, and says what the object does not serve.
+    Noted(String),
     /// It is not as desired, for a reason.
     Bad(String),
 }
@@ -128,6 +141,8 @@ fn transition(old: Option<&Placed<'_>>, new: &Placed<'_>) -> Option<Transition> 
     }
     let (warning, reason, message) = match (&before, after) {
         (_, State::Pending | State::Issuing) => return None,
+        (State::Noted(_), State::Good) => return None,
+        (_, State::Noted(message)) => (false, text(&new.condition["reason"]).to_owned(), message),
         (State::Issuing, State::Good) => {
             let issued = "the certificate is issued".to_owned();
             (false, "CertificateIssued".to_owned(), issued)
@@ -159,7 +174,9 @@ const NOT_ISSUED_REASON: &str = "CertificateNotIssued";
 
 fn state(condition: &Value) -> State {
     let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
-    if is_desired(condition) {
+    if is_desired(condition) && reason == Reason::NarrowerHostnames.as_str() {
+        State::Noted(message.to_owned())
+    } else if is_desired(condition) {
         State::Good
     } else if message.contains(NOT_ISSUED) {
         State::Bad(NOT_ISSUED_REASON.to_owned())
@@ -178,7 +195,8 @@ fn note(listener: Option<&str>, message: &str) -> String {
     (of + message).chars().take(NOTE).collect()
 }
 
-/// Returns the watched conditions of a status, of each parent of a route, and of each listener.
+/// Returns the watched conditions of a status, of each parent of a route, each ancestor of a policy,
+/// and each listener.
 fn conditions<'a>(status: &'a Value, watched: &Watched) -> Vec<Placed<'a>> {
     let mut all = placed("", None, status, watched.object);
     for parent in status["parents"].as_array().into_iter().flatten() {
@@ -188,6 +206,13 @@ fn conditions<'a>(status: &'a Value, watched: &Watched) -> Vec<Placed<'a>> {
             .join("/");
         let owner = format!("{} {place} ", parent["controllerName"]);
         all.extend(placed(&owner, None, parent, watched.object));
+    }
+    for ancestor in status["ancestors"].as_array().into_iter().flatten() {
+        let place = ["kind", "namespace", "name", "sectionName"]
+            .map(|field| text(&ancestor["ancestorRef"][field]))
+            .join("/");
+        let owner = format!("{} {place} ", ancestor["controllerName"]);
+        all.extend(placed(&owner, None, ancestor, watched.object));
     }
     for listener in status["listeners"].as_array().into_iter().flatten() {
         let name = text(&listener["name"]);

@@ -178,7 +178,8 @@ fn is_ours(path: &str, kinds: &[Kind]) -> bool {
     })
 }
 
-async fn get(client: &Client, address: &str) -> Result<Value, String> {
+/// Reads a document of the API server.
+pub(crate) async fn get(client: &Client, address: &str) -> Result<Value, String> {
     let request = Request::get(address)
         .body(Vec::new())
         .map_err(|error| error.to_string())?;
@@ -193,7 +194,7 @@ async fn get(client: &Client, address: &str) -> Result<Value, String> {
 fn fields(documents: &[Value]) -> DefinedFields {
     let spec = documents
         .iter()
-        .find_map(|document| spec_schema(document, Kind::Gateway));
+        .find_map(|document| spec_schema(document, Kind::Gateway.group(), Kind::Gateway.as_str()));
     DefinedFields {
         listener_filters: has("listeners", "filters", &spec),
         routability: has("addresses", "routability", &spec),

@@ -1,5 +1,6 @@
 //! The program with a directory and a real Envoy, as a user runs it.
 
+mod bundle;
 mod files;
 mod first;
 mod history;

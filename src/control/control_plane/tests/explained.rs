@@ -1,6 +1,7 @@
 //! Tests of explanations of what Envoys refuse.
 
 use super::*;
+use crate::visibility::Visibility;
 
 /// A URL that is served, and the program that serves it.
 fn served() -> (ControlPlane, Question) {
@@ -146,7 +147,10 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             "{:?}",
             live.explain(&question, true)
         );
-        assert_eq!(live.brought_certificates()[0].last_error, None);
+        assert_eq!(
+            live.brought_certificates(&Visibility::Everything)[0].last_error,
+            None
+        );
         let rejected = Rejection {
             view: View::new("v"),
             node: Arc::from("envoy"),
@@ -166,7 +170,7 @@ fn a_certificate_that_an_envoy_refused_fails_in_explain_and_is_told_in_the_list(
             "{}",
             last.text
         );
-        let rows = live.brought_certificates();
+        let rows = live.brought_certificates(&Visibility::Everything);
         assert_eq!(rows.len(), 1, "one Secret: {rows:?}");
         assert_eq!(
             rows[0].last_error.as_deref(),

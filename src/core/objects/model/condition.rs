@@ -50,6 +50,7 @@ condition_types! {
     SupportedVersion: "SupportedVersion",
     CertificateWarning: "gatewright.io/CertificateWarning",
     AccessLogWarning: "gatewright.io/AccessLogWarning",
+    HostnameWarning: "gatewright.io/HostnameWarning",
     PolicyAffected: "gatewright.io/PolicyAffected",
 }
 
@@ -92,6 +93,7 @@ impl Condition {
             ConditionType::Conflicted
             | ConditionType::PartiallyInvalid
             | ConditionType::CertificateWarning
+            | ConditionType::HostnameWarning
             | ConditionType::AccessLogWarning => !is_true,
             ConditionType::OverlappingTLSConfig
             | ConditionType::InsecureFrontendValidationMode
@@ -226,6 +228,8 @@ reasons! {
     NameCollision: "Two hostnames lead to one name of a derived object.", "Rename one of them.";
     NameNotResolved: "The name of a Service of type ExternalName has no addresses.",
         "Correct `spec.externalName`, or the records of the name; the message says what the resolver answers.";
+    NarrowerHostnames: "Listeners that the Gateway admits from other namespaces have hostnames below a wildcard of the route, or of a route without hostnames.",
+        "Nothing, if it is meant: `allowedListeners` and `allowedHostnames` restrict it; a route with the exact hostname keeps it.";
     NoEndpoints: "The Service to which an access log or traces go has no ready endpoint: they are lost.",
         "See the pods of the Service that the message names.";
     NoMatchingListenerHostname: "No hostname of the route matches a listener.",
@@ -259,6 +263,10 @@ reasons! {
     RefNotPermitted: "A reference into another namespace has no ReferenceGrant.",
         "Create a ReferenceGrant in the namespace that is referred to.";
     ResolvedRefs: "All references lead to what can be used.", "";
+    ServedElsewhere: "Something else answers for hostnames of the route, which it has at a listener: a listener with a narrower or the same hostname, or an older route that gets all connections.",
+        "Attach the route to the listener that the message names (`parentRefs`), or take another hostname; `gatewright explain URL` says who answers.";
+    SharedHostname: "Routes of another namespace answer for a hostname as well.",
+        "Nothing, if it is meant (`routeHostnames: Shared` of GatewayParameters says so); else take another hostname, or ask the owner of the Gateway for `routeHostnames: Owned`.";
     SupportedVersion: "The definitions of the Gateway API are of a version that is known.", "";
     TargetNotFound: "What a policy is about does not exist, or has no port, listener or rule of that name.",
         "Create it, or correct `targetRefs`.";
@@ -273,6 +281,22 @@ reasons! {
         "Install the definitions of Gateway API v1.7, or a newer Gatewright.";
     WildcardNotIssuable: "No certificate can be issued for a wildcard by HTTP-01.",
         "Use DNS-01 or the internal CA, or name each host.";
+}
+
+impl Reason {
+    /// True if an object with this reason does not serve what it asks for, or not alone, because
+    /// another one has it.
+    pub fn is_loss(self) -> bool {
+        matches!(
+            self,
+            Self::Conflicted
+                | Self::HostnameConflict
+                | Self::PortUnavailable
+                | Self::ProtocolConflict
+                | Self::ServedElsewhere
+                | Self::SharedHostname
+        )
+    }
 }
 
 #[cfg(test)]

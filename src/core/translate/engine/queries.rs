@@ -122,6 +122,19 @@ impl Engine {
             .filter_map(|key| Some((key, self.report().status(key)?)))
     }
 
+    /// The statuses of the objects of a namespace, each computed when it is read.
+    pub fn statuses_in(&self, namespace: &str) -> impl Iterator<Item = (&ObjectKey, ObjectStatus)> {
+        self.statuses
+            .keys()
+            .filter(move |key| *key.name.namespace == *namespace)
+            .filter_map(|key| Some((key, self.report().status(key)?)))
+    }
+
+    /// The objects of ours that have a status.
+    pub fn objects_with_status(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.statuses.keys()
+    }
+
     /// The number of objects of ours whose conditions are all good, and the number of others.
     pub fn good_and_bad(&self) -> (usize, usize) {
         self.statuses.good_and_bad()
@@ -174,16 +187,29 @@ impl Engine {
     /// Accepted routes that are served in clear beside an HTTPS listener of the same Gateway, where
     /// nobody said that this is meant, each with the note of its status.
     pub fn served_in_clear(&self) -> impl Iterator<Item = (&RouteKey, String)> {
-        self.attachments.iter().filter_map(|(key, attachments)| {
-            let route = self.store.route(key)?;
-            let mut accepted = attachments
-                .iter()
-                .filter(|(.., attachment)| attachment.accepted.is_ok());
-            let note = accepted.find_map(|one| {
-                plain_http::note(route, std::slice::from_ref(one), attachments, &self.parents)
-            })?;
-            Some((key, note))
-        })
+        self.noted(plain_http::note)
+    }
+
+    /// Accepted routes with hostnames that are served in clear alone, although the Gateway has
+    /// HTTPS, each with the note of its status.
+    pub fn served_in_clear_alone(&self) -> impl Iterator<Item = (&RouteKey, String)> {
+        self.noted(plain_http::note_on_clear_alone)
+    }
+
+    /// Accepted routes of whose attachments there is a note, each with the first one.
+    fn noted(&self, note: plain_http::Note) -> impl Iterator<Item = (&RouteKey, String)> {
+        self.attachments
+            .iter()
+            .filter_map(move |(key, attachments)| {
+                let route = self.store.route(key)?;
+                let mut accepted = attachments
+                    .iter()
+                    .filter(|(.., attachment)| attachment.accepted.is_ok());
+                let note = accepted.find_map(|one| {
+                    note(route, std::slice::from_ref(one), attachments, &self.parents)
+                })?;
+                Some((key, note))
+            })
     }
 
     /// Accepted listeners that ask for HTTP/3 and are served without it, each with its object, its
@@ -327,9 +353,10 @@ impl Engine {
         self.certificates.names.name(id, hostname, &self.register)
     }
 
-    /// The certificates that no issuer of ours renews.
-    pub fn brought_certificates(&self) -> Vec<BroughtCertificate> {
-        self.report().brought_certificates()
+    /// The certificates that no issuer of ours renews: of all listeners, or of those of one
+    /// namespace.
+    pub fn brought_certificates(&self, namespace: Option<&str>) -> Vec<BroughtCertificate> {
+        self.report().brought_certificates(namespace)
     }
 
     /// Traces a URL from the frontend to the endpoints.
@@ -348,9 +375,20 @@ impl Engine {
         self.explainer().servings()
     }
 
+    /// The same for a hostname alone. The work is proportional to the number of frontends.
+    pub fn servings_of(&self, hostname: &Hostname) -> Vec<Serving> {
+        self.explainer().servings_of(hostname)
+    }
+
     /// The namespaces of the routes that serve a hostname on a frontend.
     pub fn tenants(&self, host: &Host) -> Vec<String> {
         self.explainer().tenants(host)
+    }
+
+    /// True if a hostname is served by routes of a namespace, or by a listener of the namespace
+    /// that has exactly this hostname.
+    pub fn is_served_for(&self, hostname: &Hostname, namespace: &str) -> bool {
+        self.explainer().is_served_for(hostname, namespace)
     }
 
     /// The listeners and routes that a resource was made from, and that Envoys of these fleets
@@ -494,6 +532,30 @@ impl Engine {
 
     pub(in super::super) fn frontends(&self) -> &crate::state::frontends::Frontends {
         &self.frontends
+    }
+
+    pub(in super::super) fn attached(&self) -> &crate::state::attachments::Attachments {
+        &self.attachments
+    }
+
+    pub(in super::super) fn frontend_of(&self, listener: &ListenerId) -> Option<FrontendId> {
+        self.parents.frontend_of(listener)
+    }
+
+    /// True if a route is attached to a listener, under whatever hostname.
+    pub(in super::super) fn is_attached_to(&self, route: &RouteKey, listener: &ListenerId) -> bool {
+        let mut reached = self.attachments.of(route).iter();
+        reached.any(|(_, parent, attachment)| {
+            let mut listeners = attachment.listeners.iter();
+            *parent == listener.parent && listeners.any(|of| of.listener == listener.name)
+        })
+    }
+
+    pub(in super::super) fn contests(&self) -> crate::stage::host_contests::HostContests<'_> {
+        crate::stage::host_contests::HostContests {
+            routing: self.explainer().routing,
+            frontends: &self.frontends,
+        }
     }
 
     /// Takes another hash for that of Envoy.

@@ -248,7 +248,9 @@ fn failing(conditions: &[Condition]) -> Option<&Condition> {
         !condition.is_healthy()
             && !matches!(
                 condition.kind,
-                ConditionType::CertificateWarning | ConditionType::AccessLogWarning
+                ConditionType::CertificateWarning
+                    | ConditionType::AccessLogWarning
+                    | ConditionType::HostnameWarning
             )
     })
 }

@@ -77,6 +77,21 @@ impl Explainer<'_> {
         hosts
     }
 
+    /// True if a hostname is served by routes of a namespace, or by a listener of the namespace
+    /// that has exactly this hostname.
+    pub(in super::super) fn is_served_for(&self, hostname: &Hostname, namespace: &str) -> bool {
+        let frontends = self.frontends().iter();
+        let mut owners = frontends
+            .filter(|(_, frontend)| frontend.has_hostnames())
+            .filter_map(|(_, frontend)| frontend.owner(hostname));
+        owners.any(|(matched, listener, _)| {
+            let is_own_listener =
+                matched == hostname && *listener.parent.name().namespace == *namespace;
+            let mut routes = self.admission().served(hostname, listener);
+            is_own_listener || routes.any(|(route, _)| *route.name.namespace == *namespace)
+        })
+    }
+
     /// The namespaces of the routes that serve a hostname on a frontend.
     pub(in super::super) fn tenants(&self, host: &Host) -> Vec<String> {
         let Some(frontend) = self.frontends().get(&host.frontend) else {

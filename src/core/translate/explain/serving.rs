@@ -95,6 +95,20 @@ impl Explainer<'_> {
         all
     }
 
+    /// What answers requests for a hostname, on the frontends where a listener or a route has it.
+    pub(in super::super) fn servings_of(&self, name: &Hostname) -> Vec<Serving> {
+        let attachments = self.admission().attachments;
+        let frontends = self.frontends().iter().filter(|(_, frontend)| {
+            let owner = frontend.owner(name);
+            owner.is_some_and(|(own, listener, _)| {
+                own == name || attachments.contributors(name, listener).next().is_some()
+            })
+        });
+        frontends
+            .filter_map(|(id, _)| self.serving(id, name))
+            .collect()
+    }
+
     /// What answers requests for a hostname on a frontend; `None` if no listener has it.
     fn serving(&self, id: &FrontendId, name: &Hostname) -> Option<Serving> {
         let admission = self.admission();

@@ -26,6 +26,18 @@ impl Protocol {
         matches!(self, Protocol::Https | Protocol::TlsTerminate)
     }
 
+    /// The name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Protocol::Http => "HTTP",
+            Protocol::Https => "HTTPS",
+            Protocol::TlsTerminate => "TLS",
+            Protocol::TlsPassthrough => "TLS passthrough",
+            Protocol::Tcp => Transport::Tcp.as_str(),
+            Protocol::Udp => Transport::Udp.as_str(),
+        }
+    }
+
     /// The route kinds that may attach, of those that we read.
     pub fn route_kinds(self) -> RouteKinds {
         let kinds: &[RouteKind] = match self {

@@ -1,9 +1,10 @@
 //! Ownership of hostnames among admitted namespaces: those whose routes (`allowedRoutes`) or
 //! ListenerSets (`allowedListeners`) the listeners of another namespace admit.
 //!
-//! The admitting namespace itself is always served. Among the admitted ones the record of ownership
-//! gives each hostname to one, on all ports: rules of several namespaces are not merged, since one
-//! could take paths of another. A listener for an exact hostname is different: an owner that admits
+//! The admitting namespace itself is always served, and keeps the exact hostnames of applications
+//! that its routes have first. Else the record of ownership gives each hostname to one of the
+//! admitted ones, on all ports: rules of several namespaces are not merged, since one could take
+//! paths of another. A listener for an exact hostname is different: an owner that admits
 //! routes of several namespaces there shares that name among them, unless GatewayParameters forbid
 //! it (`routeHostnames`). The namespaces claim the hostname all the same, so that no other has it
 //! at a wider listener.
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
 use crate::rule::ownership::{By, Claimant};
 use crate::state::attachments::{Attachment, Attachments, Way};
-use crate::state::by_record::{ByRecord, WideListener, admitted, is_contended};
+use crate::state::by_record::{ByRecord, RecordEffect, WideListener, admitted, is_contended};
 use crate::state::dirty::Dirty;
 use crate::state::parent::Parent;
 use crate::state::parents::Parents;
@@ -71,7 +72,8 @@ fn claimed(attachments: &[(Way, ParentKey, Attachment)]) -> Vec<(ListenerId, Hos
                     name: attached_listener.clone(),
                 }
             }
-            all.extend(attached.names.iter().map(|(name, _)| {
+            let names = attached.names.iter().filter(|(name, _)| by.claims(name));
+            all.extend(names.map(|(name, _)| {
                 (
                     listener(parent, &attached.listener),
                     name.clone(),
@@ -160,7 +162,7 @@ impl<'a> Admission<'a> {
 
     /// True if a listener serves routes of a namespace under a hostname.
     fn has_name(self, by: &ByRecord, hostname: &Hostname, namespace: &str) -> bool {
-        !by.decides || self.has_admitted(&by.at, hostname, namespace)
+        by.effect != RecordEffect::Decides || self.has_admitted(&by.at, hostname, namespace)
     }
 
     /// The routes that a listener serves under a hostname, each with its own hostname that

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::admission::{Admission, claim_for_route};
 use super::allowed_hostnames;
 use super::default_gateways;
+use super::plain_http::has_https;
 use crate::key::{ListenerId, ParentKey, RouteKey};
 use crate::rule::protocol::Protocol;
 use crate::rule::settings::Settings;
@@ -281,6 +282,8 @@ fn stand_alike(old: &Parent, new: &Parent) -> bool {
         && before.frontend_owner == after.frontend_owner
         && before.exposure.route_hostnames == after.exposure.route_hostnames
         && before.exposure.allowed_hostnames == after.exposure.allowed_hostnames
+        && before.exposure.plain_http == after.exposure.plain_http
+        && has_https(old) == has_https(new)
 }
 
 fn by_name(parent: &Parent) -> BTreeMap<&str, &ParentListener> {
@@ -392,10 +395,13 @@ fn decide(
         }
         names.shrink_to_fit();
         if !names.is_empty() {
-            let is_admitted = grant.is_none() && namespace != own;
-            let by_record = is_admitted
-                .then(|| ByRecord::of(parent, listener, route.meta.created))
-                .flatten();
+            let by_record = if grant.is_some() {
+                None
+            } else if namespace == own {
+                ByRecord::of_owner(parent, listener, route)
+            } else {
+                ByRecord::of(parent, listener, route.meta.created)
+            };
             listeners.push(Attached {
                 listener: listener.name.clone(),
                 names,

@@ -39,10 +39,15 @@ impl BroughtCertificate {
 }
 
 impl Report<'_> {
-    /// The certificates that no issuer of ours renews, by Secret.
-    pub(crate) fn brought_certificates(self) -> Vec<BroughtCertificate> {
+    /// The certificates that no issuer of ours renews, by Secret: of all listeners, or of those of
+    /// one namespace.
+    pub(crate) fn brought_certificates(self, namespace: Option<&str>) -> Vec<BroughtCertificate> {
         let mut all: BTreeMap<ObjectName, BroughtCertificate> = BTreeMap::new();
-        for parent in self.parents.keys().filter_map(|key| self.parents.get(key)) {
+        let parents = self
+            .parents
+            .keys()
+            .filter(|key| namespace.is_none_or(|namespace| *key.name().namespace == *namespace));
+        for parent in parents.filter_map(|key| self.parents.get(key)) {
             let granted = parent
                 .listeners
                 .iter()

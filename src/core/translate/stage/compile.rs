@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::challenge::Answering;
 use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
+use super::host_contests::HostContests;
 use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::routes::{Port, Routing};
 use super::termination::{resumed, termination};
@@ -177,6 +178,27 @@ impl<'a> Units<'a> {
         }
         if let Some(frontend) = self.frontends.get_mut(id) {
             frontend.set_chain(id, hostname, unit.chain_class, dirty);
+        }
+        self.note_contest(id, hostname, dirty);
+    }
+
+    /// Notes whether something else answers for a hostname of routes, and marks their statuses if
+    /// it does or did.
+    fn note_contest(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
+        let is_contested = self.contests().is_contested(id, hostname);
+        let is_told = self
+            .frontends
+            .get_mut(id)
+            .is_some_and(|frontend| frontend.set_contested(hostname, is_contested));
+        if is_told {
+            self.contests().touch(id, hostname, dirty);
+        }
+    }
+
+    fn contests(&self) -> HostContests<'_> {
+        HostContests {
+            routing: self.routing,
+            frontends: self.frontends,
         }
     }
 

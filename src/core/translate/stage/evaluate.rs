@@ -20,6 +20,7 @@ use crate::rule::ownership::{By, Claimant, well_known};
 use crate::rule::settings::Settings;
 use crate::rule::surroundings::Surroundings;
 use crate::state::attachments::Attachments;
+use crate::state::by_record::admitted;
 use crate::state::claims::{Claim, Rank, claims_of};
 use crate::state::dirty::Dirty;
 use crate::state::emissions::Emissions;
@@ -118,6 +119,7 @@ impl Evaluation<'_> {
         dirty.statuses.insert(key.object());
         dirty.uses.insert(key.object());
         self.claim(old.as_ref(), new.as_ref(), dirty);
+        self.touch_outranked(old.as_ref(), new.as_ref(), dirty);
         self.ask_http3(old.as_ref(), new.as_ref(), dirty);
         if old.as_ref().map(|parent| &parent.accepted)
             != new.as_ref().map(|parent| &parent.accepted)
@@ -286,6 +288,27 @@ impl Evaluation<'_> {
                 self.touch_under(&place.0, &claim.hostname, dirty);
             }
         }
+    }
+
+    /// Marks the hostnames of admitted listeners that those of the Gateway's own namespace precede,
+    /// or do so no longer.
+    fn touch_outranked(&self, old: Option<&Parent>, new: Option<&Parent>, dirty: &mut Dirty) {
+        fn precedence(parent: Option<&Parent>) -> BTreeSet<(FrontendId, Rank, Ownable)> {
+            let own = parent.filter(|parent| admitted(parent).is_none());
+            let claims = own.into_iter().flat_map(|parent| {
+                let at = &parent.placement.listeners_of;
+                claims_of(parent)
+                    .into_iter()
+                    .map(move |((id, rank), (claim, _))| {
+                        (id, rank, Ownable::Admitted(at.clone(), claim.hostname))
+                    })
+            });
+            claims.collect()
+        }
+        let (before, after) = (precedence(old), precedence(new));
+        let changed = before.symmetric_difference(&after).map(|(.., what)| what);
+        let claimed = changed.filter(|what| self.register.claimants(what).next().is_some());
+        dirty.owned.extend(claimed.cloned());
     }
 
     /// Sets which hosts ask for HTTP/3.

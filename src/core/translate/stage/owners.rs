@@ -17,7 +17,7 @@ use crate::state::frontend_state::FrontendState;
 use crate::state::frontends::Frontends;
 use crate::state::granted_names::{granted_by_classes, granting_labels, labelled_domain};
 use crate::state::parents::Parents;
-use crate::state::register::Register;
+use crate::state::register::{Register, Rules};
 use crate::state::secret_names::SecretNames;
 use gatewright_objects::model::{FrontendId, Hostname};
 use gatewright_objects::ownership::{ListenersOf, Ownable, OwnerRecord, Recording};
@@ -98,7 +98,16 @@ impl Owners<'_> {
                     };
                     is_admitted || is_delegated(self.store, &claimant.namespace, name, wide)
                 };
-            let owner = self.register.decide(&what, now.as_secs(), &consents);
+            let frontends = &*self.frontends;
+            let (parents, register) = (self.parents, &*self.register);
+            let is_in_vain = |claimant: &Claimant, what: &Ownable| {
+                is_outranked(frontends, parents, register, (claimant, what))
+            };
+            let rules = Rules {
+                consents: &consents,
+                is_in_vain: &is_in_vain,
+            };
+            let owner = self.register.decide(&what, now.as_secs(), rules);
             let before = self
                 .register
                 .owner(&what)
@@ -190,6 +199,12 @@ impl Owners<'_> {
         match what {
             Ownable::Hostname(name) => {
                 for (id, frontend) in self.frontends.shared() {
+                    // Claims of admitted listeners that one of the Gateway's namespace precedes.
+                    let admitted = frontend.claims().on(name);
+                    let admitted = admitted.filter_map(|claim| claim.admitted.clone());
+                    dirty
+                        .owned
+                        .extend(admitted.map(|at| Ownable::Admitted(at, name.clone())));
                     if frontend.is_wide() {
                         dirty.units.insert((id.clone(), name.clone()));
                     }
@@ -248,6 +263,13 @@ impl Owners<'_> {
             dirty.solved.insert((listener.clone(), name.clone()));
             dirty.counted.insert((listener, key));
         }
+        // The Gateway's own namespace keeps a wildcard from listeners over its names.
+        let wider = name
+            .covering()
+            .map(|wide| Ownable::Admitted(at.clone(), wide));
+        dirty
+            .owned
+            .extend(wider.filter(|what| self.register.claimants(what).next().is_some()));
         if name.is_exact() && !self.register.has_wide(at) {
             // No namespace owns a wider hostname.
             return;
@@ -307,6 +329,34 @@ impl Owners<'_> {
             })
             .collect()
     }
+}
+
+/// True if a listener of an admitted namespace cannot get the hostname that it claims: the Gateway's
+/// own namespace has a listener for it on the same port, which precedes.
+fn is_outranked(
+    frontends: &Frontends,
+    parents: &Parents,
+    register: &Register,
+    (claimant, what): (&Claimant, &Ownable),
+) -> bool {
+    let (Ownable::Admitted(at, name), By::Listener(listener)) = (what, &claimant.by) else {
+        return false;
+    };
+    let Some(id) = parents.frontend_of(listener) else {
+        return false;
+    };
+    let owner = register.owner(&Ownable::Hostname(name.clone()));
+    let is_entitled =
+        !is_shared(&id.gateway) || owner.is_some_and(|owner| owner.namespace == at.namespace);
+    let frontend = frontends.get(&id);
+    let mut claims = frontend
+        .into_iter()
+        .flat_map(|frontend| frontend.claims().on(name));
+    let first = claims.find(|claim| {
+        let namespace = &claim.listener.parent.name().namespace;
+        *namespace == claimant.namespace || is_entitled && *namespace == at.namespace
+    });
+    first.is_some_and(|first| first.listener.parent.name().namespace != claimant.namespace)
 }
 
 /// True if the platform delegated a domain below a wildcard to a namespace by its label, and the

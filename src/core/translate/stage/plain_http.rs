@@ -24,7 +24,7 @@ use crate::state::parent::{Parent, ParentListener};
 use crate::state::parents::Parents;
 use crate::state::redirecting_ports::redirects;
 use crate::state::secured::Secured;
-use gatewright_objects::inputs::Route as InputRoute;
+use gatewright_objects::inputs::{PlainHttp, Route as InputRoute};
 use gatewright_objects::model::{
     Action, FrontendId, Hostname, Match, ObjectName, PathMatch, Redirect, Route, Rule,
 };
@@ -40,6 +40,14 @@ const CHALLENGES: &str = "/.well-known/acme-challenge/";
 
 /// The largest number of hostnames that a note has.
 const NAMED: usize = 4;
+
+/// A note on a route, of some of its attachments beside all of them.
+pub(crate) type Note = fn(
+    &InputRoute,
+    &[(Way, ParentKey, Attachment)],
+    &[(Way, ParentKey, Attachment)],
+    &Parents,
+) -> Option<String>;
 
 /// Ports by Gateway and hostname.
 type PortsOf<'a> = BTreeMap<(&'a ObjectName, Hostname), u16>;
@@ -236,15 +244,92 @@ pub(crate) fn note(
     let (names, ports): (BTreeSet<&Hostname>, BTreeSet<(u16, u16)>) =
         below_https.chain(below_plain).unzip();
     let (plain, https) = ports.first()?;
+    Some(format!(
+        "served in clear on port {plain} beside HTTPS on port {https} ({}): set plainHttp of GatewayParameters to \
+         Redirect, or to Serve if it is meant; or name the HTTPS listener in the parentRef (sectionName)",
+        named(&names)
+    ))
+}
+
+/// The note on hostnames of a route that are served in clear alone, although the Gateway or
+/// ListenerSet has HTTPS: they may be misspelt. A parentRef that chooses listeners says that it is
+/// meant, and so does `plainHttp: Serve`.
+pub(crate) fn note_on_clear_alone(
+    route: &InputRoute,
+    reached: &[(Way, ParentKey, Attachment)],
+    all: &[(Way, ParentKey, Attachment)],
+    parents: &Parents,
+) -> Option<String> {
+    let forwards = route.rules.iter().any(|rule| !rule.backends.is_empty());
+    if !forwards || route.challenge {
+        return None;
+    }
+    let https = attached(all, parents)
+        .filter(|(_, listener, _)| listener.protocol == Some(Protocol::Https));
+    let https = ports_of(https);
+    let unchosen = reached.iter().filter(|(way, ..)| !is_chosen(route, *way));
+    let mut told: BTreeMap<(u16, &ParentKey), BTreeSet<&Hostname>> = BTreeMap::new();
+    for one in unchosen {
+        let in_clear = attached(std::slice::from_ref(one), parents)
+            .filter(|(parent, listener, _)| is_beside_https(parent, listener));
+        for (parent, listener, names) in in_clear {
+            let gateway = &parent.placement.gateway;
+            let lacks_https = |name: &&Hostname| {
+                let mut secured = https.keys();
+                !name.is_any() && !secured.any(|(of, other)| *of == gateway && meet(name, other))
+            };
+            let names: Vec<&Hostname> = names.iter().map(|(name, _)| name).collect();
+            let names = names.into_iter().filter(lacks_https);
+            told.entry((listener.port, &parent.key))
+                .or_default()
+                .extend(names);
+        }
+    }
+    let ((port, parent), names) = told.iter().find(|(_, names)| !names.is_empty())?;
+    Some(format!(
+        "served in clear alone, on port {port} ({}): no HTTPS listener of {} has the hostname; correct it, give it a \
+         listener, or set plainHttp of GatewayParameters to Serve if it is meant",
+        named(names),
+        parent.object()
+    ))
+}
+
+/// True if a parentRef of a route names a listener or a port.
+fn is_chosen(route: &InputRoute, way: Way) -> bool {
+    match way {
+        Way::Reference(index) => route
+            .parents
+            .get(index)
+            .is_some_and(|reference| reference.section.is_some() || reference.port.is_some()),
+        Way::Default => false,
+    }
+}
+
+/// True if a listener of plain HTTP has one of HTTPS beside it, and is not said to be meant.
+fn is_beside_https(parent: &Parent, listener: &ParentListener) -> bool {
+    listener.protocol == Some(Protocol::Http)
+        && parent.placement.exposure.plain_http != Some(PlainHttp::Serve)
+        && has_https(parent)
+}
+
+/// True if a Gateway or ListenerSet has a listener of HTTPS.
+pub(crate) fn has_https(parent: &Parent) -> bool {
+    let mut listeners = parent.listeners.iter();
+    listeners.any(|listener| listener.protocol == Some(Protocol::Https))
+}
+
+/// True if two hostnames have names in common.
+fn meet(one: &Hostname, other: &Hostname) -> bool {
+    one == other || one.covers(other) || other.covers(one)
+}
+
+/// The first of several hostnames.
+fn named(names: &BTreeSet<&Hostname>) -> String {
     let mut named: Vec<String> = names.iter().take(NAMED).map(ToString::to_string).collect();
     if names.len() > NAMED {
         named.push("more".to_owned());
     }
-    Some(format!(
-        "served in clear on port {plain} beside HTTPS on port {https} ({}): set plainHttp of GatewayParameters to \
-         Redirect, or to Serve if it is meant; or name the HTTPS listener in the parentRef (sectionName)",
-        named.join(", ")
-    ))
+    named.join(", ")
 }
 
 /// The hostnames that a route has at listeners, by Gateway, each with the lowest port.

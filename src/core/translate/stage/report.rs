@@ -548,7 +548,7 @@ impl Report<'_> {
         }
     }
 
-    fn admission(&self) -> Admission<'_> {
+    pub(super) fn admission(&self) -> Admission<'_> {
         Admission {
             parents: self.parents,
             attachments: self.attachments,

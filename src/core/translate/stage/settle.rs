@@ -3,6 +3,7 @@
 
 use super::admission::Admission;
 use super::fleet::note_gateway;
+use super::host_contests::note_guest;
 use super::tables::touch_lists;
 use crate::key::ListenerId;
 use crate::rule::gateway_exposure::is_shared;
@@ -73,6 +74,8 @@ pub(crate) fn settle(
             .map(|listener| listener.parent.object()),
     );
     touch_lists(id, frontend, dirty);
+    let now = winner.as_ref().map(|(listener, _)| listener);
+    note_guest(admission, frontend, hostname, now, dirty);
     for (listener, _) in [before, winner].into_iter().flatten() {
         note_gateway(admission.parents, &id.gateway, &listener, dirty);
         dirty.wanting.insert(listener.parent.clone());

@@ -33,6 +33,14 @@ pub(crate) fn mark_solved(
     let only = hostname.is_exact()
         && routes().next().is_some()
         && routes().all(|(key, _)| solves(key, store));
+    if attachments.is_of_several(listener, hostname) {
+        // Routes of other namespaces are told of this one unless it is a solver's.
+        dirty.units.extend(
+            parents
+                .frontend_of(listener)
+                .map(|id| (id, hostname.clone())),
+        );
+    }
     if (only || attachments.has_solved()) && attachments.set_solved(listener, hostname, only) {
         dirty.units.extend(
             parents

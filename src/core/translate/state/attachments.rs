@@ -7,7 +7,7 @@ use super::by_record::ByRecord;
 use super::dirty::Dirty;
 use super::parent::Parent;
 use crate::key::{ListenerId, ParentKey, RouteKey, Verdict};
-use gatewright_objects::model::{FrontendId, Hostname};
+use gatewright_objects::model::{FrontendId, Hostname, ObjectName};
 use gatewright_objects::multimap::MultiMap;
 
 /// The attachments of a route: how it comes to a parent, the parent, and the outcome.
@@ -113,6 +113,52 @@ impl Attachments {
         listener: &ListenerId,
     ) -> impl Iterator<Item = &(RouteKey, Hostname)> {
         self.contributions.of(&(listener.clone(), hostname.clone()))
+    }
+
+    /// A route of each namespace other than one that contributes a hostname to a listener and meets
+    /// a condition, by kind. The work does not grow with the routes that follow the first ones.
+    pub(crate) fn first_of_others<'a, 'b, F: Fn(&RouteKey) -> bool>(
+        &'a self,
+        (hostname, listener): (&Hostname, &ListenerId),
+        namespace: &'b str,
+        is_meant: F,
+    ) -> impl Iterator<Item = &'a RouteKey> + use<'a, 'b, F> {
+        let at = (listener.clone(), hostname.clone());
+        let mut next = self.contributions.first(&at);
+        std::iter::from_fn(move || {
+            loop {
+                let (route, _) = next?;
+                let is_own = *route.name.namespace == *namespace;
+                let is_found = !is_own && is_meant(route);
+                // No name has this character.
+                let name = if is_own || is_found {
+                    ObjectName::new(format!("{}\0", route.name.namespace), "")
+                } else {
+                    let name = format!("{}\0", route.name.name);
+                    ObjectName::new(route.name.namespace.clone(), name)
+                };
+                let after = RouteKey {
+                    kind: route.kind,
+                    name,
+                };
+                next = self.contributions.next(&at, &(after, Hostname::any()));
+                if is_found {
+                    return Some(route);
+                }
+            }
+        })
+    }
+
+    /// True if routes of several namespaces contribute a hostname to a listener.
+    pub(crate) fn is_of_several(&self, listener: &ListenerId, hostname: &Hostname) -> bool {
+        let first = self
+            .contributions
+            .first(&(listener.clone(), hostname.clone()));
+        first.is_some_and(|(first, _)| {
+            let namespace = &*first.name.namespace;
+            let mut others = self.first_of_others((hostname, listener), namespace, |_| true);
+            others.next().is_some()
+        })
     }
 
     /// The routes with a hostname at a parent.

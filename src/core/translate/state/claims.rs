@@ -126,6 +126,27 @@ impl Claims {
         self.by_hostname.first(hostname).is_some()
     }
 
+    /// The claims on a hostname, the first in precedence first.
+    pub(crate) fn on<'a>(
+        &'a self,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = &'a Claim> + use<'a> {
+        let ranks = self.by_hostname.of(hostname);
+        ranks.map(|rank| &self.by_rank[rank])
+    }
+
+    /// The claims on a hostname and on those that cover it.
+    pub(crate) fn over<'a, 'b>(
+        &'a self,
+        hostname: &'b Hostname,
+    ) -> impl Iterator<Item = &'a Claim> + use<'a, 'b> {
+        let any = (!hostname.is_any()).then(Hostname::any);
+        std::iter::once(hostname.clone())
+            .chain(hostname.covering())
+            .chain(any)
+            .flat_map(|name| self.on(&name))
+    }
+
     /// True if there are no claims.
     pub(crate) fn is_empty(&self) -> bool {
         self.by_rank.is_empty()

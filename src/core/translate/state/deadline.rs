@@ -253,12 +253,12 @@ mod tests {
         engine.apply(vec![awaited(Some("acme"), &name)], at(12));
         assert_eq!(message(&engine), "");
         assert_eq!(
-            engine.brought_certificates(),
+            engine.brought_certificates(None),
             [],
             "`certs` has it among those of issuers"
         );
         engine.apply(vec![awaited(None, &name)], at(12));
-        let brought = engine.brought_certificates();
+        let brought = engine.brought_certificates(None);
         assert_eq!(brought.len(), 1, "it is a user's");
         assert!(
             brought[0]

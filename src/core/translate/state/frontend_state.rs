@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::claims::{Claim, Claims, Rank};
 use super::dirty::Dirty;
+use super::guests::Guests;
 use super::http3::Http3Hosts;
 use super::parent::ParentListener;
 use super::placed_hosts::PlacedHosts;
@@ -60,6 +61,10 @@ pub(crate) struct FrontendState {
     tracing: Option<Arc<Tracing>>,
     /// True if virtual hosts have the names of their owners, for the access log or for counts.
     names_owners: bool,
+    /// Hostnames of listeners that Gateways admit from other namespaces.
+    guests: Guests,
+    /// Hostnames of routes that something else answers for, or answers for as well.
+    contested: BTreeSet<Hostname>,
     /// Its claims on these addresses, if Gateways have addresses of their own.
     claimed: BTreeMap<Ownable, Claimant>,
 }
@@ -357,6 +362,25 @@ impl FrontendState {
     pub(crate) fn overlaps(&self, hostname: &Hostname) -> bool {
         let any = !hostname.is_any() && self.winners.contains_key(&Hostname::any());
         self.domains.below(hostname).next().is_some() || wider(hostname, &self.winners) || any
+    }
+
+    /// The hostnames of listeners that Gateways admit from other namespaces.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// The same, for changes.
+    pub(crate) fn guests_mut(&mut self) -> &mut Guests {
+        &mut self.guests
+    }
+
+    /// Sets whether something else answers for a hostname of routes. Returns whether it does or did.
+    pub(crate) fn set_contested(&mut self, hostname: &Hostname, is_contested: bool) -> bool {
+        if is_contested {
+            self.contested.insert(hostname.clone());
+            return true;
+        }
+        self.contested.remove(hostname)
     }
 
     /// Sets its claims on its addresses, and returns the former ones if they differ.

@@ -26,6 +26,7 @@ pub(crate) mod frontend_state;
 pub(crate) mod frontends;
 pub(crate) mod gateway_services;
 pub(crate) mod granted_names;
+pub(crate) mod guests;
 pub(crate) mod host_quota;
 pub(crate) mod http3;
 pub(crate) mod isolated_envoys;

@@ -17,6 +17,14 @@ use gatewright_objects::ownership::{Ledger, ListenersOf, Ownable, OwnerRecord, i
 /// claimant, the name, the wildcard, its owner.
 pub(crate) type Consents<'a> = dyn Fn(&Claimant, &Ownable, &Hostname, &Arc<str>) -> bool + 'a;
 
+/// What decides claims beside the record.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) consents: &'a Consents<'a>,
+    /// True if the claim of a listener is in vain, since another one precedes.
+    pub(crate) is_in_vain: &'a dyn Fn(&Claimant, &Ownable) -> bool,
+}
+
 /// All claims, and the record, which is read as [`Ledger`] and changed here alone.
 pub(crate) struct Register {
     ledger: Ledger,
@@ -211,12 +219,8 @@ impl Register {
     }
 
     /// Decides the owner of an item.
-    pub(crate) fn decide(
-        &self,
-        what: &Ownable,
-        now: u64,
-        consents: &Consents<'_>,
-    ) -> Option<OwnerRecord> {
+    pub(crate) fn decide(&self, what: &Ownable, now: u64, rules: Rules<'_>) -> Option<OwnerRecord> {
+        let is_in_vain = |claimant: &Claimant| (rules.is_in_vain)(claimant, what);
         if let Some(held) = self.owner(what) {
             let mut own = self.claims.of(what).filter(|claimant| match what {
                 // Another namespace may have claimed it first: a port stays as long as its protocol
@@ -229,6 +233,7 @@ impl Register {
                 }
                 _ => {
                     claimant.namespace == held.namespace
+                        && !is_in_vain(claimant)
                         && self.is_within_quota(what, &held.namespace)
                         && !self.is_withheld_wide(what, [&claimant.namespace, &claimant.through])
                 }
@@ -239,7 +244,12 @@ impl Register {
                     ..held.clone()
                 });
             }
+            let is_preceded = || {
+                let mut own = self.claims.of(what);
+                own.any(|claimant| claimant.namespace == held.namespace && is_in_vain(claimant))
+            };
             let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace])
+                || is_preceded()
                 || !self.is_within_quota(what, &held.namespace);
             let is_reserved = !is_withheld && (what.hostname().is_some() || held.has_whole_port());
             let reserved = self.reservation(what, now).filter(|_| is_reserved);
@@ -249,9 +259,9 @@ impl Register {
         }
         let mut candidates = self.claims.of(what);
         let first = match what {
-            Ownable::Hostname(_) | Ownable::Admitted(..) => {
-                candidates.find(|claimant| self.may_own(claimant, what, consents))
-            }
+            Ownable::Hostname(_) | Ownable::Admitted(..) => candidates.find(|claimant| {
+                !is_in_vain(claimant) && self.may_own(claimant, what, rules.consents)
+            }),
             Ownable::Socket(..) | Ownable::Secret(_) | Ownable::Tenant(_) => candidates.next(),
             // A parent whose listeners contradict each other does not decide the protocol.
             Ownable::Port(_) => candidates.find(|claimant| {
@@ -271,6 +281,7 @@ impl Register {
     /// True if no other namespace owns a wildcard over a name, or its owner consents.
     fn may_own(&self, claimant: &Claimant, what: &Ownable, consents: &Consents<'_>) -> bool {
         if self.is_withheld(what, [&claimant.namespace, &claimant.through])
+            || self.is_over_names_of_owner(claimant, what)
             || !self.is_within_quota(what, &claimant.namespace)
         {
             return false;
@@ -289,6 +300,21 @@ impl Register {
                 || is_public(&wide)
                 || consents(claimant, what, &wide, &owner)
         })
+    }
+
+    /// True if an admitted namespace claims a wildcard by a listener, which would take names that the
+    /// Gateway's own namespace has first.
+    fn is_over_names_of_owner(&self, claimant: &Claimant, what: &Ownable) -> bool {
+        let (Ownable::Admitted(at, name), By::Listener(_)) = (what, &claimant.by) else {
+            return false;
+        };
+        let is_owners = |name: &Hostname| {
+            let owner = self.owner(&Ownable::Admitted(at.clone(), name.clone()));
+            owner.is_some_and(|owner| owner.namespace == at.namespace)
+        };
+        name.is_wildcard()
+            && claimant.namespace != at.namespace
+            && self.owned_below(what).any(is_owners)
     }
 
     /// True if the platform granted a hostname to others than a claimant and the owner of the

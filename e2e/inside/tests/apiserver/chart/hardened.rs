@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
-use e2e::helm::Helm;
+use e2e::apiserver::manifests::documents;
+use e2e::deploy::folder;
+use e2e::helm::{Helm, chart};
 use serde_json::{Value, json};
 
 /// All workloads of the chart, of each fleet, with NetworkPolicies of Envoys.
@@ -30,11 +32,37 @@ pub(super) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
         .flat_map(|field| pod[field].as_array().into_iter().flatten())
 }
 
+/// Returns a digest of one hexadecimal digit.
+fn digest(digit: &str) -> String {
+    format!("sha256:{}", digit.repeat(64))
+}
+
+/// Checks that every container of a pod has limits, is restricted, and has a pinned image.
+fn check(name: &str, pod: &Value) {
+    for container in containers(pod) {
+        let of = format!("{name}, container {}", container["name"]);
+        for at in [
+            "/resources/limits/memory",
+            "/resources/requests/memory",
+            "/resources/requests/cpu",
+        ] {
+            assert!(container.pointer(at).is_some(), "{of} has no {at}");
+        }
+        let restricted = &container["securityContext"];
+        assert_eq!(restricted["allowPrivilegeEscalation"], false, "{of}");
+        assert_eq!(restricted["readOnlyRootFilesystem"], true, "{of}");
+        assert_eq!(restricted["capabilities"]["drop"], json!(["ALL"]), "{of}");
+        let image = container["image"].as_str().unwrap_or_default();
+        let is_envoy = image.contains("envoyproxy");
+        let wanted = digest(if is_envoy { "b" } else { "a" });
+        assert!(image.ends_with(&format!("@{wanted}")), "{of}: {image}");
+    }
+}
+
 #[test]
 #[ignore = "needs Helm: e2e/tools install helm"]
 fn every_container_has_limits_and_is_restricted_and_every_pod_has_the_priority() -> Result<()> {
     let helm = Helm::new(None)?;
-    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
     let images = format!(
         "image.digest={},envoy.image.digest={}",
         digest("a"),
@@ -61,29 +89,37 @@ fn every_container_has_limits_and_is_restricted_and_every_pod_has_the_priority()
             "{name}"
         );
         by_init += pod["initContainers"].as_array().map_or(0, Vec::len);
-        for container in containers(pod) {
-            let of = format!("{name}, container {}", container["name"]);
-            for at in [
-                "/resources/limits/memory",
-                "/resources/requests/memory",
-                "/resources/requests/cpu",
-            ] {
-                assert!(container.pointer(at).is_some(), "{of} has no {at}");
-            }
-            let restricted = &container["securityContext"];
-            assert_eq!(restricted["allowPrivilegeEscalation"], false, "{of}");
-            assert_eq!(restricted["readOnlyRootFilesystem"], true, "{of}");
-            assert_eq!(restricted["capabilities"]["drop"], json!(["ALL"]), "{of}");
-            let image = container["image"].as_str().unwrap_or_default();
-            let wanted = digest(if image.contains("envoyproxy") {
-                "b"
-            } else {
-                "a"
-            });
-            assert!(image.ends_with(&format!("@{wanted}")), "{of}: {image}");
-        }
+        check(&name, pod);
     }
     assert!(by_init >= 3, "Envoys have init containers");
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn the_job_of_an_upgrade_is_restricted_and_writes_our_definitions_alone() -> Result<()> {
+    let chart = chart().display().to_string();
+    let only = ["template", &chart, "--show-only", "templates/crds.yaml"];
+    let image = format!("image.digest={}", digest("a"));
+    let hooks = documents(&Helm::new(None)?.run(&[&only[..], &["--set", &image]].concat())?)?;
+    let jobs = pods(&hooks);
+    assert_eq!(jobs.len(), 1, "{jobs:?}");
+    jobs.iter().for_each(|(name, pod)| check(name, pod));
+    let role = hooks
+        .iter()
+        .find(|object| object["kind"] == "ClusterRole")
+        .context("a ClusterRole")?;
+    let mut definitions = BTreeSet::new();
+    for entry in std::fs::read_dir(folder().join("crds"))? {
+        for definition in documents(&std::fs::read_to_string(entry?.path())?)? {
+            let name = definition["metadata"]["name"].as_str();
+            definitions.insert(name.context("a name")?.to_owned());
+        }
+    }
+    let names: BTreeSet<String> =
+        serde_json::from_value(role["rules"][0]["resourceNames"].clone())?;
+    assert_eq!(names, definitions);
+    assert_eq!(role["rules"].as_array().map(Vec::len), Some(1), "{role}");
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! `gatewright status` of many objects: what is wrong first, counts, and single objects.
 
+use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -54,17 +55,30 @@ async fn status_of_many_hosts_is_what_is_wrong_and_counts() -> Result<()> {
         .find(|line| line.starts_with("httproute  "))
         .context("the kind has a line")?;
     let counted: Vec<&str> = counted.split_whitespace().collect();
-    assert_eq!(
-        counted,
-        [
-            "httproute",
-            "121",
-            "1",
-            "ResolvedRefs",
-            "BackendNotFound:",
-            "1"
-        ]
+    assert_eq!(counted, ["httproute", "121", "1"]);
+    let wide = site.ask(&["status", "-o", "wide"])?.1;
+    assert!(
+        wide.contains("httproute default/r119 at edge  Accepted"),
+        "everything: {wide}"
     );
+
+    let others: Vec<String> = (0..7)
+        .map(|at| {
+            route(
+                &format!("lost{at}"),
+                &format!("l{at}.example.org"),
+                &format!("gone{at}"),
+            )
+        })
+        .collect();
+    site.save("others.yaml", &others.join("---\n"))?;
+    let (_, text) = told(&site, &["status"], "8 of 130 objects are not OK.\n").await?;
+    assert!(
+        text.contains("httproute default/bad at edge, httproute default/lost0 at edge, httproute default/lost1 at edge and 5 more"),
+        "one cause is one row: {text}"
+    );
+    fs::remove_file(site.file("others.yaml"))?;
+    told(&site, &["status"], "1 of 123 objects are not OK.\n").await?;
 
     let (code, text) = site.ask(&["status", "httproute/r7"])?;
     assert_eq!(code, 0, "this one is as desired: {text}");
@@ -72,7 +86,7 @@ async fn status_of_many_hosts_is_what_is_wrong_and_counts() -> Result<()> {
         text.contains("httproute default/r7 at edge  Accepted"),
         "every condition of it is told: {text}"
     );
-    let (code, text) = site.ask(&["status", "--host", "bad.example.org"])?;
+    let (code, text) = site.ask(&["status", "https://bad.example.org:8443/cart"])?;
     assert_eq!(code, 1, "what serves the host is wrong: {text}");
     assert!(
         text.contains("gateway default/edge") && text.contains("httproute default/bad at edge"),

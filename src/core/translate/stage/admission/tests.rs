@@ -9,7 +9,9 @@ use crate::published::Published;
 use crate::rule::ownership::shared_frontend;
 use crate::{Change, Engine, Fact, Fleet, Settings, StatusBody};
 use gatewright_objects::inputs::{HOST_LABEL, Kind, Object, ObjectChange, ObjectKey};
-use gatewright_objects::model::{Action, ObjectName, Target};
+use gatewright_objects::model::{Action, ConditionType, ObjectName, Target};
+
+mod owner;
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 

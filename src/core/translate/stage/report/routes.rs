@@ -54,12 +54,15 @@ impl Report<'_> {
                 let default =
                     (*way == Way::Default).then(|| default_gateways::note(route, attachments));
                 let in_clear = plain_http::note(route, reached, attachments, self.parents);
+                let in_clear_alone =
+                    plain_http::note_on_clear_alone(route, reached, attachments, self.parents);
                 let apart = (route.kind == RouteKind::Udp)
                     .then(|| datagrams::note(route, self.policies))
                     .flatten();
                 let notes = default
                     .into_iter()
                     .chain(in_clear)
+                    .chain(in_clear_alone)
                     .chain(apart)
                     .chain(resolved.note.as_deref().map(str::to_owned));
                 conditions[0].message = notes.collect::<Vec<_>>().join("; ");
@@ -80,7 +83,14 @@ impl Report<'_> {
                 certificate_condition::of_route(reached, attachments, self.parents, self.issuance);
             let parent = self.parents.get(parent);
             let affected = parent.and_then(|parent| self.affected(&key.object(), parent));
-            conditions.extend(warning.into_iter().chain(affected).filter(|_| is_accepted));
+            let contested = self.hostname_warning(key, reached);
+            conditions.extend(
+                warning
+                    .into_iter()
+                    .chain(contested)
+                    .chain(affected)
+                    .filter(|_| is_accepted),
+            );
             parents.push((reference, conditions));
         }
         let body = StatusBody::Route(RouteStatus { parents });

@@ -1,14 +1,15 @@
-//! A line of the access log.
+//! A line of the access log of an Envoy, and the choice among lines. Pure.
 
 use gatewright_core::printable::printable;
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// The field with the AccessPolicy that would have refused the request.
 const WOULD_REFUSE: &str = "would_refuse";
 
 /// A line of the access log.
-pub(super) struct RequestLine {
+pub struct RequestLine {
     fields: Map<String, Value>,
     /// Why no backend answered.
     outcome: Option<&'static RequestOutcome>,
@@ -16,7 +17,7 @@ pub(super) struct RequestLine {
 
 impl RequestLine {
     /// Reads a line; `None` if it is none.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let Value::Object(fields) = serde_json::from_str(text).ok()? else {
             return None;
         };
@@ -42,9 +43,14 @@ impl RequestLine {
             .unwrap_or_default()
     }
 
+    /// The namespace that has the hostname.
+    pub fn namespace(&self) -> Option<&str> {
+        self.field("namespace")
+    }
+
     /// True if the request was for this host, in lower case; its port and a rewrite by a route do
     /// not count.
-    pub(super) fn is_for(&self, host: &str) -> bool {
+    pub fn is_for(&self, host: &str) -> bool {
         let asked = self.field("host").unwrap_or_default();
         let bare = match asked.rsplit_once(':') {
             Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => bare,
@@ -53,14 +59,9 @@ impl RequestLine {
         bare.eq_ignore_ascii_case(host) || self.field("hostname") == Some(host)
     }
 
-    /// The namespace that has the hostname.
-    pub(super) fn namespace(&self) -> Option<&str> {
-        self.field("namespace")
-    }
-
     /// True if the request failed, or an AccessPolicy that only reports would have refused it: as
     /// mode Errors of the access log has it.
-    pub(super) fn is_error(&self) -> bool {
+    pub fn is_error(&self) -> bool {
         let status = self.number("status");
         let by_backend = self.field("details") == Some("via_upstream");
         self.outcome.is_some()
@@ -70,7 +71,7 @@ impl RequestLine {
     }
 
     /// The line for people. What clients wrote is shown without control characters.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let field = |name| printable(self.field(name).unwrap_or("-"));
         let time = field("time");
         let status = self.number("status");
@@ -106,14 +107,96 @@ impl RequestLine {
         text
     }
 
+    /// A field without control characters.
+    fn shown(&self, name: &str) -> String {
+        printable(self.field(name).unwrap_or("-")).into_owned()
+    }
+
+    /// The line as a request that failed.
+    pub fn failed(&self) -> FailedRequest {
+        let path = self.field("path").unwrap_or("-");
+        let path = path.split('?').next().unwrap_or_default();
+        let policy = self.field(WOULD_REFUSE);
+        let message = match (self.outcome, policy) {
+            (Some(outcome), _) => outcome.words.to_owned(),
+            (None, Some(policy)) => {
+                format!("AccessPolicy {policy} would refuse it, and only reports")
+            }
+            (None, None) => self.shown("details"),
+        };
+        FailedRequest {
+            time: self.shown("time"),
+            status: self.number("status"),
+            method: self.shown("method"),
+            path: printable(path).into_owned(),
+            reason: self.outcome.map(|outcome| outcome.reason),
+            message,
+        }
+    }
+
     /// The line as JSON, with the reason.
-    pub(super) fn json(&self) -> String {
+    pub fn json(&self) -> Value {
         let mut fields = self.fields.clone();
         if let Some(RequestOutcome { reason, words, .. }) = self.outcome {
             fields.insert("reason".to_owned(), (*reason).into());
             fields.insert("message".to_owned(), (*words).into());
         }
-        Value::Object(fields).to_string()
+        Value::Object(fields)
+    }
+
+    /// The line as its namespace may see it: the name of a policy of another namespace is left out,
+    /// and that it would refuse the request is not.
+    #[must_use]
+    pub fn seen_by(mut self, namespace: &str) -> Self {
+        let policy = self
+            .field(WOULD_REFUSE)
+            .and_then(|name| name.split_once('/'));
+        if policy.is_some_and(|(of, _)| of != namespace) {
+            let another = Value::from("of another namespace");
+            self.fields.insert(WOULD_REFUSE.to_owned(), another);
+        }
+        self
+    }
+}
+
+/// A request that failed, for a page: without the query of its URL, in which clients may have
+/// written secrets.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct FailedRequest {
+    time: String,
+    status: u64,
+    method: String,
+    path: String,
+    /// The reason, as in the reference.
+    reason: Option<&'static str>,
+    /// What happened, for people.
+    message: String,
+}
+
+/// The requests that are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestFilter {
+    /// Those for this host, in lower case; all if `None`.
+    pub host: Option<String>,
+    /// Those of hostnames of this namespace; all if `None`.
+    pub namespace: Option<String>,
+    /// True for those that failed.
+    pub errors: bool,
+}
+
+impl RequestFilter {
+    /// True if the request of a line is among them.
+    pub fn has(&self, line: &RequestLine) -> bool {
+        let Self {
+            host,
+            namespace,
+            errors,
+        } = self;
+        host.as_ref().is_none_or(|host| line.is_for(host))
+            && namespace
+                .as_ref()
+                .is_none_or(|namespace| line.namespace() == Some(namespace))
+            && (!errors || line.is_error())
     }
 }
 
@@ -141,7 +224,7 @@ mod tests {
             "2026-11-26T07:51:40.269Z 504 GET shop.example.org/slow 2001 ms route httproute/blue/shop/0 \
              backend blue/shop:80 at 10.0.0.1:8080: TimedOut: the backend did not answer within the timeout of the rule"
         );
-        let read: Value = serde_json::from_str(&timed_out.json()).expect("JSON");
+        let read = timed_out.json();
         assert_eq!(read["reason"], "TimedOut");
         assert!(timed_out.is_error(), "it failed");
     }
@@ -177,6 +260,20 @@ mod tests {
         assert!(reported.is_error(), "it would be one");
         let told = ": AccessPolicy blue/staff would refuse it, and only reports";
         assert!(reported.text().ends_with(told), "{}", reported.text());
+    }
+
+    #[test]
+    fn a_namespace_sees_no_name_of_a_policy_of_another() {
+        let text = r#"{"status":200,"details":"via_upstream","would_refuse":"platform/staff"}"#;
+        let seen = line(text).seen_by("blue");
+        assert!(
+            !seen.json().to_string().contains("platform"),
+            "{}",
+            seen.text()
+        );
+        assert!(seen.is_error(), "that it would be refused is seen");
+        let own = line(&text.replace("platform", "blue")).seen_by("blue");
+        assert_eq!(own.field(WOULD_REFUSE), Some("blue/staff"), "its own");
     }
 
     #[test]

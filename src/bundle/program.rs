@@ -1,0 +1,201 @@
+//! The bundle of a running program: its answers, those of its Envoy, its manifests, and logs.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use gatewright_control::ask;
+use serde_json::{Value, json};
+
+use super::archive::Bundle;
+use super::contents::{Contents, Of, State};
+use super::site;
+use crate::standalone::access_log;
+
+/// The answers of a program: the file, the path of the admin socket, and what it is.
+pub(super) const ANSWERS: [(&str, &str, &str); 9] = [
+    (
+        "program.json",
+        "/about",
+        "version, command and configuration",
+    ),
+    (
+        "status.json",
+        "/status",
+        "statuses of all objects, and use of quotas",
+    ),
+    ("history.json", "/history", "history of changes"),
+    (
+        "certificates.json",
+        "/certs",
+        "certificates of issuers, and their next steps",
+    ),
+    (
+        "brought.json",
+        "/certs/brought",
+        "certificates that no issuer renews",
+    ),
+    ("owners.json", "/owners", "record of ownership"),
+    ("envoys.json", "/envoys", "connected Envoys"),
+    (
+        "xds.json",
+        "/debug/xds",
+        "publications and acknowledgements",
+    ),
+    ("site.json", "", "manifests"),
+];
+/// The same of its texts.
+const TEXTS: [(&str, &str, &str); 2] = [
+    ("ready.txt", "/readyz", "what the program waits for"),
+    ("metrics.txt", "/metrics", "metrics"),
+];
+/// What Envoy says.
+const OF_ENVOY: [(&str, &str, &str); 6] = [
+    (
+        "envoy/server_info.json",
+        "/server_info",
+        "version, uptime and command line of Envoy",
+    ),
+    (
+        "envoy/config_dump.json",
+        "/config_dump?include_eds",
+        "configuration as Envoy has it",
+    ),
+    (
+        "envoy/clusters.txt",
+        "/clusters",
+        "backends with their endpoints",
+    ),
+    ("envoy/listeners.txt", "/listeners", "listening addresses"),
+    ("envoy/stats.txt", "/stats", "statistics"),
+    ("envoy/memory.json", "/memory", "memory"),
+];
+/// The bytes of a log that are read from its end.
+const LOG_BYTES: u64 = 4 << 20;
+
+/// Where a program is.
+pub struct Place {
+    /// Its private directory.
+    pub state: PathBuf,
+    /// Its admin socket.
+    pub admin: PathBuf,
+    /// That of its Envoy.
+    pub envoy_admin: PathBuf,
+}
+
+/// Asks a program and its Envoy.
+///
+/// # Errors
+/// When the program does not answer at all.
+pub async fn of_program(place: &Place) -> Result<Bundle> {
+    let about = ask(&place.admin, "/about").await?;
+    let about: Value = serde_json::from_str(&about).context("/about")?;
+    let mut bundle = Bundle::new(Contents::new(Of::Program));
+    for (path, question, what) in ANSWERS
+        .into_iter()
+        .filter(|(_, asked, _)| !asked.is_empty())
+    {
+        bundle.add_json(path, what, document(&place.admin, question).await);
+    }
+    for (path, question, what) in TEXTS {
+        let text = ask(&place.admin, question).await.map_err(Into::into);
+        bundle.add_text(path, what, text);
+    }
+    let what = "manifests, without the content of Secrets";
+    match about["manifests"].as_str() {
+        Some(directory) => bundle.add_json("site.json", what, site::read(Path::new(directory))),
+        None => {
+            let why = "the program reads no directory: gatewright support-bundle --context NAME has the objects of the cluster";
+            let why = why.to_owned();
+            bundle.leave_out("site.json", what, State::NotAsked { why });
+        }
+    }
+    for (path, question, what) in OF_ENVOY {
+        if path.ends_with(".json") {
+            bundle.add_json(path, what, document(&place.envoy_admin, question).await);
+        } else {
+            let text = ask(&place.envoy_admin, question).await.map_err(Into::into);
+            bundle.add_text(path, what, text);
+        }
+    }
+    let logs = [
+        (
+            access_log(&place.state),
+            "logs/access.log",
+            "requests that failed",
+        ),
+        (
+            place.state.join("envoy.log"),
+            "logs/envoy.log",
+            "log of Envoy",
+        ),
+    ];
+    for (file, path, what) in logs {
+        let what = format!("{what}, the last {} MiB", LOG_BYTES >> 20);
+        bundle.add_text(path, &what, tail(&file));
+    }
+    let why = "the program logs to standard error: add what journalctl, docker logs or kubectl logs has of it";
+    let why = why.to_owned();
+    bundle.leave_out(
+        "logs/gatewright.log",
+        "log of the program",
+        State::NotAsked { why },
+    );
+    Ok(bundle)
+}
+
+async fn document(socket: &Path, question: &str) -> Result<Value> {
+    let text = ask(socket, question).await?;
+    serde_json::from_str(&text).with_context(|| question.to_owned())
+}
+
+/// The last whole lines of a log.
+fn tail(path: &Path) -> Result<String> {
+    let place = || path.display().to_string();
+    let mut file = File::open(path).with_context(place)?;
+    let length = file.metadata().with_context(place)?.len();
+    let begin = length.saturating_sub(LOG_BYTES);
+    file.seek(SeekFrom::Start(begin)).with_context(place)?;
+    let mut bytes = Vec::new();
+    file.take(LOG_BYTES)
+        .read_to_end(&mut bytes)
+        .with_context(place)?;
+    let text = String::from_utf8_lossy(&bytes).into_owned();
+    Ok(match text.split_once('\n') {
+        Some((_, rest)) if begin > 0 => rest.to_owned(),
+        _ => text,
+    })
+}
+
+/// What a program says of itself at `/about`.
+pub(crate) fn about(
+    command: &str,
+    manifests: Option<&Path>,
+    configuration: &impl serde::Serialize,
+) -> Value {
+    json!({
+        "version": crate::version::version(),
+        "command": command,
+        "manifests": manifests.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())),
+        "configuration": configuration,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_from_its_end_in_whole_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("a.log");
+        std::fs::write(&file, "one\ntwo\n").expect("written");
+        assert_eq!(tail(&file).expect("a log"), "one\ntwo\n");
+        let line = "x".repeat(1 << 20) + "\n";
+        std::fs::write(&file, line.repeat(6)).expect("written");
+        let text = tail(&file).expect("a log");
+        assert_eq!(text.lines().count(), 3, "whole lines");
+        assert!(tail(&dir.path().join("none")).is_err(), "it is not there");
+    }
+}

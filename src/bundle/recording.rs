@@ -1,0 +1,160 @@
+//! The bundle of a cluster: what a person may read, as the API server answers, without Secrets.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Result;
+use gatewright_control::StatusQuery;
+use http_body_util::BodyExt;
+use hyper::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::archive::Bundle;
+use super::contents::{Contents, Of, State};
+use super::replay::forbidden;
+use crate::client::ClusterView;
+
+/// What beside the objects that the controller watches tells of an installation: in its namespace.
+const OF_INSTALLATION: [&str; 7] = [
+    "/api/v1/namespaces/{}/pods",
+    "/api/v1/namespaces/{}/events",
+    "/api/v1/namespaces/{}/services",
+    "/apis/apps/v1/namespaces/{}/deployments",
+    "/apis/apps/v1/namespaces/{}/daemonsets",
+    "/apis/coordination.k8s.io/v1/namespaces/{}/leases",
+    "/apis/networking.k8s.io/v1/namespaces/{}/networkpolicies",
+];
+/// The same of the cluster.
+const OF_CLUSTER: [&str; 2] = ["/version", "/api/v1/nodes"];
+
+/// What only pods know, and how a person gets it.
+const IN_PODS: [(&str, &str); 4] = [
+    ("history.json", "history of changes"),
+    (
+        "certificates.json",
+        "certificates of issuers, and their next steps",
+    ),
+    ("envoy/", "state of Envoys"),
+    ("logs/", "logs"),
+];
+
+/// Reads a cluster with the rights of a client.
+///
+/// # Errors
+/// When the API server does not answer.
+pub async fn of_cluster(client: Client, namespace: &str, installation: &str) -> Result<Bundle> {
+    let recorder = Recorder::default();
+    let client = recorder.client(client, namespace);
+    let view = ClusterView::of(client.clone(), namespace, installation).await?;
+    // It asks for more than the view, as `explain` does.
+    view.status(&StatusQuery::default()).await?;
+    let of_installation = OF_INSTALLATION.map(|path| path.replace("{}", installation));
+    for path in OF_CLUSTER
+        .into_iter()
+        .chain(of_installation.iter().map(String::as_str))
+    {
+        let request = Request::get(path).body(Vec::new())?;
+        // Also a refusal is recorded.
+        let _ = client.request_text(request).await;
+    }
+    let mut bundle = Bundle::new(Contents::new(Of::Cluster {
+        namespace: namespace.to_owned(),
+        installation: installation.to_owned(),
+    }));
+    recorder.fill(&mut bundle);
+    for (path, what) in IN_PODS {
+        let why = format!(
+            "only pods know it: kubectl -n {installation} exec POD -- gatewright support-bundle -o - > pod.tar.gz; kubectl logs"
+        );
+        bundle.leave_out(path, what, State::NotAsked { why });
+    }
+    Ok(bundle)
+}
+
+/// An answer of the API server.
+struct Answer {
+    request: String,
+    code: StatusCode,
+    body: Value,
+}
+
+/// Records what a client asks and gets. Of Secrets nothing is asked.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<Answer>>>);
+
+impl Recorder {
+    /// A client whose answers are recorded.
+    fn client(&self, client: Client, namespace: &str) -> Client {
+        let recorder = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (recorder, client) = (recorder.clone(), client.clone());
+            async move { Ok::<_, Infallible>(recorder.answered(&client, request).await) }
+        });
+        Client::new(service, namespace)
+    }
+
+    async fn answered(&self, client: &Client, request: Request<Body>) -> Response<Body> {
+        let uri = request.uri();
+        let asked = uri.path_and_query().map_or(uri.path(), |of| of.as_str());
+        let asked = asked.to_owned();
+        if is_of_secrets(uri.path()) {
+            return forbidden("Secrets are not read for a support bundle");
+        }
+        let (code, body) = match client.send(request).await {
+            Ok(response) => {
+                let code = response.status();
+                let body = response.into_body().collect().await;
+                (
+                    code,
+                    body.map_or_else(|error| failure(&error), |all| parsed(&all.to_bytes())),
+                )
+            }
+            Err(error) => (StatusCode::SERVICE_UNAVAILABLE, failure(&error)),
+        };
+        let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+        *response.status_mut() = code;
+        let answer = Answer {
+            request: asked,
+            code,
+            body,
+        };
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(answer);
+        response
+    }
+
+    /// Moves what was recorded into a bundle.
+    fn fill(&self, bundle: &mut Bundle) {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (number, answer) in answers.drain(..).enumerate() {
+            let path = answer.request.split('?').next().unwrap_or_default();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let file = format!("cluster/{number:04}-{name}.json");
+            if answer.code.is_success() {
+                bundle.add_answer(&file, answer.request, answer.body);
+            } else {
+                let message = answer.body["message"].as_str().unwrap_or_default();
+                let why = format!("{}: {message}", answer.code.as_u16());
+                bundle.leave_out(&file, &answer.request, State::NotRead { why });
+            }
+        }
+    }
+}
+
+fn is_of_secrets(path: &str) -> bool {
+    path.split('/').any(|part| part == "secrets")
+}
+
+/// The body of an answer; a text stays one.
+fn parsed(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
+}
+
+fn failure(error: &dyn std::fmt::Display) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": error.to_string(), "code": 503})
+}
