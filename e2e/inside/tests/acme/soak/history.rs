@@ -48,6 +48,7 @@ fn entry(number: u64, kind: ChangeKind) -> HistoryEntry {
         hosts: (0..NAMED)
             .map(|at| format!("h{number}.n{at}.example.org"))
             .collect(),
+        named_hosts: 0,
         more_hosts: 0,
         together: 0,
         outcome: Outcome::Acknowledged,

@@ -33,8 +33,8 @@ fn images(all: &[Value], secrets: &Value) -> BTreeSet<String> {
     let pods = pods(all);
     assert_eq!(
         pods.len(),
-        5,
-        "the controller, the Envoys of each fleet, and the test"
+        6,
+        "the controller, the Envoys of each fleet, the definitions, and the test"
     );
     let mut images = BTreeSet::new();
     for (name, pod) in pods {
