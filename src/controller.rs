@@ -270,6 +270,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let manager = issuance.manager();
+    let has_work = issuance.has_work();
     let thumbprint_index = issuance.thumbprint_index();
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(
@@ -307,6 +308,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         namespaces: namespaces.clone(),
         asks: wiring.asks.clone(),
         manager: manager.clone(),
+        has_work,
         cache: cache.clone(),
         term: term.clone(),
         counts: reports.clone(),

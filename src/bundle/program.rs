@@ -1,7 +1,7 @@
 //! The bundle of a running program: its answers, those of its Envoy, its manifests, and logs.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -133,7 +133,11 @@ pub async fn of_program(place: &Place) -> Result<Bundle> {
     ];
     for (file, path, what) in logs {
         let what = format!("{what}, the last {} MiB", LOG_BYTES >> 20);
-        bundle.add_text(path, &what, tail(&file));
+        bundle.add_text(
+            path,
+            &what,
+            tail(&file).with_context(|| file.display().to_string()),
+        );
     }
     let why = "the program logs to standard error: add what journalctl, docker logs or kubectl logs has of it";
     let why = why.to_owned();
@@ -151,16 +155,13 @@ async fn document(socket: &Path, question: &str) -> Result<Value> {
 }
 
 /// The last whole lines of a log.
-fn tail(path: &Path) -> Result<String> {
-    let place = || path.display().to_string();
-    let mut file = File::open(path).with_context(place)?;
-    let length = file.metadata().with_context(place)?.len();
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
     let begin = length.saturating_sub(LOG_BYTES);
-    file.seek(SeekFrom::Start(begin)).with_context(place)?;
+    file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
-    file.take(LOG_BYTES)
-        .read_to_end(&mut bytes)
-        .with_context(place)?;
+    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(match text.split_once('\n') {
         Some((_, rest)) if begin > 0 => rest.to_owned(),
