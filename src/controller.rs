@@ -308,7 +308,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         namespaces: namespaces.clone(),
         asks: wiring.asks.clone(),
         manager: manager.clone(),
-        has_work,
+        has_work: has_work.clone(),
         cache: cache.clone(),
         term: term.clone(),
         counts: reports.clone(),
@@ -384,7 +384,11 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
         let about = about("controller", None, &configuration);
-        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
+        wiring.serve_admin(
+            admin,
+            certificates::routes(manager, has_work).merge(routes),
+            about,
+        );
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);

@@ -310,7 +310,16 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
         "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [BETA],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
     server.put(beta.clone()).await?;
-    let mut controller = site.cluster.controller("one")?;
+    // A host that is given up is reserved for nobody.
+    let folder = tempfile::tempdir()?;
+    let configuration = folder.path().join("configuration.yaml");
+    std::fs::write(
+        &configuration,
+        "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\ntenancy: {hostnameHoldHours: 0}\n",
+    )?;
+    let configuration = configuration.display().to_string();
+    let configured = ["--config", &configuration];
+    let mut controller = site.cluster.controller_with("one", &configured)?;
     controller.line("xDS at").await?;
     site.is_ready().await?;
     site.cluster
@@ -318,10 +327,10 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
             is_true(&route["status"]["parents"][0], "Accepted")
         })
         .await?;
-    let folder = tempfile::tempdir()?;
     let file = folder.path().join("change.yaml");
     let path = file.display().to_string();
     let arguments = ["plan", "-f", &path, "-n", "shop", "-o", "json"];
+    let arguments = [&arguments[..], &configured].concat();
     let given_up = folder.path().join("beta.yaml");
     std::fs::write(&given_up, beta.to_string())?;
     let given_up = given_up.display().to_string();
