@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use self::last_good::{Keeper, LastGoodMetrics, Standby, StatePaths, ViewAccess};
 use self::settings::{check_issuers, tenancy_settings, translation_settings};
 use self::xds::Xds;
-use crate::bundle::about;
+use crate::about::about;
 use crate::configuration::MetricsAccess;
 use crate::envoy_identity::ZONE_FILE;
 use crate::listening::listen;

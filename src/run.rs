@@ -25,7 +25,7 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
-use crate::bundle::about;
+use crate::about::about;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;

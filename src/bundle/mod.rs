@@ -19,6 +19,5 @@ mod site;
 
 pub use archive::{Bundle, write};
 pub use contents::{Contents, Entry, Of, State};
-pub(crate) use program::about;
 pub use program::{Place, of_program};
 pub use recording::of_cluster;

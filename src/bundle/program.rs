@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use gatewright_control::ask;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::archive::Bundle;
 use super::contents::{Contents, Of, State};
@@ -166,20 +166,6 @@ fn tail(path: &Path) -> io::Result<String> {
     Ok(match text.split_once('\n') {
         Some((_, rest)) if begin > 0 => rest.to_owned(),
         _ => text,
-    })
-}
-
-/// What a program says of itself at `/about`.
-pub(crate) fn about(
-    command: &str,
-    manifests: Option<&Path>,
-    configuration: &impl serde::Serialize,
-) -> Value {
-    json!({
-        "version": crate::version::version(),
-        "command": command,
-        "manifests": manifests.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())),
-        "configuration": configuration,
     })
 }
 
