@@ -55,7 +55,8 @@ pub fn show(value: &Value, how: Output, text: impl FnOnce() -> Result<String>) -
 }
 
 /// Escapes what has an effect on a terminal, except for ends of lines and colours: tables have
-/// escaped what is in their cells, and a text of somebody else beside them may at worst be coloured.
+/// escaped what is in their cells, and a text of somebody else beside them may at worst be
+/// coloured.
 pub fn for_terminal(text: &str) -> String {
     let mut parts = text.split("\x1b[");
     let mut safe = lines(parts.next().unwrap_or_default());

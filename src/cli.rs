@@ -154,11 +154,11 @@ pub enum Command {
     /// Serve a page on this machine: hosts with what is wrong first, the steps of a request,
     /// certificates, owners, policies and Envoys, as they change
     Ui(Ui),
-    /// Print the access log of the Envoy that standalone starts, or of all Envoys of a cluster, with
-    /// the reason why no backend answered a request
+    /// Print the access log of the Envoy that standalone starts, or of all Envoys of a cluster,
+    /// with the reason why no backend answered a request
     Logs(Logs),
-    /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's state,
-    /// without secrets, for whoever helps; `explain` and `status` read it
+    /// Write one archive with the configuration, statuses, history, metrics, logs and Envoy's
+    /// state, without secrets, for whoever helps; `explain` and `status` read it
     SupportBundle(SupportBundle),
     /// Write what an installation of a cluster needs to go on in another one: owners of hostnames,
     /// accounts, CAs and certificates

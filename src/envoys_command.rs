@@ -44,7 +44,6 @@ pub async fn run(options: &cli::Envoys) -> Result<bool> {
 
 /// Returns the table of connected Envoys.
 fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let head = [
         "NAME",
         "FLEET",
@@ -56,17 +55,24 @@ fn connected(rows: &[EnvoyRow]) -> Vec<[String; 8]> {
         "CURRENT",
     ]
     .map(str::to_owned);
-    let row = |row: &EnvoyRow| {
-        [
-            row.name.clone(),
-            row.fleet.clone(),
-            or_none(row.pod.as_ref().map(|pod| pod.node.clone())),
-            or_none(row.address.map(|address| address.to_string())),
-            or_none(row.version.clone()),
-            row.connected.to_string(),
-            or_none(row.last_ack.map(|at| at.to_string())),
-            if row.current { "yes" } else { "no" }.to_owned(),
-        ]
-    };
-    std::iter::once(head).chain(rows.iter().map(row)).collect()
+    std::iter::once(head)
+        .chain(rows.iter().map(cells))
+        .collect()
+}
+
+fn cells(row: &EnvoyRow) -> [String; 8] {
+    [
+        row.name.clone(),
+        row.fleet.clone(),
+        or_none(row.pod.as_ref().map(|pod| pod.node.clone())),
+        or_none(row.address.map(|address| address.to_string())),
+        or_none(row.version.clone()),
+        row.connected.to_string(),
+        or_none(row.last_ack.map(|at| at.to_string())),
+        if row.current { "yes" } else { "no" }.to_owned(),
+    ]
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
 }

@@ -4,6 +4,7 @@
 //! This crate is the program: its command line, the two runtimes (a directory, a cluster), and the
 //! offline commands.
 
+mod about;
 pub mod answer;
 pub mod backup_command;
 pub mod bundle;

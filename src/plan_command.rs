@@ -190,7 +190,10 @@ fn of_a_directory(
     }
     let now = SystemTime::now();
     change.date(&present, seconds(now));
-    let settings = offline_settings(configuration, vec![Ipv4Addr::LOCALHOST.into()]);
+    let settings = translate::Settings {
+        hold: configuration.tenancy.hold(),
+        ..offline_settings(configuration, vec![Ipv4Addr::LOCALHOST.into()])
+    };
     let tenancy = tenancy::Settings {
         listener_sets: true,
         ..configuration.tenancy_offline()

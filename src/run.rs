@@ -25,7 +25,7 @@ use xds::{Cache, Server, UnixPeers, View};
 use acme::DeniedNetworks;
 use acme::storage::dir::Directory;
 
-use crate::bundle::about;
+use crate::about::about;
 use crate::cli;
 use crate::configuration::{Backends, CONTROLLER, Configuration, StatisticsPort, Tenancy};
 use crate::connection_pressure;
@@ -385,7 +385,8 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         server.serve_unix(listener, stopped).await;
     });
     let (successor, mut hand_over) = mpsc::channel(1);
-    let others = certificates::routes(watch::channel(Some(manager.clone())).1);
+    let running = watch::channel(Some(manager.clone())).1;
+    let others = certificates::routes(running, watch::channel(true).1);
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
@@ -522,8 +523,11 @@ fn lifetime(options: &cli::Standalone) -> Lifetime {
     match options.envoy_process.envoy_lifetime {
         Some(cli::EnvoyLifetime::Independent) => Lifetime::Independent,
         Some(cli::EnvoyLifetime::WithProgram) => Lifetime::WithProgram,
-        // There is no next start after the example, or after a check.
-        None if options.dir.is_none() || options.once => Lifetime::WithProgram,
+        // There is no next start after the example, or after a check. With the first process of a
+        // container all others end.
+        None if options.dir.is_none() || options.once || std::process::id() == 1 => {
+            Lifetime::WithProgram
+        }
         None => Lifetime::Independent,
     }
 }

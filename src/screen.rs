@@ -33,8 +33,8 @@ impl Screen {
     }
 }
 
-/// The output that replaces a whole screen without flicker: each line ends by erasing the rest of an
-/// older one.
+/// The output that replaces a whole screen without flicker: each line ends by erasing the rest of
+/// an older one.
 fn frame(text: &str, height: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let room = height.saturating_sub(1).max(1);

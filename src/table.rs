@@ -78,9 +78,8 @@ pub fn list(names: &[String], beyond: usize, most: usize) -> String {
 /// True if standard output is a terminal whose user has not asked for plain text
 /// (<https://no-color.org>).
 fn has_colours() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal()
-        && !is_set("NO_COLOR")
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
         && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 

@@ -159,6 +159,11 @@ impl Source {
             || self.path.ends_with("/tests.rs")
     }
 
+    fn is_product(&self) -> bool {
+        let folders = ["src/", "xds/src/", "acme/src/"];
+        !self.is_test() && folders.iter().any(|folder| self.path.starts_with(folder))
+    }
+
     fn is_generated(&self) -> bool {
         self.path.starts_with(GENERATED)
     }
@@ -388,15 +393,10 @@ fn every_task_has_a_name() {
             .iter()
             .any(|call| line.contains(call))
     };
-    let ours = |source: &&Source| {
-        ["src/", "xds/src/", "acme/src/"]
-            .iter()
-            .any(|folder| source.path.starts_with(folder))
-    };
-    let all = sources();
-    let named =
-        |source: &&Source| !source.is_test() && !NAMES_TASKS.contains(&source.path.as_str());
-    for source in all.iter().filter(ours).filter(named) {
+    for source in sources() {
+        if !source.is_product() || NAMES_TASKS.contains(&source.path.as_str()) {
+            continue;
+        }
         let code: Vec<_> = source.code().collect();
         for (index, (number, line)) in code
             .iter()
@@ -465,10 +465,7 @@ fn closures_with_names_are_few() {
     let mut broken = Vec::new();
     let mut all = 0;
     for source in sources() {
-        let is_product = ["src/", "xds/src/", "acme/src/"]
-            .iter()
-            .any(|folder| source.path.starts_with(folder));
-        if !is_product || source.is_test() || source.is_generated() {
+        if !source.is_product() || source.is_generated() {
             continue;
         }
         let code: Vec<_> = source.code().map(|(_, line)| line).collect();

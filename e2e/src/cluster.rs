@@ -27,7 +27,7 @@ const ENVOY_SECRET: &str = "gatewright-envoy";
 /// The user name of the controller.
 pub const ACCOUNT: &str = "system:serviceaccount:gatewright-system:gatewright-controller";
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Time without writes after which the controller counts as quiet: longer than its debounce.
 const QUIET: Duration = Duration::from_secs(3);
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use crate::apiserver::ApiServer;
 use crate::deploy::folder;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The schemas, as files, of every kind that an API server serves.
 #[derive(Debug)]

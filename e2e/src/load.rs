@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::probe::{Connection, Failure, Probe};
 
 /// Time limit, long enough for a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Pause between requests of a client with a connection of its own.
 const PAUSE: Duration = Duration::from_millis(2);
 

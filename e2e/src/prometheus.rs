@@ -13,7 +13,7 @@ use crate::port::free_port;
 use crate::probe::Probe;
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(90);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The interval of scrapes: the port of an Envoy answers one every two seconds in the long run.
 const INTERVAL: &str = "2s";
 

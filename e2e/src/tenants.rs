@@ -36,7 +36,7 @@ pub const DEFINITIONS: [Definitions; 3] = [
     Definitions::Ours,
 ];
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The kinds of derived objects.
 const KINDS: [(&str, &str); 5] = [
     (GATEWAY, "Gateway"),

@@ -565,4 +565,4 @@ impl State {
 }
 
 /// Time limit of a test with this CA.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(180);

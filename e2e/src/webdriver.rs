@@ -18,7 +18,7 @@ use crate::probe::Probe;
 use crate::process::Process;
 
 /// The longest start of the driver, and of an answer of its browser.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The key under which answers have the reference of an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 

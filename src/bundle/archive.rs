@@ -113,20 +113,11 @@ impl Bundle {
     /// # Errors
     /// When the file cannot be read, or is no bundle.
     pub fn open(file: &Path) -> Result<Self> {
-        let place = || file.display().to_string();
-        let opened = std::fs::File::open(file).with_context(place)?;
-        let mut archive = tar::Archive::new(GzDecoder::new(opened).take(BYTES));
-        let mut files = BTreeMap::new();
-        for entry in archive.entries().with_context(place)? {
-            let mut entry = entry.with_context(place)?;
-            let path = entry.path().with_context(place)?.display().to_string();
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).with_context(place)?;
-            files.insert(path, bytes);
-        }
+        let place = file.display();
+        let files = files(file).with_context(|| place.to_string())?;
         let contents = files
             .get(CONTENTS)
-            .with_context(|| format!("{}: no support bundle, it has no {CONTENTS}", place()))?;
+            .with_context(|| format!("{place}: no support bundle, it has no {CONTENTS}"))?;
         let contents = serde_json::from_slice(contents).with_context(|| CONTENTS.to_owned())?;
         Ok(Self { contents, files })
     }
@@ -166,6 +157,21 @@ pub fn write(bundle: &Bundle, file: &Path) -> Result<()> {
     bundle
         .write(io::BufWriter::new(opened))
         .with_context(|| file.display().to_string())
+}
+
+/// The files of an archive, by their paths in it.
+fn files(file: &Path) -> io::Result<BTreeMap<String, Vec<u8>>> {
+    let opened = std::fs::File::open(file)?;
+    let mut archive = tar::Archive::new(GzDecoder::new(opened).take(BYTES));
+    let mut files = BTreeMap::new();
+    for entry in archive.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.display().to_string();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        files.insert(path, bytes);
+    }
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! A support bundle: what a program or a cluster says of itself, in one archive without secrets.
 //!
 //! ```text
-//! admin socket, directory ==program==> entries ==archive==> FILE ==Bundle::open==> explain, status, history, ...
-//! API server ==recorded client==> entries ==^                +==replayed client==> ClusterView
+//! admin socket, directory ==program==> entries ==archive==> FILE ==Bundle::open==> explain,
+//! status, history, ... API server ==recorded client==> entries ==^                +==replayed
+//! client==> ClusterView
 //! ```
 //!
-//! Secrets are left out where something is read: no Secret is requested, no file of keys is opened, and
-//! texts pass [`redaction`]. The first file of the archive is its table of contents.
+//! Secrets are left out where something is read: no Secret is requested, no file of keys is opened,
+//! and texts pass [`redaction`]. The first file of the archive is its table of contents.
 
 mod archive;
 mod contents;
@@ -18,6 +19,5 @@ mod site;
 
 pub use archive::{Bundle, write};
 pub use contents::{Contents, Entry, Of, State};
-pub(crate) use program::about;
 pub use program::{Place, of_program};
 pub use recording::of_cluster;

@@ -1,12 +1,12 @@
 //! The bundle of a running program: its answers, those of its Envoy, its manifests, and logs.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use gatewright_control::ask;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::archive::Bundle;
 use super::contents::{Contents, Of, State};
@@ -133,7 +133,11 @@ pub async fn of_program(place: &Place) -> Result<Bundle> {
     ];
     for (file, path, what) in logs {
         let what = format!("{what}, the last {} MiB", LOG_BYTES >> 20);
-        bundle.add_text(path, &what, tail(&file));
+        bundle.add_text(
+            path,
+            &what,
+            tail(&file).with_context(|| file.display().to_string()),
+        );
     }
     let why = "the program logs to standard error: add what journalctl, docker logs or kubectl logs has of it";
     let why = why.to_owned();
@@ -151,34 +155,17 @@ async fn document(socket: &Path, question: &str) -> Result<Value> {
 }
 
 /// The last whole lines of a log.
-fn tail(path: &Path) -> Result<String> {
-    let place = || path.display().to_string();
-    let mut file = File::open(path).with_context(place)?;
-    let length = file.metadata().with_context(place)?.len();
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
     let begin = length.saturating_sub(LOG_BYTES);
-    file.seek(SeekFrom::Start(begin)).with_context(place)?;
+    file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
-    file.take(LOG_BYTES)
-        .read_to_end(&mut bytes)
-        .with_context(place)?;
+    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     Ok(match text.split_once('\n') {
         Some((_, rest)) if begin > 0 => rest.to_owned(),
         _ => text,
-    })
-}
-
-/// What a program says of itself at `/about`.
-pub(crate) fn about(
-    command: &str,
-    manifests: Option<&Path>,
-    configuration: &impl serde::Serialize,
-) -> Value {
-    json!({
-        "version": crate::version::version(),
-        "command": command,
-        "manifests": manifests.map(|path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned())),
-        "configuration": configuration,
     })
 }
 

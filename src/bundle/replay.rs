@@ -39,7 +39,9 @@ impl Bundle {
             let asked = uri.path_and_query().map_or(uri.path(), |of| of.as_str());
             let response = match answers.get(asked) {
                 Some(body) => Response::new(Body::from(body.clone().into_bytes())),
-                None => forbidden("it is not in the support bundle"),
+                None => forbidden(
+                    "whoever made the support bundle cannot get the resource there, or did not ask for it",
+                ),
             };
             async move { Ok::<_, Infallible>(response) }
         });

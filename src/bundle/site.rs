@@ -94,13 +94,6 @@ impl Bundle {
             controller: String::new(),
             time: String::new(),
         };
-        let identity = |item: &Value| {
-            (
-                item["kind"].clone(),
-                item["metadata"]["namespace"].clone(),
-                item["metadata"]["name"].clone(),
-            )
-        };
         let selected: Vec<_> = documents(&pipeline, &context, &selection)
             .iter()
             .map(identity)
@@ -181,4 +174,9 @@ fn object(document: &Value) -> Option<Object> {
         let why = "its content is not in the bundle".to_owned();
         Secret::without(name, SecretError::Unread(why)).into()
     })
+}
+/// The kind, namespace and name of a document.
+fn identity(item: &Value) -> [Value; 3] {
+    let metadata = &item["metadata"];
+    [&item["kind"], &metadata["namespace"], &metadata["name"]].map(Value::clone)
 }

@@ -15,7 +15,8 @@ pub enum EnvoyLifetime {
 #[derive(Clone, Debug, Args)]
 pub struct EnvoyProcess {
     /// Fate of Envoy when this program is killed or fails; on SIGTERM and SIGINT Envoy always ends
-    /// with it [default: independent; with-program for the built-in example and with --once]
+    /// with it [default: independent; with-program for the built-in example, with --once, and as
+    /// the first process of a container]
     #[arg(
         long,
         value_enum,

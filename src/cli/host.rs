@@ -13,7 +13,7 @@ pub(super) fn host(text: &str) -> Result<Hostname, String> {
         Some((name, port)) if is_port(port) => name,
         _ => name,
     };
-    Hostname::parse(name).map_err(|fault| format!("{text:?}: {fault}"))
+    Hostname::parse(&name.to_ascii_lowercase()).map_err(|fault| format!("{text:?}: {fault}"))
 }
 
 /// Reads the same as a text; what is no hostname stays as it is, as a port or an address.

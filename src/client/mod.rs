@@ -88,15 +88,15 @@ impl ClusterView {
         )
         .collect();
         let seen = AtomicUsize::new(0);
-        let counted = |objects| {
+        progress("reading the cluster");
+        let view = reader::read(&client, &kinds, namespace, installation, &|objects| {
             let before = seen.fetch_add(objects, Ordering::Relaxed);
             let seen = before + objects;
             if seen / COUNTED > before / COUNTED {
                 progress(&format!("reading the cluster: {seen} objects"));
             }
-        };
-        progress("reading the cluster");
-        let view = reader::read(&client, &kinds, namespace, installation, &counted).await;
+        })
+        .await;
         progress("");
         let mut view = view.context("reading the cluster")?;
         admit_unknown_endpoints(&mut view);

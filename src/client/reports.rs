@@ -86,12 +86,10 @@ pub async fn ask(client: &Client, namespace: &str, spec: &ReportSpec) -> Result<
         let answer = session.answer().await;
         session.close().await;
         match answer {
-            // A source is not there at a change of the lease holder.
-            Ok(Err(Refusal {
-                outcome: ReportOutcome::Unavailable,
-                retry,
-                ..
-            })) if Instant::now() + Duration::from_secs(retry) < deadline => {
+            // A source is not there at a change of the lease holder, and a namespace has a rate.
+            Ok(Err(Refusal { retry, .. }))
+                if Instant::now() + Duration::from_secs(retry) < deadline =>
+            {
                 sleep(Duration::from_secs(retry)).await;
             }
             answer => return Ok(answer?.map_err(ReportError::from)?),

@@ -59,6 +59,15 @@ impl Acks {
         self.done > 0 && self.waited_for.is_empty()
     }
 
+    /// What they are once those that are waited for have acknowledged it.
+    pub(crate) fn settled(self) -> Self {
+        Self {
+            done: self.done + self.waited_for.len(),
+            waited_for: Vec::new(),
+            ..self
+        }
+    }
+
     /// Returns the message for the condition.
     pub(crate) fn text(&self) -> String {
         match (self.all, &self.fleet) {

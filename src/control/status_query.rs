@@ -118,7 +118,6 @@ impl StatusQuery {
             None => kind.as_str().to_owned(),
         });
         let host = host.as_ref().map(|host| host.as_str().to_owned());
-        let form = |form| (self.form == form).then(|| true.to_string());
         path_with(
             "/status",
             [
@@ -126,11 +125,15 @@ impl StatusQuery {
                 ("namespace", namespace.clone()),
                 ("host", host),
                 ("notOk", not_ok.then(|| true.to_string())),
-                ("summary", form(Form::Summary)),
-                ("wide", form(Form::Wide)),
+                ("summary", self.asks_for(Form::Summary)),
+                ("wide", self.asks_for(Form::Wide)),
                 ("unless", self.unless.clone()),
             ],
         )
+    }
+
+    fn asks_for(&self, form: Form) -> Option<String> {
+        (self.form == form).then(|| true.to_string())
     }
 
     /// Returns what a summary lists one by one: all conditions of objects that are named, and those

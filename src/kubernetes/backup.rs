@@ -1,7 +1,8 @@
-//! What an installation needs to go on in another cluster: names with their owners, accounts, CAs and
-//! certificates.
+//! What an installation needs to go on in another cluster: names with their owners, accounts, CAs
+//! and certificates.
 //!
-//! In: an API server. Out: its objects in the order in which they are created again, as `kubectl create
+//! In: an API server. Out: its objects in the order in which they are created again, as `kubectl
+//! create
 //! -f` takes them; and the reverse, into a cluster where nothing of it is there yet. What authors
 //! write (Gateways, routes, Services) is not among it.
 
@@ -101,8 +102,8 @@ pub async fn read(client: &Client, installation: &str) -> Result<Vec<Value>, Bac
     Ok(all)
 }
 
-/// Creates the objects of a backup, each in its turn. Nothing is created if a controller runs, or if
-/// an object of the same name is there with another content.
+/// Creates the objects of a backup, each in its turn. Nothing is created if a controller runs, or
+/// if an object of the same name is there with another content.
 ///
 /// # Errors
 /// When that is so, or the API server refuses an object.
@@ -135,16 +136,14 @@ pub async fn restore(
         ..PostParams::default()
     };
     for (api, object) in missing {
-        let failed = |why| BackupError::Create {
+        let created = match serde_json::from_value::<DynamicObject>(object.clone()) {
+            Ok(parsed) => in_time(api.create(&params, &parsed)).await.map(drop),
+            Err(error) => Err(Failure::Refused(error.to_string())),
+        };
+        created.map_err(|why| BackupError::Create {
             object: title(object),
             why,
-        };
-        let parsed = serde_json::from_value(object.clone());
-        let parsed: DynamicObject =
-            parsed.map_err(|error| failed(Failure::Refused(error.to_string())))?;
-        in_time(api.create(&params, &parsed))
-            .await
-            .map_err(failed)?;
+        })?;
         restored.created += 1;
     }
     Ok(restored)

@@ -12,7 +12,7 @@ use tokio::signal::ctrl_c;
 use tokio::time::sleep;
 
 use crate::cli::{LinesFormat, Logs};
-use crate::client::reports::{MOST_LINES, ReportAnswer, ReportError, ReportSession, connect};
+use crate::client::reports::{MOST_LINES, ReportAnswer, ReportError, ReportSession, ask, connect};
 
 /// The interval at which new lines are asked for: a write of ours, and one of the controller.
 const FOLLOWED: Duration = Duration::from_secs(3);
@@ -39,6 +39,11 @@ pub async fn print(options: &Logs) -> Result<bool> {
         notes: Value::Null,
         after: None,
     };
+    if !options.follow {
+        let answer = ask(&client, &own, &spec).await?;
+        printer.print(answer, options.lines > 0)?;
+        return Ok(true);
+    }
     loop {
         let spec = ReportSpec {
             after: printer.after.clone(),
@@ -47,7 +52,7 @@ pub async fn print(options: &Logs) -> Result<bool> {
         let shown = printer.session(&client, &own, spec, options).await;
         match shown {
             // Another request goes on from there.
-            Err(error) if options.follow && is_removed(&error) => {}
+            Err(error) if is_removed(&error) => {}
             shown => return shown.map(|()| true),
         }
     }
@@ -70,7 +75,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// Prints what one object answers. The object is removed at the end.
+    /// Prints what one object answers, until interrupted. The object is removed at the end.
     async fn session(
         &mut self,
         client: &Client,
@@ -96,12 +101,8 @@ impl Printer {
                     self.print(answer, is_wanted)?;
                     FOLLOWED
                 }
-                Err(refusal) if options.follow => Duration::from_secs(refusal.retry),
-                Err(refusal) => return Err(ReportError::from(refusal).into()),
+                Err(refusal) => Duration::from_secs(refusal.retry),
             };
-            if !options.follow {
-                return Ok(());
-            }
             sleep(pause).await;
             session.renew(self.after.as_deref()).await?;
         }

@@ -535,7 +535,7 @@ impl Supervisor {
             _ = orders.wait_for(|order| *order == Order::EndNow) => {}
         }
         for process in &running {
-            process.signal(Signal::Term).await;
+            process.signal(Signal::Term);
         }
         for process in &running {
             end(process).await;
@@ -565,7 +565,7 @@ async fn idle(admin: &Path, patience: Duration) {
 
 /// Ends a process.
 async fn end(process: &Process) {
-    process.signal(Signal::Term).await;
+    process.signal(Signal::Term);
     if timeout(GRACE, gone(process)).await.is_err() {
         warn!(
             event = PROCESS,
@@ -573,7 +573,7 @@ async fn end(process: &Process) {
             "envoy: process {} does not end: it is killed",
             process.pid
         );
-        process.signal(Signal::Kill).await;
+        process.signal(Signal::Kill);
         if timeout(GRACE, gone(process)).await.is_err() {
             warn!(
                 event = PROCESS,

@@ -80,16 +80,14 @@ fn conditions(summary: &Summary) -> String {
         .chain(causes)
         .chain(conditions)
         .collect();
-    let is_wrong = |row: usize| {
-        let listed = row.checked_sub(1 + summary.causes.len());
-        listed.map_or(row > 0, |at| !summary.conditions[at].ok)
-    };
     toned(&rows, |row| {
         let tone = match &*rows[row][STATUS] {
             "Unknown" => Tone::Doubtful,
             _ => Tone::Bad,
         };
-        is_wrong(row).then_some((STATUS, tone))
+        let listed = row.checked_sub(1 + summary.causes.len());
+        let is_wrong = listed.map_or(row > 0, |at| !summary.conditions[at].ok);
+        is_wrong.then_some((STATUS, tone))
     })
 }
 

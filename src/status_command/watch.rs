@@ -85,15 +85,16 @@ impl Printer {
         reply: &Value,
         present: impl Future<Output = Result<BTreeMap<Place, ConditionRow>>>,
     ) -> Result<()> {
-        let written =
-            || -> Result<String> { Ok(text(&StatusAnswer::deserialize(reply)?, &query.selection)) };
         let now = Timestamp::now();
         match self {
             Self::Documents | Self::Lines(None) => {
-                show(reply, options.program.output, written)?;
+                show(reply, options.program.output, || written(reply, query))?;
             }
             Self::Screen(screen) => {
-                screen.draw(&for_terminal(&format!("Since {now:.0}: {}", written()?)))?;
+                screen.draw(&for_terminal(&format!(
+                    "Since {now:.0}: {}",
+                    written(reply, query)?
+                )))?;
             }
             Self::Lines(Some(_)) => {}
         }
@@ -109,14 +110,21 @@ impl Printer {
     }
 }
 
+fn written(reply: &Value, query: &StatusQuery) -> Result<String> {
+    let answer = StatusAnswer::deserialize(reply)?;
+    Ok(text(&answer, &query.selection))
+}
+
 /// Returns whether two answers say something else.
 fn differ(one: &Value, other: &Value) -> bool {
-    let without = |answer: &Value| {
-        let mut answer = answer.clone();
-        answer["revision"].take();
-        answer
-    };
-    without(one) != without(other)
+    content(one) != content(other)
+}
+
+/// An answer without the revision that it is of.
+fn content(answer: &Value) -> Value {
+    let mut content = answer.clone();
+    content["revision"].take();
+    content
 }
 
 /// An object with the place of a condition, and its type.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
+use gatewright_control::tasks::named;
 use gatewright_kubernetes::reports::ReportSpec;
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -40,7 +41,7 @@ impl Reports {
             Some(asked) => asked.report.clone(),
             None => {
                 // The task removes the object, also if the page is closed meanwhile.
-                let task = tokio::spawn(report(options.clone(), spec.clone()));
+                let task = tokio::spawn(named("report", report(options.clone(), spec.clone())));
                 let report = task.map(|ended| match ended {
                     Ok(report) => report.map_err(|error| format!("{error:#}")),
                     Err(error) => Err(error.to_string()),

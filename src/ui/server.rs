@@ -29,6 +29,7 @@ use super::feed::{Feed, Message};
 use super::page;
 use super::session::{Refusal, Session};
 use super::source::{Answer, Source};
+use crate::tasks;
 
 /// The most connections: a browser has six to a server.
 const CONNECTIONS: usize = 64;
@@ -76,7 +77,7 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>) -> Result<
         let seat = seats.clone().acquire_owned().await?;
         let (stream, _) = listener.accept().await?;
         let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
+        tasks::spawn("connection of a browser", async move {
             let _seat = seat;
             let mut builder = http1::Builder::new();
             builder

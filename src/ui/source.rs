@@ -10,6 +10,7 @@ use anyhow::{Error, Result, anyhow};
 use gatewright_control::certificates::Report;
 use gatewright_control::history::HistoryQuery;
 use gatewright_control::request_line::{FailedRequest, RequestLine};
+use gatewright_control::tasks::blocking;
 use gatewright_control::{AskedUrl, Form, HostQuery, HostsAnswer, StatusQuery};
 use gatewright_core::inputs::{ChangeKind, Kind};
 use gatewright_core::statuses::{ConditionRow, Selection, condition_rows};
@@ -199,7 +200,7 @@ impl Source {
         match self {
             Self::Program(program) => {
                 let path = log_of(program)?;
-                let read = tokio::task::spawn_blocking(move || last_failed(&path, &host));
+                let read = blocking("last failed requests", move || last_failed(&path, &host));
                 Answer::of(read.await.map_err(|error| anyhow!("{error}"))??)
             }
             Self::Cluster(cluster) => {

@@ -88,8 +88,12 @@ fn worst(plan: &Plan) -> Vec<(&str, Effect)> {
 }
 
 #[test]
-fn a_listener_of_another_namespace_takes_a_live_host() {
-    let plan = plan(put(THIEF));
+fn a_listener_of_another_namespace_takes_a_host_that_is_given_up() {
+    assert!(!plan(put(THIEF)).loses(), "its owner keeps what it serves");
+    let plan = plan(Change {
+        put: objects(THIEF),
+        ..delete(BETA)
+    });
     assert_eq!(worst(&plan), [("beta.example.org", Effect::ChangesHands)]);
     assert!(plan.loses(), "shop loses it");
     let place = &plan.hosts[0].places[0];

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{ApiServer, Definitions};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The field manager of the test itself.
 const USER: &str = "test";

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::ApiServer;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 impl ApiServer {
     /// Waits until a user may do something, or may not any more: a role takes effect some time

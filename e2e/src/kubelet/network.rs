@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process::Process;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The number of networks that this process has made.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 

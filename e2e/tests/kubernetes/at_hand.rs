@@ -11,7 +11,7 @@ use e2e::cluster::{BACKEND, Cluster, NAMESPACE, is_true, service};
 use e2e::echo::Echo;
 use e2e::gatewright::{Gatewright, binary};
 use e2e::port::free_port;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use serde_json::{Value, json};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -326,8 +326,17 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
         "metadata": {"name": "beta", "namespace": "platform"},
         "spec": {"parentRefs": [{"name": "edge"}], "hostnames": [BETA],
             "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}});
-    server.put(beta).await?;
-    let mut controller = site.cluster.controller("one")?;
+    server.put(beta.clone()).await?;
+    // A host that is given up is reserved for nobody.
+    let folder = tempfile::tempdir()?;
+    let configuration = folder.path().join("configuration.yaml");
+    std::fs::write(
+        &configuration,
+        "apiVersion: config.gatewright.io/v1alpha1\nkind: Configuration\ntenancy: {hostnameHoldHours: 0}\n",
+    )?;
+    let configuration = configuration.display().to_string();
+    let configured = ["--config", &configuration];
+    let mut controller = site.cluster.controller_with("one", &configured)?;
     controller.line("xDS at").await?;
     site.is_ready().await?;
     site.cluster
@@ -335,24 +344,29 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
             is_true(&route["status"]["parents"][0], "Accepted")
         })
         .await?;
-    let folder = tempfile::tempdir()?;
     let file = folder.path().join("change.yaml");
     let path = file.display().to_string();
     let arguments = ["plan", "-f", &path, "-n", "shop", "-o", "json"];
+    let arguments = [&arguments[..], &configured].concat();
+    let given_up = folder.path().join("beta.yaml");
+    std::fs::write(&given_up, beta.to_string())?;
+    let given_up = given_up.display().to_string();
     let masters = &["system:masters"][..];
 
-    // The record keeps the host of a tenant.
-    std::fs::write(&file, thief(site.port, HOST))?;
-    let (kept, status) = plan(&site.run("platform", masters, &arguments)?)?;
-    assert_eq!(status, Some(0), "{kept:#}");
-    assert_eq!(kept["hosts"], json!([]), "{kept:#}");
-    let conflicts = kept["objects"].as_array().into_iter().flatten();
-    let conflicts = conflicts.filter(|change| change["after"]["reason"] == "HostnameConflict");
-    assert!(conflicts.count() > 0, "{kept:#}");
+    // The record keeps the host of a tenant, and that of the owner of the Gateway.
+    for host in [HOST, BETA] {
+        std::fs::write(&file, thief(site.port, host))?;
+        let (kept, status) = plan(&site.run("platform", masters, &arguments)?)?;
+        assert_eq!(status, Some(0), "{kept:#}");
+        assert_eq!(kept["hosts"], json!([]), "{kept:#}");
+        let conflicts = kept["objects"].as_array().into_iter().flatten();
+        let conflicts = conflicts.filter(|change| change["after"]["reason"] == "HostnameConflict");
+        assert!(conflicts.count() > 0, "{kept:#}");
+    }
 
-    // That of the owner of the Gateway is taken, and nothing is written.
-    std::fs::write(&file, thief(site.port, BETA))?;
-    let (taken, status) = plan(&site.run("platform", masters, &arguments)?)?;
+    // A host that its owner gives up is taken, and nothing is written.
+    let giving_up = [&arguments[..], &["--delete", &given_up]].concat();
+    let (taken, status) = plan(&site.run("platform", masters, &giving_up)?)?;
     assert_eq!(status, Some(2), "{taken:#}");
     let host = &taken["hosts"][0];
     assert_eq!(host["hostname"], BETA, "{taken:#}");
@@ -367,22 +381,24 @@ async fn a_plan_says_who_takes_a_host_from_whom() -> Result<()> {
     let list: Value = serde_json::from_slice(&site.run("platform", masters, &list)?.stdout)?;
     assert_eq!(list["items"], json!([]), "nothing was written");
     let url = format!("http://{BETA}:{}/", site.port);
-    let both = ["explain", &url, "-n", "shop", "-o", "json", "--with", &path];
+    let mut next = beta.clone();
+    next["spec"]["rules"][0]["backendRefs"][0]["name"] = json!("next");
+    std::fs::write(&given_up, next.to_string())?;
+    let both = [
+        "explain", &url, "-n", "shop", "-o", "json", "--with", &given_up,
+    ];
     let both = site.run("platform", masters, &both)?;
     let both: Value = serde_json::from_slice(&both.stdout).with_context(|| format!("{both:?}"))?;
-    assert!(
-        both["before"].to_string().contains("platform/beta"),
-        "{both:#}"
-    );
-    assert!(
-        both["after"].to_string().contains("other/thief"),
-        "{both:#}"
-    );
+    let is_told = |when: &str| both[when].to_string().contains("platform/next");
+    assert!(!is_told("before"), "{both:#}");
+    assert!(is_told("after"), "{both:#}");
 
     // The effects that were announced happen.
     for document in thief(site.port, BETA).split("\n---\n") {
         server.put(serde_json::from_str(document)?).await?;
     }
+    let routes = server.api(GATEWAY, "HTTPRoute", "platform").await?;
+    routes.delete("beta", &DeleteParams::default()).await?;
     site.cluster
         .until(GATEWAY, "HTTPRoute", "other", "thief", |route| {
             is_true(&route["status"]["parents"][0], "Accepted")

@@ -46,12 +46,12 @@ async fn controller_of(cluster: &Cluster) -> Result<Gatewright> {
     Ok(controller)
 }
 
-/// Waits until the listener of a namespace has this status of `Conflicted`.
-async fn until_conflicted(cluster: &Cluster, namespace: &str, status: &str) -> Result<()> {
+/// Waits until the listener of a namespace has the host, or has lost it to another one.
+async fn until_judged(cluster: &Cluster, namespace: &str, reason: &str) -> Result<()> {
     cluster
         .until(GATEWAY, "Gateway", namespace, "edge", |gateway| {
             let listener = &gateway["status"]["listeners"][0];
-            condition(listener, "Conflicted").is_some_and(|told| told["status"] == status)
+            condition(listener, "Accepted").is_some_and(|told| told["reason"] == reason)
         })
         .await
         .map(drop)
@@ -90,8 +90,8 @@ async fn an_installation_goes_on_in_an_empty_cluster() -> Result<()> {
     .await?;
     namespace(&old, OTHER).await?;
     gateway(&old, OTHER).await?;
-    until_conflicted(&old, OWNER, "False").await?;
-    until_conflicted(&old, OTHER, "True").await?;
+    until_judged(&old, OWNER, "Accepted").await?;
+    until_judged(&old, OTHER, "HostnameConflict").await?;
     old.quiet().await?;
     let issued = certificate(&old).await?.context("it is there")?;
 
@@ -124,8 +124,8 @@ async fn an_installation_goes_on_in_an_empty_cluster() -> Result<()> {
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     gateway(&new, OWNER).await?;
     let _controller = controller_of(&new).await?;
-    until_conflicted(&new, OTHER, "True").await?;
-    until_conflicted(&new, OWNER, "False").await?;
+    until_judged(&new, OTHER, "HostnameConflict").await?;
+    until_judged(&new, OWNER, "Accepted").await?;
     new.quiet().await?;
     let restored = certificate(&new).await?.context("it is there")?;
     assert_eq!(restored.metadata.name, issued.metadata.name, "the name");

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::pods::programs;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const CRD: (&str, &str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "");
 const POLICIES: &str = "trafficpolicies.gatewright.io";
 const VERSION: &str = "gatewright.io/version";

@@ -22,7 +22,7 @@ use super::image::{blob, build, document, tar};
 use super::release::output;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// The path of a program that `e2e/tools` installed.
 pub(super) fn tool(name: &str) -> Result<PathBuf> {

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::policies::decided;
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 const HOST: &str = "namespace.cozystack.io/host";
 
 #[tokio::test]

@@ -23,7 +23,7 @@ const RIVAL: &str = "rival";
 const CANARY: &str = "canary.example.net";
 /// A user of the platform.
 const PLATFORM: &str = "paula";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Adds another tenant, certificates of both, and a claim of the first on a hostname of the second.
 async fn two_tenants(site: &Site) -> Result<()> {

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The types that an Envoy of this site subscribes to.
 const TYPES: [&str; 6] = ["cds", "eds", "lds", "rds", "srds", "sds"];
 

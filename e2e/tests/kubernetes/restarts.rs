@@ -38,7 +38,7 @@ const SMALL: &[&str] = &[
     "limits.namespace.programMib=16",
     "limits.namespace.clusters=500",
 ];
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The time within which a neighbour's new host must be served after a restart: debug builds on a
 /// busy machine, after a Lease of three seconds has ended, and Envoy connects again after up to
 /// five.

@@ -19,7 +19,7 @@ use crate::edge::{edge, route, until_answers};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 const HOST: &str = "web.example.org";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Clients that send requests continuously, on new connections and on a persistent one.
 pub(crate) struct Traffic {

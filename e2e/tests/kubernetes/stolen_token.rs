@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 /// The namespaces of the system, of a tenant, and of the controller.
 const EVERYWHERE: [&str; 4] = ["kube-system", "default", "alice", NAMESPACE];
 

@@ -21,7 +21,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
 pub(super) const FLEET: &str = "spiffe://gatewright.io/fleet/shared";
-pub(super) const LIMIT: Duration = Duration::from_secs(120);
+pub(super) const LIMIT: Duration = Duration::from_secs(180);
 /// The overlap of a rotation; the program accepts no shorter one.
 const OVERLAP: [&str; 2] = ["--set", "envoys.caOverlapSeconds=8"];
 

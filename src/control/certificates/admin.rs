@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::manager::CertificateManager;
+use super::report::Report;
 
 #[derive(Deserialize)]
 struct Host {
@@ -33,12 +34,19 @@ fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {
 
 /// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`,
 /// `POST /certs/change-key?issuer=`, `POST /certs/new-account?issuer=`.
-pub fn routes(at: OfManager) -> Router {
+///
+/// `has_work` is whether a manager is needed: where none is, no certificate is wanted, which is an
+/// answer.
+pub fn routes(at: OfManager, has_work: watch::Receiver<bool>) -> Router {
     Router::new()
         .route(
             "/certs",
             get(|State(at): State<OfManager>| async move {
-                response(manager(&at).map(|manager| Json(manager.tell())))
+                response(match manager(&at) {
+                    Ok(manager) => Ok(Json(manager.tell())),
+                    Err(_) if !*has_work.borrow() => Ok(Json(Report::default())),
+                    Err(why) => Err(why),
+                })
             }),
         )
         .route(

@@ -143,8 +143,8 @@ impl Report {
         self
     }
 
-    /// Returns what a namespace sees: the certificates in its Secrets, and the limits that count its
-    /// names. What others have used of the account, and what needs an operator, is left out.
+    /// Returns what a namespace sees: the certificates in its Secrets, and the limits that count
+    /// its names. What others have used of the account, and what needs an operator, is left out.
     #[must_use]
     pub fn seen_by(self, namespace: &str) -> Self {
         let Self {

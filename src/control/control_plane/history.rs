@@ -18,18 +18,17 @@ impl ControlPlane {
         };
         let named = self.hostnames_in(namespace);
         let mut served: BTreeMap<String, bool> = BTreeMap::new();
-        let mut is_served = |host: &str| {
-            if !named.contains(host) {
-                return false;
-            }
-            *served.entry(host.to_owned()).or_insert_with(|| {
-                Hostname::parse(host)
-                    .is_ok_and(|host| self.engine().is_served_for(&host, namespace))
-            })
-        };
         // The query is about what is seen: otherwise its answer would say what is not.
         let seen = history.all().into_iter();
-        let seen = seen.filter_map(|entry| entry.seen_by(namespace, &mut is_served));
+        let seen = seen.filter_map(|entry| {
+            entry.seen_by(namespace, &mut |host: &str| {
+                named.contains(host)
+                    && *served.entry(host.to_owned()).or_insert_with(|| {
+                        Hostname::parse(host)
+                            .is_ok_and(|host| self.engine().is_served_for(&host, namespace))
+                    })
+            })
+        });
         HistoryAnswer {
             changes: seen
                 .filter(|entry: &HistoryEntry| query.has(entry))

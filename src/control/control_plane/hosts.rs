@@ -20,7 +20,14 @@ impl ControlPlane {
     pub fn hosts(&mut self, query: &HostQuery, now: Timestamp) -> HostsAnswer {
         let revision = self.host_changes.revision();
         let asked = query.after.and_then(|after| self.host_changes.since(after));
-        let fleet = self.fleet();
+        let progress = self.progress();
+        let mut fleet = self.fleet();
+        let keys = self.engine().statuses().map(|(key, _)| key);
+        // A row would have an acknowledgement that is under way until the next change.
+        fleet.acks = keys
+            .filter(|key| self.gateway_of(key).is_some())
+            .map(|key| (key.clone(), self.acks(key, &progress).settled()))
+            .collect();
         let clock = Clock {
             fleet,
             controller: &self.controller,

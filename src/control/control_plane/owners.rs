@@ -26,8 +26,8 @@ const LOSSES: [Reason; 3] = [
 ];
 
 impl ControlPlane {
-    /// Returns the owners of hostnames and ports. Of one namespace, these are what it owns, and then
-    /// what it claims and others have, without a name of theirs.
+    /// Returns the owners of hostnames and ports. Of one namespace, these are what it owns, and
+    /// then what it claims and others have, without a name of theirs.
     pub fn owners(&self, visibility: &Visibility) -> Value {
         let of = visibility.namespace();
         let owned = owner_rows(&self.pipeline, visibility);

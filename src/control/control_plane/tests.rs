@@ -1,11 +1,10 @@
 mod explained;
+mod losses;
 
 use serde_json::json;
 use xds::View;
 
 use super::*;
-use crate::history::{ChangeKind, HistoryQuery};
-use crate::visibility::Visibility;
 use gatewright_core::inputs::{Object, Secret};
 use gatewright_core::model::{Certificate, EnvoyFleet, Hostname, PrivateKey};
 use gatewright_core::translate::{DedicatedEnvoys, Fleet, Question};
@@ -81,54 +80,6 @@ fn a_silent_envoy_that_others_have_overtaken_is_not_waited_for() {
         live.acknowledgement(&key).text(),
         "acknowledged by 2 of 2 Envoys"
     );
-}
-
-/// The change is another namespace's: without an entry of its own the one that loses would find
-/// nothing.
-#[test]
-fn what_an_object_loses_to_another_is_in_the_history_of_its_namespace() {
-    const VERSION: &str = "gateway.networking.k8s.io/v1";
-    let mut live = live();
-    let everybody = json!({"namespaces": {"from": "All"}});
-    let mut edge = gateway(80);
-    edge["spec"]["listeners"][0]["allowedRoutes"] = everybody.clone();
-    edge["spec"]["listeners"][0]["hostname"] = json!("*.example.org");
-    edge["spec"]["allowedListeners"] = everybody;
-    put(&mut live, edge);
-    for namespace in ["b", "c"] {
-        put(
-            &mut live,
-            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace},
-                "spec": {"ports": [{"port": 80}]}}),
-        );
-    }
-    put(
-        &mut live,
-        json!({"apiVersion": VERSION, "kind": "HTTPRoute", "metadata": {"name": "web", "namespace": "c"},
-            "spec": {"parentRefs": [{"name": "edge", "namespace": "a"}], "hostnames": ["w.team.example.org"],
-                "rules": [{"backendRefs": [{"name": "web", "port": 80}]}]}}),
-    );
-    put(
-        &mut live,
-        json!({"apiVersion": VERSION, "kind": "ListenerSet", "metadata": {"name": "set", "namespace": "b"},
-            "spec": {"parentRef": {"name": "edge", "namespace": "a"}, "listeners": [
-                {"name": "wide", "protocol": "HTTP", "port": 80, "hostname": "*.team.example.org"}]}}),
-    );
-    let query = HistoryQuery {
-        what: Some("httproute/c/web".to_owned()),
-        ..HistoryQuery::default()
-    };
-    let changes = live
-        .history(&query, &Visibility::Namespace("c".into()))
-        .changes;
-    let losses: Vec<&str> = changes
-        .iter()
-        .filter(|change| change.kind == ChangeKind::Decision)
-        .flat_map(|change| &change.objects)
-        .map(|object| object.object.as_str())
-        .collect();
-    let loss = "httproute c/web ServedElsewhere: w.team.example.org on port 80: a listener of another namespace has it";
-    assert_eq!(losses, [loss]);
 }
 
 fn gateway(port: u16) -> Value {

@@ -75,8 +75,8 @@ fn spread<'a>(rows: &[&'a ConditionRow]) -> Vec<&'a ConditionRow> {
     ranked.into_iter().map(|(_, row)| row).collect()
 }
 
-/// The message without names: what is quoted, what has a digit, a slash, a wildcard or a dot within,
-/// and the names of the object itself. A list of names is as one.
+/// The message without names: what is quoted, what has a digit, a slash, a wildcard or a dot
+/// within, and the names of the object itself. A list of names is as one.
 fn sentence(row: &ConditionRow) -> String {
     let own = row.object.split([' ', '/']);
     let own: Vec<&str> = own.chain([&*row.namespace]).collect();

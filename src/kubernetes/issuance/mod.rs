@@ -70,6 +70,8 @@ pub struct Issuance {
     thumbprint_index: Arc<ThumbprintIndex>,
     /// The certificate manager while it runs, for readers of its state.
     manager: watch::Sender<Option<Arc<CertificateManager>>>,
+    /// True while a certificate is wanted or to be withdrawn: only then the manager runs.
+    has_work: watch::Sender<bool>,
     /// The certificates in the Secrets that are wanted.
     present: BTreeMap<ObjectName, ExistingCertificate>,
     /// The certificates to be withdrawn.
@@ -98,6 +100,7 @@ impl Issuance {
             challenge_index: ChallengeIndex::default(),
             thumbprint_index: Arc::default(),
             manager: watch::channel(None).0,
+            has_work: watch::channel(false).0,
             present: BTreeMap::new(),
             lost: watch::Sender::default(),
             troubled: BTreeSet::new(),
@@ -116,6 +119,11 @@ impl Issuance {
     /// Returns a channel with the certificate manager; `None` while it does not run here.
     pub fn manager(&self) -> watch::Receiver<Option<Arc<CertificateManager>>> {
         self.manager.subscribe()
+    }
+
+    /// Returns a channel that tells whether there is work for the certificate manager.
+    pub fn has_work(&self) -> watch::Receiver<bool> {
+        self.has_work.subscribe()
     }
 
     /// Returns the number of writes of the certificate writer that were started, and of failures by
@@ -192,6 +200,8 @@ impl Issuance {
     /// withdrawn.
     pub(super) fn lead(&mut self) {
         let has_work = self.challenge_index.has_wanted() || !self.lost.borrow().is_empty();
+        self.has_work
+            .send_if_modified(|before| std::mem::replace(before, has_work) != has_work);
         if !self.work.is_empty() || !leads(*self.term.borrow()) || !has_work {
             return;
         }

@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use super::{ReadError, View};
 use crate::watch::discovery::discover;
+use gatewright_control::tasks::named;
 use gatewright_core::inputs::Kind;
 use gatewright_core::namespaces::Namespaces;
 
@@ -54,7 +55,7 @@ impl Changes {
                     .collect(),
             };
             for api in apis {
-                watches.spawn(follow(api, changed.clone()));
+                watches.spawn(named("watch of a page", follow(api, changed.clone())));
             }
         }
         Ok(Self {

@@ -26,28 +26,34 @@ pub(super) fn cut_beside(items: &mut Vec<Value>) {
 }
 
 fn cut_to(items: &mut Vec<Value>, cut: Cut, bytes: usize) -> usize {
-    let mut room = bytes;
-    // A quote within a status takes two bytes, and the comma between items one.
-    let mut has_room = |item: &Value| {
-        let text = item.to_string();
-        let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\'));
-        let size = text.len() + escaped.count() + 1;
-        let fits = size <= room;
-        room = room.saturating_sub(size);
-        fits
-    };
     let total = items.len();
     match cut {
         Cut::First => {
-            let kept = items.iter().rev().take_while(|item| has_room(item)).count();
+            let kept = fitting(items.iter().rev(), bytes);
             items.drain(..total - kept);
         }
         Cut::Last => {
-            let kept = items.iter().take_while(|item| has_room(item)).count();
+            let kept = fitting(items.iter(), bytes);
             items.truncate(kept);
         }
     }
     total - items.len()
+}
+
+/// The number of items, from the first one on, that have room in a number of bytes.
+fn fitting<'a>(items: impl Iterator<Item = &'a Value>, bytes: usize) -> usize {
+    let ends = items.scan(0, |end, item| {
+        *end += size(item);
+        Some(*end)
+    });
+    ends.take_while(|end| *end <= bytes).count()
+}
+
+/// The bytes of an item: a quote within a status takes two, and the comma between items one.
+fn size(item: &Value) -> usize {
+    let text = item.to_string();
+    let escaped = text.bytes().filter(|byte| matches!(byte, b'"' | b'\\'));
+    text.len() + escaped.count() + 1
 }
 
 #[cfg(test)]

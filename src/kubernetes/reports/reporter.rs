@@ -57,6 +57,8 @@ pub struct Reporter {
     pub asks: mpsc::Sender<AdminRequest>,
     /// The certificate manager, while it runs here.
     pub manager: watch::Receiver<Option<Arc<CertificateManager>>>,
+    /// Whether there is work for it.
+    pub has_work: watch::Receiver<bool>,
     /// The streams of Envoys.
     pub cache: Cache,
     /// The term of this replica.
@@ -108,6 +110,7 @@ impl Reporter {
             installation: self.installation.as_str().into(),
             asks: self.asks.clone(),
             manager: self.manager.clone(),
+            has_work: self.has_work.clone(),
             cache: self.cache.clone(),
         };
         let mut events = pin!(self.watch());

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 use xds::Cache;
 
-use gatewright_control::certificates::{CertificateManager, Row};
+use gatewright_control::certificates::{CertificateManager, Report, Row};
 use gatewright_control::envoys;
 use gatewright_control::history::{HistoryAnswer, HistoryQuery};
 use gatewright_control::request_line::RequestFilter;
@@ -34,6 +34,8 @@ pub(super) struct Sources {
     pub(super) installation: Arc<str>,
     pub(super) asks: mpsc::Sender<AdminRequest>,
     pub(super) manager: watch::Receiver<Option<Arc<CertificateManager>>>,
+    /// Whether a certificate manager is needed.
+    pub(super) has_work: watch::Receiver<bool>,
     pub(super) cache: Cache,
 }
 
@@ -122,18 +124,24 @@ impl Sources {
         spec: &ReportSpec,
         visibility: Visibility,
     ) -> Result<Answer, Refusal> {
+        // The main loop answers once everything is read: then it is known what is wanted.
+        let brought: Vec<Row> = self
+            .ask(AdminQuery::BroughtCertificates(visibility.clone()))
+            .await?;
         let manager = self.manager.borrow().clone();
-        let manager = manager.ok_or_else(|| {
-            Refusal::unavailable("the certificate manager is starting".to_owned())
-        })?;
-        let report = manager.tell();
+        let report = match manager {
+            Some(manager) => manager.tell(),
+            None if *self.has_work.borrow() => {
+                return Err(Refusal::unavailable(
+                    "the certificate manager is starting".to_owned(),
+                ));
+            }
+            None => Report::default(),
+        };
         let report = match visibility.namespace() {
             Some(namespace) => report.seen_by(namespace),
             None => report,
         };
-        let brought: Vec<Row> = self
-            .ask(AdminQuery::BroughtCertificates(visibility))
-            .await?;
         let report = report.with_brought(brought);
         let report = match &spec.namespace {
             Some(namespace) => report.of_namespace(namespace),

@@ -195,8 +195,8 @@ fn note(listener: Option<&str>, message: &str) -> String {
     (of + message).chars().take(NOTE).collect()
 }
 
-/// Returns the watched conditions of a status, of each parent of a route, each ancestor of a policy,
-/// and each listener.
+/// Returns the watched conditions of a status, of each parent of a route, each ancestor of a
+/// policy, and each listener.
 fn conditions<'a>(status: &'a Value, watched: &Watched) -> Vec<Placed<'a>> {
     let mut all = placed("", None, status, watched.object);
     for parent in status["parents"].as_array().into_iter().flatten() {

@@ -7,10 +7,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{self, Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::process::Command;
 
 use super::launch::Launch;
 
@@ -126,19 +125,17 @@ impl Process {
     }
 
     /// Sends a signal, if the process still runs.
-    pub(super) async fn signal(&self, signal: Signal) {
+    pub(super) fn signal(&self, signal: Signal) {
         if !self.is_alive() {
             return;
         }
-        let name = match signal {
-            Signal::Term => "-TERM",
-            Signal::Kill => "-KILL",
+        let signal = match signal {
+            Signal::Term => process::Signal::TERM,
+            Signal::Kill => process::Signal::KILL,
         };
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         // The process may end meanwhile.
-        let _ = Command::new("kill")
-            .args([name, &self.pid.to_string()])
-            .status()
-            .await;
+        let _ = pid.map(|pid| process::kill_process(pid, signal));
     }
 }
 
@@ -147,6 +144,7 @@ mod tests {
     use super::super::Lifetime;
     use super::super::launch::digest;
     use super::*;
+    use tokio::process::Command;
 
     struct Proc(tempfile::TempDir);
 
@@ -259,6 +257,6 @@ mod tests {
         };
         assert!(!earlier.is_alive());
         // If it was mistaken for the other process, this test would end here.
-        earlier.signal(Signal::Kill).await;
+        earlier.signal(Signal::Kill);
     }
 }

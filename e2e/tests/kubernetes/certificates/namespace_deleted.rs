@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const TENANT: &str = "tenant-a";
 const HOST: &str = "shop.a.example.org";
 const ROOTS: (&str, &str, &str) = ("v1", "ConfigMap", NAMESPACE);
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// Returns the roots that are published, when there are some.
 async fn roots(cluster: &Cluster) -> Result<String> {

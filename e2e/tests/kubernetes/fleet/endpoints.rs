@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{GATEWAY, answer, dedicated, tenant, told};
 
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 const SLICE: &str = "discovery.k8s.io/v1";
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::{GATEWAY, answer, change, dedicated, gateway, give, parameters, tenant, told};
 
 const SLICE: &str = "discovery.k8s.io/v1";
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 /// Ports of the Envoys on this machine that no other test uses.
 const TARGETS: [u16; 4] = [28_411, 28_412, 28_413, 28_414];
 

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::GATEWAY;
 
 const SPACE: &str = "alice";
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(180);
 
 fn route(name: &str) -> Value {
     json!({"apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": {"name": name, "namespace": SPACE},

@@ -14,7 +14,7 @@ use kube::api::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const NAME: &str = "gatewright-isolated-edge-0123456789abcdef0123";
 
 fn api(client: &Client, object: &Value) -> Api<DynamicObject> {

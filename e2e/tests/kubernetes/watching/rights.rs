@@ -25,7 +25,7 @@ fn resolved(gateway: &Value) -> Option<&Value> {
 }
 
 /// The time within which what is allowed is watched.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const ROLES: (&str, &str, &str) = ("rbac.authorization.k8s.io/v1", "ClusterRole", "");
 
 /// Returns the rules of the controller's ClusterRole.

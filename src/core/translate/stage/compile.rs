@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::challenge::Answering;
 use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
-use super::host_contests::HostContests;
 use super::plain_http::{Securing, https_port, is_secured, redirected};
 use super::routes::{Port, Routing};
 use super::termination::{resumed, termination};
+use super::unit::Unit;
 use crate::delta::{Resource, ResourceKey};
 use crate::key::ListenerId;
 use crate::rule::chain_class::{ChainClass, Purpose};
@@ -103,7 +103,7 @@ impl<'a> Units<'a> {
                     ..Unit::default()
                 },
                 Protocol::Tcp | Protocol::Udp if listener.guard.refuses() => {
-                    refused(owner.protocol)
+                    Unit::refused(owner.protocol)
                 }
                 Protocol::Http => self.http_unit(id, hostname, owner, listener),
                 Protocol::Https => self.https_unit(id, hostname, owner, listener, dirty),
@@ -182,26 +182,6 @@ impl<'a> Units<'a> {
         self.note_contest(id, hostname, dirty);
     }
 
-    /// Notes whether something else answers for a hostname of routes, and marks their statuses if
-    /// it does or did.
-    fn note_contest(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
-        let is_contested = self.contests().is_contested(id, hostname);
-        let is_told = self
-            .frontends
-            .get_mut(id)
-            .is_some_and(|frontend| frontend.set_contested(hostname, is_contested));
-        if is_told {
-            self.contests().touch(id, hostname, dirty);
-        }
-    }
-
-    fn contests(&self) -> HostContests<'_> {
-        HostContests {
-            routing: self.routing,
-            frontends: self.frontends,
-        }
-    }
-
     /// Places the certificate of a listener under the name that its chain requests; with session
     /// tickets under both names, so that the chain without them is there at once.
     fn place_secret(
@@ -249,7 +229,7 @@ impl<'a> Units<'a> {
     /// for a granted one may come on a connection to another name of that listener: it is excluded
     /// from the listener's table as well.
     fn kept_unit(&self, id: &FrontendId, hostname: &Hostname, owner: &Owner) -> Unit {
-        let unit = kept_off(id, hostname, owner.protocol);
+        let unit = Unit::kept_off(id, hostname, owner.protocol);
         let granted = self.routing.admission.register.granted();
         if owner.protocol != Protocol::Https || granted.first(hostname).is_none() {
             return unit;
@@ -585,20 +565,6 @@ fn is_dark(name: &&SecretName, listener_served: &crate::Served) -> bool {
     listener_served.certificate().is_none() && matches!(name, SecretName::Fixed(..))
 }
 
-/// The unit of a port that passes nothing on.
-fn refused(protocol: Protocol) -> Unit {
-    match protocol {
-        Protocol::Udp => Unit {
-            datagrams: Some(Vec::new()),
-            ..Unit::default()
-        },
-        _ => Unit {
-            shares: Some(Vec::new()),
-            ..Unit::default()
-        },
-    }
-}
-
 /// The chain of a wildcard or catch-all listener: through its table if it has routes for names
 /// without a scope, else directly to the scopes.
 pub(crate) fn wide_chain(
@@ -628,22 +594,6 @@ fn tenant(host: &VirtualHost, owner: &Owner) -> Tenant {
     Tenant::of(host, &owner.listener.parent.name().namespace)
 }
 
-/// The outcome of one hostname on one frontend.
-#[derive(Default)]
-struct Unit {
-    scope: Option<Scope>,
-    /// The virtual host on plain HTTP.
-    plain: Option<VirtualHost>,
-    /// The listener whose table the virtual host is in.
-    table: Option<(Hostname, VirtualHost)>,
-    cluster: Option<Cluster>,
-    chain_class: Option<ChainClass>,
-    /// The targets of all connections to the port.
-    shares: Option<Vec<WeightedTarget>>,
-    /// The targets of its datagrams.
-    datagrams: Option<Vec<WeightedTarget>>,
-}
-
 /// The scope of a hostname on plain HTTP: with its virtual host, or for its challenges alone.
 fn plain_scope(
     id: &FrontendId,
@@ -662,29 +612,6 @@ fn plain_scope(
         virtual_host: virtual_host
             .unwrap_or_else(|| VirtualHost::new(hostname.clone(), Vec::new())),
     })
-}
-
-/// The unit that excludes a hostname from the wildcard or catch-all listener over it.
-fn kept_off(id: &FrontendId, hostname: &Hostname, protocol: Protocol) -> Unit {
-    let virtual_host = VirtualHost::new(hostname.clone(), Vec::new());
-    match protocol {
-        Protocol::Http => Unit {
-            plain: Some(virtual_host),
-            ..Unit::default()
-        },
-        _ => {
-            let scope = hostname.is_exact().then(|| Scope {
-                frontend: id.clone(),
-                requests: Requests::Misdirected,
-                virtual_host,
-            });
-            Unit {
-                scope,
-                chain_class: Some(ChainClass::closed()),
-                ..Unit::default()
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,9 @@
 //! [`Contest`] for a route and a hostname, and marks on the statuses of the routes that have one.
 //! Its words are in `hostname_condition.rs`.
 //!
-//! A wildcard or catch-all route serves what no narrower hostname has. So it is told of listeners of
-//! other namespaces below it only if it is of the Gateway's namespace, which admits them, and of the
-//! first ones only.
+//! A wildcard or catch-all route serves what no narrower hostname has. So it is told of listeners
+//! of other namespaces below it only if it is of the Gateway's namespace, which admits them, and of
+//! the first ones only.
 //!
 //! A listener that has no hostname at all says so in its own status: it is not told again at each
 //! of its routes.
@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 
 use super::admission::Admission;
+use super::compile::Units;
 use super::routes::Routing;
 use super::solver::solves;
 use crate::key::{ListenerId, RouteKey};
@@ -139,8 +140,8 @@ impl<'a> HostContests<'a> {
         Some(Contest::Connections(best))
     }
 
-    /// The hostnames below one of a route that listeners of other namespaces have, which the Gateway
-    /// admits: the first ones, and whether there are more.
+    /// The hostnames below one of a route that listeners of other namespaces have, which the
+    /// Gateway admits: the first ones, and whether there are more.
     pub(crate) fn guests(
         self,
         key: &RouteKey,
@@ -274,6 +275,27 @@ fn touch_hosts(
             let routes = admission.attachments.contributors(&wide, &claim.listener);
             let own = routes.filter(|(route, _)| route.name.namespace == gateway.namespace);
             dirty.statuses.extend(own.map(|(route, _)| route.object()));
+        }
+    }
+}
+impl Units<'_> {
+    /// Notes whether something else answers for a hostname of routes, and marks their statuses if
+    /// it does or did.
+    pub(super) fn note_contest(&mut self, id: &FrontendId, hostname: &Hostname, dirty: &mut Dirty) {
+        let is_contested = self.contests().is_contested(id, hostname);
+        let is_told = self
+            .frontends
+            .get_mut(id)
+            .is_some_and(|frontend| frontend.set_contested(hostname, is_contested));
+        if is_told {
+            self.contests().touch(id, hostname, dirty);
+        }
+    }
+
+    fn contests(&self) -> HostContests<'_> {
+        HostContests {
+            routing: self.routing,
+            frontends: self.frontends,
         }
     }
 }

@@ -47,4 +47,5 @@ pub(crate) mod telemetry_status;
 pub(crate) mod termination;
 pub(crate) mod ticket_placement;
 pub(crate) mod tls_secrets;
+pub(crate) mod unit;
 pub(crate) mod verdict;

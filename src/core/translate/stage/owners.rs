@@ -100,12 +100,11 @@ impl Owners<'_> {
                 };
             let frontends = &*self.frontends;
             let (parents, register) = (self.parents, &*self.register);
-            let is_in_vain = |claimant: &Claimant, what: &Ownable| {
-                is_outranked(frontends, parents, register, (claimant, what))
-            };
             let rules = Rules {
                 consents: &consents,
-                is_in_vain: &is_in_vain,
+                is_in_vain: &|claimant: &Claimant, what: &Ownable| {
+                    is_outranked(frontends, parents, register, (claimant, what))
+                },
             };
             let owner = self.register.decide(&what, now.as_secs(), rules);
             let before = self
@@ -331,8 +330,8 @@ impl Owners<'_> {
     }
 }
 
-/// True if a listener of an admitted namespace cannot get the hostname that it claims: the Gateway's
-/// own namespace has a listener for it on the same port, which precedes.
+/// True if a listener of an admitted namespace cannot get the hostname that it claims: the
+/// Gateway's own namespace has a listener for it on the same port, which precedes.
 fn is_outranked(
     frontends: &Frontends,
     parents: &Parents,

@@ -274,12 +274,11 @@ pub(crate) fn note_on_clear_alone(
             .filter(|(parent, listener, _)| is_beside_https(parent, listener));
         for (parent, listener, names) in in_clear {
             let gateway = &parent.placement.gateway;
-            let lacks_https = |name: &&Hostname| {
+            let names: Vec<&Hostname> = names.iter().map(|(name, _)| name).collect();
+            let names = names.into_iter().filter(|name| {
                 let mut secured = https.keys();
                 !name.is_any() && !secured.any(|(of, other)| *of == gateway && meet(name, other))
-            };
-            let names: Vec<&Hostname> = names.iter().map(|(name, _)| name).collect();
-            let names = names.into_iter().filter(lacks_https);
+            });
             told.entry((listener.port, &parent.key))
                 .or_default()
                 .extend(names);

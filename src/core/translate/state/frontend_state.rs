@@ -374,7 +374,8 @@ impl FrontendState {
         &mut self.guests
     }
 
-    /// Sets whether something else answers for a hostname of routes. Returns whether it does or did.
+    /// Sets whether something else answers for a hostname of routes. Returns whether it does or
+    /// did.
     pub(crate) fn set_contested(&mut self, hostname: &Hostname, is_contested: bool) -> bool {
         if is_contested {
             self.contested.insert(hostname.clone());

@@ -220,7 +220,6 @@ impl Register {
 
     /// Decides the owner of an item.
     pub(crate) fn decide(&self, what: &Ownable, now: u64, rules: Rules<'_>) -> Option<OwnerRecord> {
-        let is_in_vain = |claimant: &Claimant| (rules.is_in_vain)(claimant, what);
         if let Some(held) = self.owner(what) {
             let mut own = self.claims.of(what).filter(|claimant| match what {
                 // Another namespace may have claimed it first: a port stays as long as its protocol
@@ -233,7 +232,7 @@ impl Register {
                 }
                 _ => {
                     claimant.namespace == held.namespace
-                        && !is_in_vain(claimant)
+                        && !(rules.is_in_vain)(claimant, what)
                         && self.is_within_quota(what, &held.namespace)
                         && !self.is_withheld_wide(what, [&claimant.namespace, &claimant.through])
                 }
@@ -244,12 +243,11 @@ impl Register {
                     ..held.clone()
                 });
             }
-            let is_preceded = || {
-                let mut own = self.claims.of(what);
-                own.any(|claimant| claimant.namespace == held.namespace && is_in_vain(claimant))
-            };
+            let mut own = self.claims.of(what);
             let is_withheld = self.is_withheld_wide(what, [&held.namespace, &held.namespace])
-                || is_preceded()
+                || own.any(|claimant| {
+                    claimant.namespace == held.namespace && (rules.is_in_vain)(claimant, what)
+                })
                 || !self.is_within_quota(what, &held.namespace);
             let is_reserved = !is_withheld && (what.hostname().is_some() || held.has_whole_port());
             let reserved = self.reservation(what, now).filter(|_| is_reserved);
@@ -260,7 +258,7 @@ impl Register {
         let mut candidates = self.claims.of(what);
         let first = match what {
             Ownable::Hostname(_) | Ownable::Admitted(..) => candidates.find(|claimant| {
-                !is_in_vain(claimant) && self.may_own(claimant, what, rules.consents)
+                !(rules.is_in_vain)(claimant, what) && self.may_own(claimant, what, rules.consents)
             }),
             Ownable::Socket(..) | Ownable::Secret(_) | Ownable::Tenant(_) => candidates.next(),
             // A parent whose listeners contradict each other does not decide the protocol.
@@ -302,19 +300,18 @@ impl Register {
         })
     }
 
-    /// True if an admitted namespace claims a wildcard by a listener, which would take names that the
-    /// Gateway's own namespace has first.
+    /// True if an admitted namespace claims a wildcard by a listener, which would take names that
+    /// the Gateway's own namespace has first.
     fn is_over_names_of_owner(&self, claimant: &Claimant, what: &Ownable) -> bool {
         let (Ownable::Admitted(at, name), By::Listener(_)) = (what, &claimant.by) else {
             return false;
         };
-        let is_owners = |name: &Hostname| {
-            let owner = self.owner(&Ownable::Admitted(at.clone(), name.clone()));
-            owner.is_some_and(|owner| owner.namespace == at.namespace)
-        };
         name.is_wildcard()
             && claimant.namespace != at.namespace
-            && self.owned_below(what).any(is_owners)
+            && self.owned_below(what).any(|name| {
+                let owner = self.owner(&Ownable::Admitted(at.clone(), name.clone()));
+                owner.is_some_and(|owner| owner.namespace == at.namespace)
+            })
     }
 
     /// True if the platform granted a hostname to others than a claimant and the owner of the

@@ -197,6 +197,7 @@ async fn restricted_pod_security_admits_every_pod() -> Result<()> {
     let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}});
     let names = [
         "default",
+        "gatewright-crds",
         "gatewright-controller",
         "gatewright-envoy",
         "gatewright-envoy-dedicated",

@@ -49,7 +49,6 @@ async fn a_bundle_has_no_secret_and_answers_as_the_program_does() -> Result<()> 
     site.save("bad.yaml", &route("bad", "bad.example.org", "nobody"))?;
     site.save("canaries.yaml", &canaries())?;
     site.program.line("BackendNotFound").await?;
-    site.program.line("httproute default/headers: ").await?;
     site.until("headers.example.org", Some(200)).await?;
     // A query and headers in a line of the access log.
     let probe = site
@@ -102,7 +101,8 @@ async fn a_bundle_has_no_secret_and_answers_as_the_program_does() -> Result<()> 
         Ok((output.status.code(), String::from_utf8(text)?))
     };
     let (code, text) = offline(&["status", "--not-ok"])?;
-    assert_eq!((code, &text), (Some(1), &own), "what is wrong");
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(text, own, "what is wrong");
     let (code, text) = offline(&["status", "https://web.example.org/"])?;
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("httproute default/web"), "{text}");
