@@ -270,7 +270,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     };
     let issuance = Issuance::new(client.clone(), issuance_config, term.clone());
     let manager = issuance.manager();
-    let has_work = issuance.has_work();
     let thumbprint_index = issuance.thumbprint_index();
     let heard = LastHeard::default();
     let runtime = KubernetesRuntime::new(
@@ -308,7 +307,6 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         namespaces: namespaces.clone(),
         asks: wiring.asks.clone(),
         manager: manager.clone(),
-        has_work: has_work.clone(),
         cache: cache.clone(),
         term: term.clone(),
         counts: reports.clone(),
@@ -384,11 +382,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
         let about = about("controller", None, &configuration);
-        wiring.serve_admin(
-            admin,
-            certificates::routes(manager, has_work).merge(routes),
-            about,
-        );
+        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);

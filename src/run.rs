@@ -38,8 +38,8 @@ use crate::tasks;
 use crate::wiring::{Senders, Wiring};
 use gatewright_control::ControlPlane;
 use gatewright_control::certificates::{
-    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, TenantIssuers,
-    WantedTracker,
+    self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, ManagerWatch,
+    TenantIssuers, WantedTracker,
 };
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
@@ -381,8 +381,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         server.serve_unix(listener, stopped).await;
     });
     let (successor, mut hand_over) = mpsc::channel(1);
-    let running = watch::channel(Some(manager.clone())).1;
-    let others = certificates::routes(running, watch::channel(true).1);
+    let others = certificates::routes(ManagerWatch::always(manager.clone()));
     let others = others
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));

@@ -42,9 +42,9 @@ pub enum Of {
 pub struct Entry {
     /// Its path in the archive.
     pub path: String,
-    /// What it is.
+    /// The description of its content.
     pub what: String,
-    /// Whether it is there.
+    /// The state of the file.
     #[serde(flatten)]
     pub state: State,
     /// The request of which it is the answer, of a cluster.
@@ -52,7 +52,7 @@ pub struct Entry {
     pub request: Option<String>,
 }
 
-/// Whether a file is in the archive.
+/// The state of a file of the archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "state")]
 pub enum State {
@@ -132,7 +132,7 @@ impl Contents {
     }
 }
 
-/// What is never in a bundle.
+/// The text about what no bundle has.
 const LEFT_OUT: &str = "\n## Left out\n\nThe content of Secrets and files of keys is not read. Left out of what is read, and replaced by \
 `[redacted]`: private keys, tokens, passwords, fields with such names, headers with credentials, users in URLs, values of \
 queries, values of environment variables, and the annotation `kubectl.kubernetes.io/last-applied-configuration`. Names, hostnames, \

@@ -1,9 +1,11 @@
 //! A support bundle: what a program or a cluster says of itself, in one archive without secrets.
 //!
 //! ```text
-//! admin socket, directory ==program==> entries ==archive==> FILE ==Bundle::open==> explain,
-//! status, history, ... API server ==recorded client==> entries ==^                +==replayed
-//! client==> ClusterView
+//! admin socket, directory ==program==> entries ==archive==> FILE
+//! API server ==recorded client==> entries ==^                |
+//!        Bundle::open <======================================+
+//!             +==> explain, status, history, ...
+//!             +==replayed client==> ClusterView
 //! ```
 //!
 //! Secrets are left out where something is read: no Secret is requested, no file of keys is opened,

@@ -1,7 +1,5 @@
 //! The bundle of a running program: its answers, those of its Envoy, its manifests, and logs.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -11,10 +9,11 @@ use serde_json::Value;
 use super::archive::Bundle;
 use super::contents::{Contents, Of, State};
 use super::site;
+use crate::request_log::end_of;
 use crate::standalone::access_log;
 
 /// The answers of a program: the file, the path of the admin socket, and what it is.
-pub(super) const ANSWERS: [(&str, &str, &str); 9] = [
+pub(super) const ANSWERS: [(&str, &str, &str); 8] = [
     (
         "program.json",
         "/about",
@@ -43,7 +42,6 @@ pub(super) const ANSWERS: [(&str, &str, &str); 9] = [
         "/debug/xds",
         "publications and acknowledgements",
     ),
-    ("site.json", "", "manifests"),
 ];
 /// The same of its texts.
 const TEXTS: [(&str, &str, &str); 2] = [
@@ -92,10 +90,7 @@ pub async fn of_program(place: &Place) -> Result<Bundle> {
     let about = ask(&place.admin, "/about").await?;
     let about: Value = serde_json::from_str(&about).context("/about")?;
     let mut bundle = Bundle::new(Contents::new(Of::Program));
-    for (path, question, what) in ANSWERS
-        .into_iter()
-        .filter(|(_, asked, _)| !asked.is_empty())
-    {
+    for (path, question, what) in ANSWERS {
         bundle.add_json(path, what, document(&place.admin, question).await);
     }
     for (path, question, what) in TEXTS {
@@ -136,7 +131,7 @@ pub async fn of_program(place: &Place) -> Result<Bundle> {
         bundle.add_text(
             path,
             &what,
-            tail(&file).with_context(|| file.display().to_string()),
+            end_of(&file, LOG_BYTES).with_context(|| file.display().to_string()),
         );
     }
     let why = "the program logs to standard error: add what journalctl, docker logs or kubectl logs has of it";
@@ -152,37 +147,4 @@ pub async fn of_program(place: &Place) -> Result<Bundle> {
 async fn document(socket: &Path, question: &str) -> Result<Value> {
     let text = ask(socket, question).await?;
     serde_json::from_str(&text).with_context(|| question.to_owned())
-}
-
-/// The last whole lines of a log.
-fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    let begin = length.saturating_sub(LOG_BYTES);
-    file.seek(SeekFrom::Start(begin))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_BYTES).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    Ok(match text.split_once('\n') {
-        Some((_, rest)) if begin > 0 => rest.to_owned(),
-        _ => text,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_is_read_from_its_end_in_whole_lines() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let file = dir.path().join("a.log");
-        std::fs::write(&file, "one\ntwo\n").expect("written");
-        assert_eq!(tail(&file).expect("a log"), "one\ntwo\n");
-        let line = "x".repeat(1 << 20) + "\n";
-        std::fs::write(&file, line.repeat(6)).expect("written");
-        let text = tail(&file).expect("a log");
-        assert_eq!(text.lines().count(), 3, "whole lines");
-        assert!(tail(&dir.path().join("none")).is_err(), "it is not there");
-    }
 }

@@ -1,4 +1,4 @@
-//! What must not be in a bundle: secrets in documents and texts. Pure.
+//! Redaction: secrets in documents and texts of a bundle. Pure.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;

@@ -21,7 +21,7 @@ use crate::manifest::{Safety, scan, values};
 use crate::offline::AtOnce;
 use crate::run::offline_settings;
 
-/// What stands in place of the content of Secrets.
+/// The note about stand-ins for the content of Secrets.
 const NOTE: &str = "the bundle has no content of Secrets: certificates and users are taken as valid, and endpoints as in the manifests";
 
 /// Reads the documents of a directory: a List with what could not be read.

@@ -7,9 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use futures::StreamExt;
 use gatewright_kubernetes::connect_as_user;
-use gatewright_kubernetes::reports::{
-    ReportOutcome, ReportRequest, ReportSpec, ReportStatus, report_resource,
-};
+use gatewright_kubernetes::reports::{ReportRequest, ReportSpec, ReportStatus, report_resource};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::core::{ObjectMeta, TypeMeta, WatchEvent};
@@ -154,8 +152,6 @@ pub struct ReportSession {
 /// A status without an answer.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The kind of refusal.
-    pub outcome: ReportOutcome,
     /// Why.
     pub message: String,
     /// The time after which the request may be repeated, in seconds.
@@ -223,7 +219,6 @@ impl ReportSession {
         };
         let Some(text) = status.answer else {
             return Ok(Err(Refusal {
-                outcome: status.outcome,
                 message: status.message.unwrap_or_default(),
                 retry: status.retry_after_seconds.unwrap_or(1),
             }));

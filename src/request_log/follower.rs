@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const LINE_BYTES: usize = 1 << 20;
 
 /// Reads the last bytes of a file, from the beginning of a line on.
-pub(super) fn end_of(path: &Path, bytes: u64) -> io::Result<String> {
+pub(crate) fn end_of(path: &Path, bytes: u64) -> io::Result<String> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut end = Vec::new();
@@ -110,6 +110,22 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_log_is_read_from_its_end_in_whole_lines() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("a.log");
+        std::fs::write(&file, "one\ntwo\n").expect("written");
+        assert_eq!(end_of(&file, 4 << 20).expect("a log"), "one\ntwo\n");
+        let line = "x".repeat(1 << 20) + "\n";
+        std::fs::write(&file, line.repeat(6)).expect("written");
+        let text = end_of(&file, 4 << 20).expect("a log");
+        assert_eq!(text.lines().count(), 3, "whole lines");
+        assert!(
+            end_of(&dir.path().join("none"), 4 << 20).is_err(),
+            "it is not there"
+        );
+    }
 
     fn append(path: &Path, text: &str) {
         let mut file = OpenOptions::new()

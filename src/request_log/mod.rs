@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::cli::{LinesFormat, Logs};
 use follower::Follower;
+pub(crate) use follower::end_of;
 use gatewright_control::request_line::{FailedRequest, RequestFilter, RequestLine};
 
 /// The interval at which the file is read again.
@@ -87,7 +88,7 @@ pub fn last_failed(path: &Path, host: &str) -> Result<Vec<FailedRequest>> {
         errors: true,
         ..RequestFilter::default()
     };
-    let end = match follower::end_of(path, READ_BACK) {
+    let end = match end_of(path, READ_BACK) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         end => end.with_context(|| path.display().to_string())?,
     };

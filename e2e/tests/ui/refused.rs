@@ -1,4 +1,4 @@
-//! Who is not answered, and what no response has.
+//! Requests that are refused, and secrets that no response has.
 
 use anyhow::Result;
 use e2e::ui::Ui;

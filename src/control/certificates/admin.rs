@@ -8,10 +8,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
-use tokio::sync::watch;
 
 use super::manager::CertificateManager;
-use super::report::Report;
+use super::manager_watch::ManagerWatch;
 
 #[derive(Deserialize)]
 struct Host {
@@ -23,36 +22,26 @@ struct Name {
     issuer: String,
 }
 
-/// The state of the routes: the certificate manager, while it runs here.
-type OfManager = watch::Receiver<Option<Arc<CertificateManager>>>;
+const ELSEWHERE: &str = "this replica issues no certificates: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace";
 
-fn manager(at: &OfManager) -> Result<Arc<CertificateManager>, String> {
-    at.borrow()
-        .clone()
-        .ok_or_else(|| "this replica issues no certificates: run the command at the lease holder, which `kubectl get lease` names in the controller's namespace".to_owned())
+fn manager(at: &ManagerWatch) -> Result<Arc<CertificateManager>, String> {
+    at.manager().ok_or_else(|| ELSEWHERE.to_owned())
 }
 
 /// `GET /certs`, `POST /certs/renew?host=`, `GET /certs/check?host=`,
 /// `POST /certs/change-key?issuer=`, `POST /certs/new-account?issuer=`.
-///
-/// `has_work` is whether a manager is needed: where none is, no certificate is wanted, which is an
-/// answer.
-pub fn routes(at: OfManager, has_work: watch::Receiver<bool>) -> Router {
+pub fn routes(at: ManagerWatch) -> Router {
     Router::new()
         .route(
             "/certs",
-            get(|State(at): State<OfManager>| async move {
-                response(match manager(&at) {
-                    Ok(manager) => Ok(Json(manager.tell())),
-                    Err(_) if !*has_work.borrow() => Ok(Json(Report::default())),
-                    Err(why) => Err(why),
-                })
+            get(|State(at): State<ManagerWatch>| async move {
+                response(at.report().map(Json).ok_or_else(|| ELSEWHERE.to_owned()))
             }),
         )
         .route(
             "/certs/renew",
             post(
-                |State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                |State(at): State<ManagerWatch>, Query(asked): Query<Host>| async move {
                     response(
                         manager(&at)
                             .and_then(|manager| manager.renew(&asked.host))
@@ -64,7 +53,7 @@ pub fn routes(at: OfManager, has_work: watch::Receiver<bool>) -> Router {
         .route(
             "/certs/check",
             get(
-                |State(at): State<OfManager>, Query(asked): Query<Host>| async move {
+                |State(at): State<ManagerWatch>, Query(asked): Query<Host>| async move {
                     response(async { manager(&at)?.check(&asked.host).await.map(Json) }.await)
                 },
             ),
@@ -72,7 +61,7 @@ pub fn routes(at: OfManager, has_work: watch::Receiver<bool>) -> Router {
         .route(
             "/certs/change-key",
             post(
-                |State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                |State(at): State<ManagerWatch>, Query(asked): Query<Name>| async move {
                     response(
                         async { manager(&at)?.change_key(&asked.issuer).await.map(Json) }.await,
                     )
@@ -82,7 +71,7 @@ pub fn routes(at: OfManager, has_work: watch::Receiver<bool>) -> Router {
         .route(
             "/certs/new-account",
             post(
-                |State(at): State<OfManager>, Query(asked): Query<Name>| async move {
+                |State(at): State<ManagerWatch>, Query(asked): Query<Name>| async move {
                     response(
                         async { manager(&at)?.new_account(&asked.issuer).await.map(Json) }.await,
                     )

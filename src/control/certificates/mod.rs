@@ -18,6 +18,7 @@ mod held;
 mod issuer_names;
 mod issuers;
 mod manager;
+mod manager_watch;
 mod metrics;
 mod named;
 mod proxy_self_check;
@@ -41,6 +42,7 @@ pub use issuers::{IssuerError, Opened, faults, open};
 pub use manager::{
     CertificateManager, CertificateManagerConfig, CertificateManagerError, RejectedCertificate,
 };
+pub use manager_watch::ManagerWatch;
 pub use metrics::CertificateMetrics;
 pub use proxy_self_check::{AddressQuery, ProxyEndpoints, ProxySelfCheck};
 pub use report::{Check, Report, Row, findings, limits, table, troubles};

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{Clock, ControlPlane};
 use crate::host_query::{HostQuery, HostsAnswer};
 use gatewright_core::hosts::{Sight, host_rows, hostnames_of};
-use gatewright_core::inputs::{ChangeKind, ObjectKey, RouteKey};
+use gatewright_core::inputs::{ChangeKind, Kind, ObjectKey, RouteKey, SetKey};
 use gatewright_core::model::Hostname;
 use gatewright_core::statuses::document;
 use gatewright_core::translate::{Change, Delta};
@@ -22,12 +22,15 @@ impl ControlPlane {
         let asked = query.after.and_then(|after| self.host_changes.since(after));
         let progress = self.progress();
         let mut fleet = self.fleet();
-        let keys = self.engine().statuses().map(|(key, _)| key);
-        // A row would have an acknowledgement that is under way until the next change.
-        fleet.acks = keys
-            .filter(|key| self.gateway_of(key).is_some())
-            .map(|key| (key.clone(), self.acks(key, &progress).settled()))
-            .collect();
+        let store = self.engine().store();
+        for gateway in store.gateways() {
+            // A row would have an acknowledgement that is under way until the next change.
+            let acks = self.acks_of(&gateway.meta.name, &progress).settled();
+            let sets = store.sets_of(&gateway.meta.name).map(SetKey::object);
+            let own = ObjectKey::new(Kind::Gateway, gateway.meta.name.clone());
+            let keys = sets.chain([own]);
+            fleet.acks.extend(keys.map(|key| (key, acks.clone())));
+        }
         let clock = Clock {
             fleet,
             controller: &self.controller,

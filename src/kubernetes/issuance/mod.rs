@@ -25,7 +25,8 @@ use crate::metrics::Writes;
 use crate::write::worker::RequestCounts;
 use gatewright_control::certificates::{
     AddressQuery, AuthorityLimits, CertificateManager, ChallengeAccounts, ChallengeIndex,
-    ExistingCertificate, RejectedCertificate, TenantIssuers, ThumbprintIndex, WantedTracker,
+    ExistingCertificate, ManagerWatch, RejectedCertificate, TenantIssuers, ThumbprintIndex,
+    WantedTracker,
 };
 use gatewright_core::model::ObjectName;
 use gatewright_core::pipeline::Pipeline;
@@ -116,14 +117,9 @@ impl Issuance {
         self.thumbprint_index.clone()
     }
 
-    /// Returns a channel with the certificate manager; `None` while it does not run here.
-    pub fn manager(&self) -> watch::Receiver<Option<Arc<CertificateManager>>> {
-        self.manager.subscribe()
-    }
-
-    /// Returns a channel that tells whether there is work for the certificate manager.
-    pub fn has_work(&self) -> watch::Receiver<bool> {
-        self.has_work.subscribe()
+    /// Returns where the certificate manager is found while it runs here.
+    pub fn manager(&self) -> ManagerWatch {
+        ManagerWatch::new(self.manager.subscribe(), self.has_work.subscribe())
     }
 
     /// Returns the number of writes of the certificate writer that were started, and of failures by

@@ -1,7 +1,6 @@
 //! The task that answers requests while this replica holds the Lease.
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::stream::{BoxStream, select_all};
@@ -20,7 +19,7 @@ use tracing::debug;
 use xds::Cache;
 
 use gatewright_control::AdminRequest;
-use gatewright_control::certificates::CertificateManager;
+use gatewright_control::certificates::ManagerWatch;
 use gatewright_core::model::ObjectName;
 use gatewright_core::namespaces::Namespaces;
 
@@ -56,9 +55,7 @@ pub struct Reporter {
     /// Questions to the main loop.
     pub asks: mpsc::Sender<AdminRequest>,
     /// The certificate manager, while it runs here.
-    pub manager: watch::Receiver<Option<Arc<CertificateManager>>>,
-    /// Whether there is work for it.
-    pub has_work: watch::Receiver<bool>,
+    pub manager: ManagerWatch,
     /// The streams of Envoys.
     pub cache: Cache,
     /// The term of this replica.
@@ -110,7 +107,6 @@ impl Reporter {
             installation: self.installation.as_str().into(),
             asks: self.asks.clone(),
             manager: self.manager.clone(),
-            has_work: self.has_work.clone(),
             cache: self.cache.clone(),
         };
         let mut events = pin!(self.watch());

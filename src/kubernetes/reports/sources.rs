@@ -7,11 +7,11 @@ use std::time::Duration;
 use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use xds::Cache;
 
-use gatewright_control::certificates::{CertificateManager, Report, Row};
+use gatewright_control::certificates::{ManagerWatch, Row};
 use gatewright_control::envoys;
 use gatewright_control::history::{HistoryAnswer, HistoryQuery};
 use gatewright_control::request_line::RequestFilter;
@@ -33,9 +33,7 @@ pub(super) struct Sources {
     /// The namespace of the installation: its requests see everything.
     pub(super) installation: Arc<str>,
     pub(super) asks: mpsc::Sender<AdminRequest>,
-    pub(super) manager: watch::Receiver<Option<Arc<CertificateManager>>>,
-    /// Whether a certificate manager is needed.
-    pub(super) has_work: watch::Receiver<bool>,
+    pub(super) manager: ManagerWatch,
     pub(super) cache: Cache,
 }
 
@@ -128,16 +126,9 @@ impl Sources {
         let brought: Vec<Row> = self
             .ask(AdminQuery::BroughtCertificates(visibility.clone()))
             .await?;
-        let manager = self.manager.borrow().clone();
-        let report = match manager {
-            Some(manager) => manager.tell(),
-            None if *self.has_work.borrow() => {
-                return Err(Refusal::unavailable(
-                    "the certificate manager is starting".to_owned(),
-                ));
-            }
-            None => Report::default(),
-        };
+        let report = self.manager.report().ok_or_else(|| {
+            Refusal::unavailable("the certificate manager is starting".to_owned())
+        })?;
         let report = match visibility.namespace() {
             Some(namespace) => report.seen_by(namespace),
             None => report,

@@ -55,8 +55,7 @@ impl KubernetesRuntime {
         };
         let manager = issuance
             .manager()
-            .borrow()
-            .as_ref()
+            .manager()
             .map(|manager| Box::new(manager.metrics()) as Box<dyn Collector>);
         let own = manager
             .into_iter()
