@@ -289,7 +289,7 @@ Exit status: 0 every step holds, with --with once the files are applied; 1 one f
 answers.")]
 pub struct Explain {
     /// URL, optionally with port, path and query; without http:// or https:// it is asked by TLS,
-    /// except at port 80
+    /// except at port 80. A port without HTTP is tls://, tcp:// or udp:// with host and port
     #[arg(value_parser = host::url)]
     pub url: String,
     /// HTTP method of the request

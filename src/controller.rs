@@ -34,7 +34,8 @@ use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_control::envoy_certificates;
 use gatewright_control::envoys;
 use gatewright_control::{
-    AdminQuery, AdminRequest, ControlPlane, Probes, ProbesTls, ReadMetrics, Readiness,
+    AdminQuery, AdminRequest, ControlPlane, FailureReports, Probes, ProbesTls, ReadMetrics,
+    Readiness,
 };
 use gatewright_core::channel::Channel;
 use gatewright_core::inputs::Kind;
@@ -232,8 +233,10 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         &configuration,
     );
     let http_port = tenancy.ports.http;
+    let failures = FailureReports::default();
     let live = ControlPlane::in_cluster(settings, tenancy, cache.clone(), fleet_views.clone())
-        .within(configuration.edge(udp_sessions));
+        .within(configuration.edge(udp_sessions))
+        .reported(failures.clone());
     let live = live.admitting(accounts.access.clone());
     let live = match &options.keeping.last_good {
         None => live,
@@ -428,6 +431,7 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
         configuration,
         accounts,
         cache: cache.clone(),
+        reports: failures,
         views,
         kept: None,
         shown,

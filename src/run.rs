@@ -36,7 +36,6 @@ use crate::standalone::{
 };
 use crate::tasks;
 use crate::wiring::{Senders, Wiring};
-use gatewright_control::ControlPlane;
 use gatewright_control::certificates::{
     self, AddressQuery, Authority, CertificateManager, CertificateManagerConfig, ManagerWatch,
     TenantIssuers, WantedTracker,
@@ -44,6 +43,7 @@ use gatewright_control::certificates::{
 use gatewright_control::envoys;
 use gatewright_control::event::Severity;
 use gatewright_control::names::FIRST_LOOKUPS;
+use gatewright_control::{ControlPlane, FailureReports};
 use gatewright_core::fair_queue::FairQueue;
 use gatewright_core::model::Zone;
 use gatewright_core::ownership::Recording;
@@ -278,7 +278,10 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         suspects_file.carry_over(&cache, &view, stop)
     });
     let tenancy_http_port = tenancy.ports.http;
-    let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone()).within(edge);
+    let reports = FailureReports::default();
+    let live = ControlPlane::new(settings, tenancy, cache.clone(), view.clone())
+        .within(edge)
+        .reported(reports.clone());
     let history = dir.path().join("history.jsonl");
     let live = wiring.keep_history(history, live).await;
     let mut site = StandaloneRuntime {
@@ -371,8 +374,9 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         is_temporary: is_bind_error,
         ..Default::default()
     };
-    let server =
-        Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone())).with_limits(limits);
+    let server = Server::new(cache.clone(), UnixPeers::new().allow(user, view.clone()))
+        .with_limits(limits)
+        .reporting(Arc::new(reports));
     wiring.spawn_infallible("xDS", |mut stop| async move {
         let stopped = async move {
             // An error means that the sender was dropped.

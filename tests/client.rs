@@ -148,7 +148,8 @@ async fn the_gateway_is_marked_and_the_rest_is_judged() {
          that it accepted it",
         "route: httproute/shop/web/0 for shop.example.org",
         "backend: Service shop/web:80 with weight 1",
-        "? endpoints: 1 ready: 10.0.0.7:8080; you may not read the pods, by which they are admitted",
+        "? endpoints: 1 ready: 10.0.0.7:8080; not asked: Envoys reach it, and this machine need not; you may not read the \
+         pods, by which they are admitted",
     ];
     assert_eq!(steps, expected);
 }

@@ -74,6 +74,21 @@ impl TestRoot {
         if let Some(uri) = uri {
             params.subject_alt_names.push(SanType::URI(uri.try_into()?));
         }
+        self.signed(&params)
+    }
+
+    /// Issues a certificate for a DNS name that ended in 2021.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn issue_ended(&self, name: &str) -> Result<Pair> {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        self.signed(&params)
+    }
+
+    fn signed(&self, params: &CertificateParams) -> Result<Pair> {
         let key = KeyPair::generate()?;
         Ok(Pair {
             certificate: params.signed_by(&key, &self.0)?,

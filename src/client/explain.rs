@@ -36,7 +36,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl From<Link> for Step {
     fn from(link: Link) -> Self {
-        let is_asked = link.server.is_some();
+        let is_asked = link.server.is_some() || link.reached.is_some();
         let text = link.text;
         Self {
             what: link.what,
@@ -210,14 +210,12 @@ impl ClusterView {
                 .is_some_and(|key| is_by_name(pipeline, key));
             steps.push(match link.what {
                 "endpoints" if is_by_name => addresses_of_a_name(),
-                "endpoints" if !self.knows_pods(service.as_ref()) => Step {
-                    text: format!(
-                        "{}; you may not read the pods, by which they are admitted",
-                        link.text
-                    ),
-                    unread: true,
-                    ..Step::from(link)
-                },
+                "endpoints" if !self.knows_pods(service.as_ref()) => {
+                    let mut step = Step::from(link);
+                    step.text += "; you may not read the pods, by which they are admitted";
+                    step.unread = true;
+                    step
+                }
                 _ => self.step(pipeline, link, gateway.as_ref()),
             });
         }

@@ -26,6 +26,7 @@ use crate::history::HistoryQuery;
 use crate::host_query::HostQuery;
 use crate::status_query::{Parameters, StatusQuery};
 use crate::visibility::Visibility;
+use gatewright_core::model::Transport;
 use gatewright_core::ownership::Ownable;
 use gatewright_core::translate::Question;
 
@@ -335,17 +336,32 @@ pub(super) fn question(url: &str, method: &str) -> Result<Question, String> {
     let uri: hyper::Uri = url
         .parse()
         .map_err(|error| format!("{url:?} is no URL: {error}"))?;
-    let tls = match uri.scheme_str() {
-        Some("https") => true,
-        Some("http") => false,
-        _ => return Err(format!("{url:?}: expected http://HOST/ or https://HOST/")),
+    let (tls, bare) = match uri.scheme_str() {
+        Some("https" | "tls") => (true, None),
+        Some("http") => (false, None),
+        Some("tcp") => (false, Some(Transport::Tcp)),
+        Some("udp") => (false, Some(Transport::Udp)),
+        _ => {
+            return Err(format!(
+                "{url:?}: expected https://HOST/, http://HOST/, or tls://, tcp:// or udp://HOST:PORT"
+            ));
+        }
     };
     let host = uri
         .host()
         .filter(|host| !host.is_empty())
         .ok_or_else(|| format!("{url:?} has no host"))?;
-    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    let port = match uri.port_u16() {
+        Some(port) => port,
+        None if bare.is_some() => return Err(format!("{url:?} has no port")),
+        None if tls => 443,
+        None => 80,
+    };
+    // Of an address that listeners are bound to, only these count.
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>().ok();
     Ok(Question {
+        bare,
+        address: address.filter(|_| bare.is_some()),
         path: uri.path().to_owned(),
         query: uri.query().map(str::to_owned),
         method: method.to_owned(),
@@ -481,5 +497,9 @@ mod tests {
             80
         );
         assert!(question("shop.example.org", "GET").is_err());
+        let bare = question("tcp://192.0.2.1:5432", "GET").expect("a URL");
+        assert_eq!(bare.bare, Some(Transport::Tcp));
+        assert_eq!(bare.address, "192.0.2.1".parse().ok());
+        assert!(question("udp://a.example.org", "GET").is_err(), "no port");
     }
 }

@@ -15,6 +15,7 @@ use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
+use crate::failure_reports::FailureReports;
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
 use crate::history::{Author, History, HistoryEntry, Outcome as HistoryOutcome};
@@ -59,6 +60,8 @@ pub struct ControlPlane {
     isolated_resources: publish::IsolatedResources,
     controller: String,
     edge: Edge,
+    /// What Envoys of this replica report about backends.
+    reports: FailureReports,
     floods: PerView<Flood>,
     /// The time for which Envoys of this replica have lacked a publication.
     lags: PerView<Lag>,
@@ -165,6 +168,7 @@ impl ControlPlane {
             pipeline,
             cache,
             edge: Edge::DEFAULT,
+            reports: FailureReports::default(),
             floods: views.each(|_| Flood::default()),
             lags: views.each(|_| Lag::default()),
             overtaken: views.each(|_| Overtaken::default()),
@@ -193,6 +197,13 @@ impl ControlPlane {
     #[must_use]
     pub fn within(mut self, edge: Edge) -> Self {
         self.edge = edge;
+        self
+    }
+
+    /// Sets where the xDS server puts what Envoys report.
+    #[must_use]
+    pub fn reported(mut self, reports: FailureReports) -> Self {
+        self.reports = reports;
         self
     }
 

@@ -2,6 +2,7 @@
 //! runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -16,6 +17,7 @@ use super::last_good::Shown;
 use crate::cli;
 use crate::configuration::Configuration;
 use crate::listening::listen;
+use gatewright_control::FailureReports;
 use gatewright_control::envoy_identity::{EnvoyPod, PodIdentity};
 use gatewright_control::envoys::{Revoke, RevokeRequest};
 use gatewright_control::event::XDS_KEYS;
@@ -36,6 +38,8 @@ pub(super) struct Xds {
     /// The service accounts whose pods are Envoys.
     pub(super) accounts: EnvoyAccounts,
     pub(super) cache: Cache,
+    /// What Envoys report about backends.
+    pub(super) reports: FailureReports,
     /// The views that each identity is admitted to.
     pub(super) views: Views,
     /// The certificates that are used until the Secrets can be read: those of the last good state.
@@ -101,8 +105,9 @@ impl Xds {
             is_temporary: gatewright_envoy::is_bind_error,
             ..Default::default()
         };
-        let server =
-            Server::new(self.cache, credentials.certificates(self.views)).with_limits(limits);
+        let server = Server::new(self.cache, credentials.certificates(self.views))
+            .with_limits(limits)
+            .reporting(Arc::new(self.reports));
         let keeps = self.options.keeping.last_good.is_some();
         let mut stopped = stop.clone();
         let serving = server.serve_tls(listener, tls.clone(), async move {

@@ -19,8 +19,8 @@ pub mod statuses;
 
 pub use gatewright_objects::{
     address_forms, channel, cost, definitions, external_name, gateway_api, inputs, interner,
-    limits, model, multimap, namespaces, ownership, printable, request_outcome, settings,
-    status_maxima, store, unserved, wanted,
+    last_failure, limits, model, multimap, namespaces, ownership, printable, request_outcome,
+    settings, status_maxima, store, unserved, wanted,
 };
 pub use gatewright_tenancy as tenancy;
 pub use gatewright_translate as translate;

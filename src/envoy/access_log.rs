@@ -12,17 +12,14 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::config::accesslog::v3 as pb;
 use envoy_types::pb::envoy::config::accesslog::v3::{
-    AccessLogFilter, AndFilter, ComparisonFilter, ExtensionFilter, OrFilter, ResponseFlagFilter,
-    RuntimeFilter, StatusCodeFilter, access_log, access_log_filter::FilterSpecifier,
-    comparison_filter, extension_filter,
+    AccessLogFilter, RuntimeFilter, access_log, access_log_filter::FilterSpecifier,
+    comparison_filter::Op,
 };
-use envoy_types::pb::envoy::config::core::v3::RuntimeUInt32;
-use envoy_types::pb::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
+use super::log_filter::{all_of, any_of, client_left, expression, flags, made, status};
 use super::log_format::{self, Fields, Value};
 use super::otlp;
-use super::proto::any;
 use super::rbac;
 use super::utf8::utf8;
 use gatewright_core::model::{
@@ -300,50 +297,22 @@ fn filter(requests: LoggedRequests) -> Option<AccessLogFilter> {
 /// The filters of errors, the cheapest first, and of what would be one if a policy did not only
 /// report.
 fn errors() -> Vec<AccessLogFilter> {
-    let flags = FilterSpecifier::ResponseFlagFilter(ResponseFlagFilter {
-        flags: ERROR_FLAGS.map(str::to_owned).to_vec(),
-    });
-    let by_envoy = ExpressionFilter {
-        expression: "response.code_details != 'via_upstream'".to_owned(),
-        ..Default::default()
-    };
-    let by_envoy = FilterSpecifier::ExtensionFilter(ExtensionFilter {
-        name: "envoy.access_loggers.extension_filters.cel".to_owned(),
-        config_type: Some(extension_filter::ConfigType::TypedConfig(any(&by_envoy))),
-    });
-    let refusals = FilterSpecifier::AndFilter(AndFilter {
-        filters: vec![status_from(400), made(by_envoy)],
-    });
+    // Either side ends an upgraded connection, which is no error.
+    let cut_off = all_of(vec![flags(&ERROR_FLAGS), status(Op::Ne, 101)]);
+    let by_envoy = expression("response.code_details != 'via_upstream'");
+    let refusals = all_of(vec![status_from(400), by_envoy]);
     vec![
         status_from(500),
-        made(flags),
+        cut_off,
+        client_left(),
         rbac::reported(),
-        made(refusals),
+        refusals,
     ]
 }
 
 /// Responses of this status and more.
-pub(super) fn status_from(status: u32) -> AccessLogFilter {
-    made(FilterSpecifier::StatusCodeFilter(StatusCodeFilter {
-        comparison: Some(ComparisonFilter {
-            op: comparison_filter::Op::Ge.into(),
-            value: Some(RuntimeUInt32 {
-                default_value: status,
-                // Envoy asks for a key, which nothing sets.
-                runtime_key: "gatewright.access_log.status".to_owned(),
-            }),
-        }),
-    }))
-}
-
-fn any_of(filters: Vec<AccessLogFilter>) -> AccessLogFilter {
-    made(FilterSpecifier::OrFilter(OrFilter { filters }))
-}
-
-fn made(specifier: FilterSpecifier) -> AccessLogFilter {
-    AccessLogFilter {
-        filter_specifier: Some(specifier),
-    }
+pub(super) fn status_from(from: u32) -> AccessLogFilter {
+    status(Op::Ge, from)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ pub enum Admin {
 
 /// The name of the ADS cluster. Envoy also sends it as the `:authority` of the stream, where a
 /// slash, as in our other names, would be a protocol error.
-const ADS_CLUSTER: &str = "gatewright-xds";
+pub(super) const ADS_CLUSTER: &str = "gatewright-xds";
 
 /// The largest regular expression that Envoy accepts, in instructions of RE2: twice the maximum of
 /// `limits.object.regexInstructions`, since that option limits an estimate.
@@ -163,7 +163,12 @@ pub fn bootstrap_with_static(options: &BootstrapOptions, listeners: &[Value]) ->
             "cds_config": { "ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s" },
         },
         "static_resources": { "clusters": clusters, "listeners": listeners },
-        "cluster_manager": {},
+        // Envoy reports the load of those clusters alone that the xDS server asks about.
+        "cluster_manager": { "load_stats_config": {
+            "api_type": "GRPC",
+            "transport_api_version": "V3",
+            "grpc_services": [{ "envoy_grpc": ads_client(ads) }],
+        } },
         "deferred_stat_options": { "enable_deferred_creation_stats": true },
         "stats_config": {
             "stats_matcher": { "exclusion_list": { "patterns": excluded } },
@@ -241,6 +246,9 @@ fn ads_cluster(server: &AdsServer) -> Value {
             "explicit_http_config": { "http2_protocol_options": {
                 // Detects a control plane that vanished without closing the connection.
                 "connection_keepalive": { "interval": "30s", "timeout": "5s" },
+                // The most that a log keeps for a control plane that does not read: Envoy takes the
+                // window for the buffer of a stream.
+                "initial_stream_window_size": 1 << 20,
             } },
         } },
         "load_assignment": {

@@ -24,6 +24,7 @@ use envoy_types::pb::google::protobuf::BoolValue;
 use prost::{Message, Name};
 
 use super::connection_manager::{self, Http, Routes};
+use super::failure_log;
 use super::name::{keyed, stat_prefix};
 use super::proto::{ads, any, extension, seconds};
 use super::request_hash;
@@ -265,6 +266,7 @@ fn tcp_proxy(
         idle_timeout: seconds(edge.tcp_idle_seconds),
         cluster_specifier: Some(cluster),
         hash_policy,
+        access_log: vec![failure_log::of_connections()],
         ..Default::default()
     };
     network_filter("envoy.filters.network.tcp_proxy", &proxy)

@@ -30,6 +30,7 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 use envoy_types::pb::envoy::extensions::http::early_header_mutation::header_mutation::v3::HeaderMutation as EarlyHeaderMutation;
 
 use super::chain::network_filter;
+use super::failure_log;
 use super::headers::{HEADER_TO_METADATA, mutation};
 use super::internal_headers::{HOST_HEADER, SCOPE_HEADER};
 use super::name::stat_prefix;
@@ -160,6 +161,7 @@ pub(super) fn filter(
         access_log: [
             access_log::access_logs(frontend, http.clients, http.log),
             traffic::loggers(edge.traffic),
+            vec![failure_log::of_requests()],
         ]
         .concat(),
         tracing: http

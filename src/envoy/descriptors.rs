@@ -22,6 +22,8 @@ const ROOTS: &[&str] = &[
     "envoy.config.trace.v3.OpenTelemetryConfig",
     "envoy.extensions.access_loggers.file.v3.FileAccessLog",
     "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+    "envoy.extensions.access_loggers.grpc.v3.HttpGrpcAccessLogConfig",
+    "envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
     "envoy.extensions.access_loggers.open_telemetry.v3.OpenTelemetryAccessLogConfig",
     "envoy.extensions.access_loggers.stream.v3.StdoutAccessLog",
     "envoy.extensions.common.matching.v3.ExtensionWithMatcher",

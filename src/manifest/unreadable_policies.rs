@@ -219,16 +219,9 @@ fn answer_at(objects: Vec<Object>, path: &str) -> Answer {
     let changes = objects.into_iter().map(Change::put).collect();
     pipeline.apply(changes, SystemTime::UNIX_EPOCH);
     let explanation = pipeline.engine().explain(&Question {
-        tls: false,
-        host: "shop.example.org".to_owned(),
-        port: 80,
         path: path.to_owned(),
-        query: None,
-        method: "GET".to_owned(),
-        headers: None,
         client: Some(Ipv4Addr::new(203, 0, 113, 1).into()),
-        upgrade: None,
-        address: None,
+        ..Question::get(false, "shop.example.org", 80)
     });
     let failed = explanation.links.iter().find(|link| !link.ok);
     match failed.map(|link| link.what) {

@@ -24,8 +24,9 @@ use crate::admission::{Connection, IdleSlot, IdleSlots, source};
 use crate::cache::Cache;
 use crate::counters::Closed;
 use crate::identity::{Authenticate, Peer};
+use crate::reports::{self, NoReports, Reports};
 use crate::sample::Sample;
-use crate::service::{self, Shared, StreamQuota};
+use crate::service::{self, Reporting, Shared, StreamQuota};
 use crate::tls::ClientTrust;
 use crate::{Limits, ServerTls};
 
@@ -35,6 +36,8 @@ pub struct Server {
     authenticator: Arc<dyn Authenticate>,
     limits: Arc<Limits>,
     quota: Arc<StreamQuota>,
+    reports: Arc<dyn Reports>,
+    report_quota: Arc<StreamQuota>,
 }
 
 /// Listens on a Unix socket at `path` with this file mode; replaces a stale socket.
@@ -66,7 +69,15 @@ impl Server {
             authenticator: Arc::new(authenticator),
             limits: Arc::default(),
             quota: Arc::default(),
+            reports: Arc::new(NoReports),
+            report_quota: Arc::default(),
         }
+    }
+
+    /// Sets the receiver of what clients report.
+    pub fn reporting(mut self, reports: Arc<dyn Reports>) -> Server {
+        self.reports = reports;
+        self
     }
 
     /// Sets other limits.
@@ -137,6 +148,11 @@ impl Server {
             limits: self.limits.clone(),
             shutdown,
             quota: self.quota.clone(),
+            reporting: Reporting {
+                reports: self.reports.clone(),
+                limits: Arc::new(reports::limits(&self.limits)),
+                quota: self.report_quota.clone(),
+            },
             denials: Sample::default(),
         };
         (

@@ -31,6 +31,7 @@ use crate::decoder::FieldLimit;
 use crate::dialect::{Delta, Dialect, Sotw};
 use crate::identity::{Authenticate, Credentials, Denied, Grant};
 use crate::name_budget::ClientNames;
+use crate::reports::{self, Reports};
 use crate::sample::Sample;
 use crate::stream::{self, Opening};
 use crate::{Kind, Limits};
@@ -42,6 +43,17 @@ pub(crate) enum Rpc {
     Delta(Option<Kind>),
     /// A stream of the state-of-the-world protocol.
     Sotw(Option<Kind>),
+    /// A stream on which a client reports what it met.
+    Report(Report),
+}
+
+/// What a client reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Report {
+    /// An access log.
+    Log,
+    /// The load of endpoints.
+    Load,
 }
 
 /// All RPCs that are served. The unary `Fetch` RPCs are not: their callers do not acknowledge, and
@@ -123,6 +135,14 @@ pub(crate) const RPCS: &[(&str, Rpc)] = &[
         "/envoy.service.extension.v3.ExtensionConfigDiscoveryService/StreamExtensionConfigs",
         Rpc::Sotw(Some(Kind::Extension)),
     ),
+    (
+        "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs",
+        Rpc::Report(Report::Log),
+    ),
+    (
+        "/envoy.service.load_stats.v3.LoadReportingService/StreamLoadStats",
+        Rpc::Report(Report::Load),
+    ),
 ];
 
 fn rpc(path: &str) -> Option<Rpc> {
@@ -138,8 +158,18 @@ pub(crate) struct Shared {
     pub(crate) limits: Arc<Limits>,
     pub(crate) shutdown: watch::Receiver<bool>,
     pub(crate) quota: Arc<StreamQuota>,
+    /// What clients report, and to whom.
+    pub(crate) reporting: Reporting,
     /// Sampler of denied requests.
     pub(crate) denials: Sample,
+}
+
+/// The receiver of reports, and the streams that may bring them.
+#[derive(Clone)]
+pub(crate) struct Reporting {
+    pub(crate) reports: Arc<dyn Reports>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) quota: Arc<StreamQuota>,
 }
 
 /// Counts of open streams by identity, with their addresses and instances.
@@ -358,7 +388,52 @@ async fn route(
     match rpc {
         Rpc::Delta(only) => streaming::<Delta>(shared, grant, only, connection, request).await,
         Rpc::Sotw(only) => streaming::<Sotw>(shared, grant, only, connection, request).await,
+        Rpc::Report(report) => reported(&shared, grant, report, &connection, request),
     }
+}
+
+fn reported(
+    shared: &Shared,
+    grant: Grant,
+    report: Report,
+    connection: &Arc<Connection>,
+    request: HttpRequest<Incoming>,
+) -> Result<HttpResponse<Body>, Status> {
+    let Reporting {
+        reports,
+        limits,
+        quota,
+    } = &shared.reporting;
+    refuse_compressed(&request)?;
+    let permit = quota.acquire(&grant, connection, limits)?;
+    let opening = reports::Opening {
+        reports: reports.clone(),
+        grant,
+        authenticator: shared.authenticator.clone(),
+        shutdown: shared.shutdown.clone(),
+        permit,
+    };
+    let body = match report {
+        Report::Log => Body::new(StreamBody::new(reports::log(opening, request))),
+        Report::Load => Body::new(StreamBody::new(reports::load(opening, request))),
+    };
+    Ok(response(body))
+}
+
+fn refuse_compressed(request: &HttpRequest<Incoming>) -> Result<(), Status> {
+    match request.headers().get("grpc-encoding") {
+        Some(encoding) if encoding != "identity" => Err(Status::unimplemented(
+            "compressed requests are not read here",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn response(body: Body) -> HttpResponse<Body> {
+    let mut response = HttpResponse::new(body);
+    let grpc = HeaderValue::from_static("application/grpc");
+    response.headers_mut().insert("content-type", grpc);
+    response
 }
 
 /// Initial size of the buffer for a stream's requests, in bytes. Most are acknowledgements of a
@@ -382,12 +457,7 @@ async fn streaming<D: Dialect>(
         shutdown: shared.shutdown.clone(),
         permit,
     };
-    let encoding = request.headers().get("grpc-encoding");
-    if encoding.is_some_and(|e| e != "identity") {
-        return Err(Status::unimplemented(
-            "compressed requests are not read here",
-        ));
-    }
+    refuse_compressed(&request)?;
     let buffer = BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER);
     let decoder = ProstCodec::<D::Response, D::Request>::raw_decoder(buffer);
     let decoder = FieldLimit::new(decoder, shared.limits.request_bytes);
@@ -409,17 +479,14 @@ async fn streaming<D: Dialect>(
             };
             futures::future::ready(frame)
         });
-    let mut response = HttpResponse::new(Body::new(StreamBody::new(frames)));
-    let grpc = HeaderValue::from_static("application/grpc");
-    response.headers_mut().insert("content-type", grpc);
-    Ok(response)
+    Ok(response(Body::new(StreamBody::new(frames))))
 }
 
 /// Encodes one length-prefixed message
 /// (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md#requests>), in a buffer of its
 /// own: a buffer that is reused for the stream's next message would stay as large as the largest
 /// one.
-fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
+pub(crate) fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
     let len = message.encoded_len();
     let prefix =
         u32::try_from(len).map_err(|_| Status::internal(format!("a response of {len} bytes")))?;
@@ -432,7 +499,7 @@ fn message<M: Message>(message: &M) -> Result<Frame<Bytes>, Status> {
     Ok(Frame::data(out.freeze()))
 }
 
-fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
+pub(crate) fn trailers(status: &Status) -> Result<Frame<Bytes>, Status> {
     let mut headers = HeaderMap::new();
     status.add_header(&mut headers)?;
     Ok(Frame::trailers(headers))

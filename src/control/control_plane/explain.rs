@@ -1,6 +1,8 @@
 //! Explains a URL, with what Envoys acknowledged and rejected.
 
-use xds::{Kind, Rejection};
+use std::time::SystemTime;
+
+use xds::{Kind, Rejection, View};
 
 use super::ControlPlane;
 use super::rejections::{clipped_message, concerns, rejected_name};
@@ -32,6 +34,16 @@ impl ControlPlane {
                 let view = self.views.of(&self.engine().fleet_of(gateway));
                 (self.acks_of(gateway, &progress), view)
             };
+            if !view.is_some_and(|view| self.meet(view, &mut explanation)) {
+                explanation.leave_unasked(if acks.all > 0 {
+                    "its Envoys do not report to this replica"
+                } else {
+                    "no Envoy of it is connected"
+                });
+            }
+            if !explanation.ok() {
+                return explanation;
+            }
             let here = || self.rejections(&progress).filter(|r| Some(&r.view) == view);
             if let Some(rejected) = here().find(|r| is_certificate_of(r, &secret)) {
                 refuse_certificate(&mut explanation, rejected);
@@ -50,6 +62,19 @@ impl ControlPlane {
             explanation.links.push(Link::new("envoys", ok, text));
         }
         explanation
+    }
+
+    /// Adds what the Envoys of a view that are connected to this replica met at backends. Returns
+    /// whether there are any.
+    fn meet(&self, view: &View, explanation: &mut Explanation) -> bool {
+        let now = SystemTime::now();
+        let asked = self.reports.read(view, |failures| {
+            explanation.meet(
+                |cluster, endpoint| failures.of(cluster, endpoint, now).cloned(),
+                now,
+            );
+        });
+        asked.is_some()
     }
 }
 

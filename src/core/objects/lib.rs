@@ -11,6 +11,7 @@ pub mod external_name;
 pub mod gateway_api;
 pub mod inputs;
 pub mod interner;
+pub mod last_failure;
 pub mod limits;
 pub mod model;
 pub mod multimap;

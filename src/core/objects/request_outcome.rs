@@ -108,7 +108,7 @@ pub const UPGRADE_REFUSED: &str = "upgrade_failed";
 pub const AUTHORIZATION_FAILED: &str = "ext_authz_error";
 
 /// The cause of a failed TLS handshake with a backend whose certificate is not accepted.
-const NOT_VERIFIED: &str = "tls_not_verified";
+pub const NOT_VERIFIED: &str = "tls_not_verified";
 
 /// The cause of any other failed TLS handshake with a backend.
 const TLS_FAILED: &str = "tls_failed";
@@ -123,6 +123,15 @@ const CLIENT_LEFT: [&str; 3] = [
 
 /// The code details of Envoy for a response that the backend broke off.
 const CUT_OFF: &str = "upstream_reset_after_response_started";
+
+/// The cause of a connection to a backend that could not be opened.
+pub const CONNECTION_FAILED: &str = "remote_connection_failure";
+
+/// The cause of a connection to a backend that was not opened in time.
+pub const CONNECTION_TIMED_OUT: &str = "connection_timeout";
+
+/// The cause of more connections or requests than a backend may have.
+pub const OVERFLOW: &str = "overflow";
 
 /// The status of the response to a WebSocket upgrade over HTTP/1.1.
 const SWITCHING_PROTOCOLS: u16 = 101;
@@ -201,13 +210,19 @@ pub fn outcome(evidence: &Evidence<'_>) -> Option<&'static RequestOutcome> {
 /// The cause of a reset, of which the braces have the kind and what the transport said.
 fn of_reset(braces: &str) -> &str {
     let (kind, transport) = braces.split_once('|').unwrap_or((braces, ""));
-    if !transport.starts_with("TLS_error") {
-        kind.trim_end_matches('}')
-    } else if transport.contains("CERTIFICATE_VERIFY_FAILED") {
-        NOT_VERIFIED
-    } else {
+    of_handshake(transport).unwrap_or(kind.trim_end_matches('}'))
+}
+
+/// The cause of a failed TLS handshake with a backend, by the words of its transport; `None` if
+/// they are about something else.
+pub fn of_handshake(transport: &str) -> Option<&'static str> {
+    let is_tls = transport.starts_with("TLS_error");
+    let is_verified = !transport.contains("CERTIFICATE_VERIFY_FAILED");
+    is_tls.then_some(if is_verified {
         TLS_FAILED
-    }
+    } else {
+        NOT_VERIFIED
+    })
 }
 
 /// True for the name of a route that a DirectResponse answers for.
@@ -394,7 +409,7 @@ pub const OUTCOMES: [RequestOutcome; 35] = [
         causes: &[
             "connection_failure",
             "local_connection_failure",
-            "remote_connection_failure",
+            CONNECTION_FAILED,
         ],
     },
     RequestOutcome {
@@ -413,7 +428,7 @@ pub const OUTCOMES: [RequestOutcome; 35] = [
         reason: "ConnectTimedOut",
         statuses: "503",
         words: "the endpoint did not accept a connection in time",
-        causes: &["connection_timeout"],
+        causes: &[CONNECTION_TIMED_OUT],
     },
     RequestOutcome {
         reason: "BackendClosed",
@@ -436,7 +451,7 @@ pub const OUTCOMES: [RequestOutcome; 35] = [
         reason: "Overflow",
         statuses: "503",
         words: "the backend has as many connections or requests as connections.toService allows",
-        causes: &["overflow"],
+        causes: &[OVERFLOW],
     },
     RequestOutcome {
         reason: "TimedOut",

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
+pub use self::met::{Met, Reached, Spoken};
 pub use self::serving::Serving;
 use super::key::RouteKey;
 use super::rule::protocol::Protocol;
@@ -16,7 +17,10 @@ use super::stage::routes::{Port, Routing};
 use super::state::endpoints::AllowedEndpoints;
 use super::state::frontends::Frontends;
 use gatewright_objects::inputs::ObjectKey;
-use gatewright_objects::model::{Family, FrontendId, Hostname, ObjectName, Route, TransportPort};
+use gatewright_objects::model::{
+    Family, FrontendId, Hostname, ObjectName, ProxyProtocol, ProxyProtocolMode, Route, Transport,
+    TransportPort,
+};
 use gatewright_objects::request_outcome::{
     self, BROKEN_FILTERS, NO_HOST, NO_ROUTE, UPGRADE_REFUSED,
 };
@@ -24,8 +28,10 @@ use gatewright_objects::request_outcome::{
 /// A question: a request.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// True if it is `https`.
+    /// True if it is `https`, or `tls`.
     pub tls: bool,
+    /// The transport of a connection without TLS and HTTP, or of datagrams: `tcp` or `udp`.
+    pub bare: Option<Transport>,
     /// The host, in lower case.
     pub host: String,
     /// The port.
@@ -49,9 +55,10 @@ pub struct Question {
 /// One link of the chain.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Link {
-    /// The name of the step: `frontend`, `listener`, `certificate`, `client certificate`,
-    /// `HTTP/3`, `filters`, `upgrade`, `route`, `access`, `server`, `rate limit`, `preflight`, `authorization`,
-    /// `backend`, `backend TLS`, `endpoints`.
+    /// The name of the step: `frontend`, `load balancer`, `listener`, `certificate`,
+    /// `client certificate`, `HTTP/3`, `filters`, `upgrade`, `route`, `access`, `server`,
+    /// `rate limit`, `preflight`, `authorization`, `backend`, `backend TLS`, `protocol`,
+    /// `endpoints`.
     pub what: &'static str,
     /// True if it holds.
     pub ok: bool,
@@ -67,6 +74,12 @@ pub struct Link {
     /// links are about it.
     #[serde(skip)]
     pub service: Option<ObjectName>,
+    /// The endpoints that it is about. What Envoys met there is not known to the engine.
+    #[serde(skip)]
+    pub reached: Option<Reached>,
+    /// What Envoys met at its endpoints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub met: Vec<Met>,
 }
 
 impl Link {
@@ -79,6 +92,8 @@ impl Link {
             reason: None,
             server: None,
             service: None,
+            reached: None,
+            met: Vec::new(),
         }
     }
 }
@@ -131,6 +146,15 @@ impl Explanation {
     }
 }
 
+/// The place that a route is served at.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'a> {
+    pub(super) frontend: &'a FrontendId,
+    pub(super) hostname: &'a Hostname,
+    pub(super) listener: &'a super::ListenerId,
+    pub(super) protocol: Protocol,
+}
+
 /// The states from which explanations are made.
 #[derive(Clone, Copy)]
 pub(super) struct Explainer<'a> {
@@ -152,6 +176,8 @@ impl<'a> Explainer<'a> {
     pub(super) fn explain(&self, question: &Question) -> Explanation {
         let mut explanation = Explanation::default();
         let host = match Hostname::parse(&question.host) {
+            // Nothing tells a listener which host a connection is for.
+            _ if question.bare.is_some() => Hostname::any(),
             Ok(host) if host.is_exact() => host,
             Ok(_) => {
                 explanation.fail("host", format!("{:?} is no single host", question.host));
@@ -167,6 +193,9 @@ impl<'a> Explainer<'a> {
         };
         explanation.owner = Some((id.clone(), hostname.clone()));
         let frontend = self.frontends().get(&id).expect("found above");
+        if let Some(proxy_protocol) = &frontend.clients().proxy_protocol {
+            explanation.hold("load balancer", senders(proxy_protocol));
+        }
         let (listener, protocol) = frontend.winner(&hostname).expect("found with the frontend");
         explanation.parent = Some(listener.parent.object());
         let namespace = &listener.parent.name().namespace;
@@ -233,7 +262,10 @@ impl<'a> Explainer<'a> {
         host: &Hostname,
         explanation: &mut Explanation,
     ) -> Option<(FrontendId, Hostname)> {
-        let port = TransportPort::tcp(question.port);
+        let port = TransportPort {
+            number: question.port,
+            transport: question.bare.unwrap_or(Transport::Tcp),
+        };
         let on_port: Vec<_> = self
             .frontends()
             .iter()
@@ -292,7 +324,12 @@ impl<'a> Explainer<'a> {
                 refusal = Some(text + &self.granted_over(host));
                 continue;
             }
-            if (protocol == Protocol::Http) == question.tls {
+            let is_spoken = match question.bare {
+                Some(Transport::Tcp) => protocol == Protocol::Tcp,
+                Some(Transport::Udp) => protocol == Protocol::Udp,
+                None => (protocol == Protocol::Http) != question.tls,
+            };
+            if !is_spoken {
                 refusal = Some(format!(
                     "port {} of gateway {} speaks {protocol:?}",
                     id.port, id.gateway
@@ -467,7 +504,28 @@ impl<'a> Explainer<'a> {
                 return;
             }
         }
-        self.explain_action(route, (listener, protocol), explanation);
+        let at = Served {
+            frontend: id,
+            hostname: &hostname,
+            listener,
+            protocol,
+        };
+        self.explain_action(route, at, explanation);
+    }
+}
+
+/// How connections of a load balancer begin.
+fn senders(proxy_protocol: &ProxyProtocol) -> String {
+    let ProxyProtocol { mode, from } = proxy_protocol;
+    let from: Vec<String> = from.iter().take(5).map(ToString::to_string).collect();
+    let from = from.join(", ");
+    match mode {
+        ProxyProtocolMode::Required => format!(
+            "connections must begin with a PROXY header and come from {from}: all others are closed"
+        ),
+        ProxyProtocolMode::Optional => format!(
+            "connections come from {from}, and may begin with a PROXY header: all others are closed"
+        ),
     }
 }
 
@@ -569,6 +627,7 @@ mod backends;
 mod causes;
 mod handshake;
 mod hosts;
+mod met;
 mod request;
 mod servers;
 mod serving;

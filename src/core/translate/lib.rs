@@ -25,7 +25,10 @@ mod state;
 pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use engine::Engine;
-pub use explain::{AuthorizationServer, CheckProtocol, Explanation, Host, Link, Question, Serving};
+pub use explain::{
+    AuthorizationServer, CheckProtocol, Explanation, Host, Link, Met, Question, Reached, Serving,
+    Spoken,
+};
 pub use fact::{Fact, FactKey};
 pub use gatewright_objects::status::{
     AttachedStatus, ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus,

@@ -1,20 +1,27 @@
 //! Views are isolated: every RPC with every kind of credential.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use e2e::simenvoy::{DeltaClient, SECRET};
+use envoy_types::pb::envoy::config::core::v3::Node;
 use envoy_types::pb::envoy::extensions::transport_sockets::tls::v3::Secret;
 use envoy_types::pb::envoy::service as svc;
+use envoy_types::pb::envoy::service::accesslog::v3::{
+    StreamAccessLogsMessage,
+    stream_access_logs_message::{HttpAccessLogEntries, Identifier},
+};
 use envoy_types::pb::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use envoy_types::pb::envoy::service::load_stats::v3::LoadStatsRequest;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status};
 use xds::{
-    Authority, Cache, CertificatesOrTokens, Denied, Pair, Resource, ReviewToken, Reviewed, Server,
-    ServerTls, Update, View, Views,
+    Authority, Cache, CertificatesOrTokens, ClusterStats, Denied, LogEntries, Pair, Reporter,
+    Reports, Resource, ReviewToken, Reviewed, Server, ServerTls, Update, View, Views,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -38,7 +45,36 @@ impl ReviewToken for Reviewer {
     }
 }
 
+/// A receiver that remembers who reported.
+#[derive(Default)]
+struct Heard(Mutex<Vec<Reporter>>);
+
+impl Heard {
+    fn add(&self, reporter: &Reporter) {
+        self.0.lock().expect("not poisoned").push(reporter.clone());
+    }
+
+    fn reporters(&self) -> Vec<Reporter> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
+impl Reports for Heard {
+    fn log(&self, reporter: &Reporter, _: LogEntries) {
+        self.add(reporter);
+    }
+
+    fn load(&self, reporter: &Reporter, _: Vec<ClusterStats>) {
+        self.add(reporter);
+    }
+
+    fn watched(&self, view: &View) -> watch::Receiver<Arc<[String]>> {
+        watch::channel(Arc::from([format!("cluster of {view}")])).1
+    }
+}
+
 struct World {
+    heard: Arc<Heard>,
     authority: Authority,
     tls: ServerTls,
     views: Views,
@@ -86,6 +122,8 @@ impl World {
             cache.clone(),
             CertificatesOrTokens::new(Reviewer, views.clone()),
         );
+        let heard = Arc::new(Heard::default());
+        let server = server.reporting(heard.clone());
         let (stop, stopped) = oneshot::channel();
         let serving = {
             let tls = tls.clone();
@@ -98,6 +136,7 @@ impl World {
             })
         };
         World {
+            heard,
             authority,
             tls,
             views,
@@ -269,6 +308,70 @@ async fn every_rpc_is_closed_to_the_unauthenticated_and_to_the_unknown() {
             Code::InvalidArgument
         };
         assert_eq!(code, expected, "{rpc}");
+    }
+    world.stop().await;
+}
+
+/// Reports on both streams, as a node; returns the watched clusters, or the status.
+async fn report(
+    world: &World,
+    pair: Option<&Pair>,
+    node: &str,
+) -> (Code, Result<Vec<String>, Code>) {
+    use svc::accesslog::v3::access_log_service_client::AccessLogServiceClient as Logs;
+    use svc::load_stats::v3::load_reporting_service_client::LoadReportingServiceClient as Loads;
+    let node = Some(Node {
+        id: node.to_owned(),
+        ..Default::default()
+    });
+    let message = StreamAccessLogsMessage {
+        identifier: Some(Identifier {
+            node: node.clone(),
+            log_name: "failures".to_owned(),
+        }),
+        log_entries: Some(LogEntries::HttpLogs(HttpAccessLogEntries::default())),
+    };
+    let mut logs = Logs::new(world.channel(pair).await.expect("connects"));
+    let logged = logs
+        .stream_access_logs(tokio_stream::iter([message]))
+        .await
+        .err()
+        .map_or(Code::Ok, |status| status.code());
+    let mut loads = Loads::new(world.channel(pair).await.expect("connects"));
+    let request = LoadStatsRequest {
+        node,
+        ..Default::default()
+    };
+    let watched = match loads.stream_load_stats(tokio_stream::iter([request])).await {
+        Ok(response) => response.into_inner().message().await,
+        Err(status) => Err(status),
+    };
+    let watched = watched.map(|list| list.map_or_else(Vec::new, |list| list.clusters));
+    (logged, watched.map_err(|status| status.code()))
+}
+
+#[tokio::test]
+async fn a_client_reports_to_its_own_view_whatever_it_calls_itself() {
+    let world = World::start().await;
+    let stranger = world.client("spiffe://test/stranger");
+    for (pair, expected) in [
+        (None, Code::Unauthenticated),
+        (Some(&stranger), Code::PermissionDenied),
+    ] {
+        assert_eq!(
+            report(&world, pair, "b").await,
+            (expected, Err(expected)),
+            "without a view"
+        );
+    }
+    assert_eq!(world.heard.reporters(), [], "nobody was heard");
+    let (_, watched) = report(&world, Some(&world.client(A)), "b").await;
+    assert_eq!(watched, Ok(vec!["cluster of a".to_owned()]));
+    let heard = world.heard.reporters();
+    assert!(!heard.is_empty(), "both streams have a report");
+    for reporter in heard {
+        assert_eq!(reporter.view, View::new("a"));
+        assert_eq!(&*reporter.node, "b", "what it calls itself");
     }
     world.stop().await;
 }

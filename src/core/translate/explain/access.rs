@@ -59,7 +59,7 @@ impl Explainer<'_> {
                     return explanation.fail_by("access", text, Some(cause));
                 }
             }
-            self.explain_servers(access, explanation);
+            self.explain_servers(route, access, explanation);
             if explanation.ok() {
                 self.explain_login(access, explanation);
             }

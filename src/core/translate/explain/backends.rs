@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::super::key::ListenerId;
 use super::super::rule::protocol::Protocol;
 use super::super::state::endpoints::PermittedEndpoints;
-use super::{Explainer, Explanation, Link, answered, logged, with_causes, with_notes};
+use super::{
+    Explainer, Explanation, Link, Reached, Served, Spoken, answered, logged, with_causes,
+    with_notes,
+};
 use gatewright_objects::inputs::{Kind, ObjectKey, PolicyTarget};
 use gatewright_objects::model::{
-    Action, AppProtocol, BackendId, BackendTls, BackendTransport, Hostname, ObjectName, Route,
-    ServicePort, SubjectAltName, Target, WeightedTarget, Zone,
+    Action, AppProtocol, BackendId, BackendTls, BackendTransport, ClusterId, Hostname, ObjectName,
+    Route, ServicePort, SubjectAltName, Target, WeightedTarget, Zone,
 };
 use gatewright_objects::request_outcome::{BROKEN_RULE, NO_ENDPOINTS};
 
@@ -19,9 +21,12 @@ impl Explainer<'_> {
     pub(super) fn explain_action(
         &self,
         route: &Route,
-        (listener, protocol): (&ListenerId, Protocol),
+        at: Served<'_>,
         explanation: &mut Explanation,
     ) {
+        let Served {
+            listener, protocol, ..
+        } = at;
         match &route.rule.action {
             Action::Respond(status) => {
                 let text = format!(
@@ -65,7 +70,7 @@ impl Explainer<'_> {
                     );
                 }
                 for share in shares {
-                    self.explain_share(route, share, protocol, explanation);
+                    self.explain_share(route, share, at, explanation);
                     if !explanation.ok() {
                         return;
                     }
@@ -78,9 +83,10 @@ impl Explainer<'_> {
         &self,
         route: &Route,
         share: &WeightedTarget,
-        protocol: Protocol,
+        at: Served<'_>,
         explanation: &mut Explanation,
     ) {
+        let protocol = at.protocol;
         let Target::Backend(backend) = &share.target else {
             let weight = share.weight;
             let answer = answered(protocol, 500);
@@ -104,6 +110,41 @@ impl Explainer<'_> {
         }
         self.explain_settings(backend, explanation);
         self.explain_endpoints(&backend.port, protocol, explanation);
+        if let Some(link) = explanation.links.last_mut().filter(|link| link.ok) {
+            link.reached = self.reached(backend, at);
+        }
+    }
+
+    /// The endpoints of a backend as Envoys know them; `None` for datagrams, of which these do not
+    /// know whether they arrive.
+    fn reached(&self, backend: &BackendId, at: Served<'_>) -> Option<Reached> {
+        let policies = self.routing.policies;
+        let client = self.admission().parents.client_of(at.listener);
+        let target = Target::Backend(backend.clone());
+        let (target, by_sni) = match at.protocol {
+            Protocol::Udp => return None,
+            Protocol::TlsTerminate => (policies.terminated(target, client), None),
+            // An exact name with one target has a cluster of its own.
+            Protocol::TlsPassthrough => {
+                let sni = ClusterId::Sni(at.frontend.clone(), at.hostname.clone());
+                (target, Some(sni.to_string()))
+            }
+            Protocol::Http | Protocol::Https | Protocol::Tcp => (target, None),
+        };
+        let Target::Backend(backend) = target else {
+            return None;
+        };
+        let settings = policies.settings(&backend.port);
+        let spoken = Spoken {
+            tls: matches!(policies.transport(&backend), BackendTransport::Tls(_)),
+            http2: backend.protocol == AppProtocol::H2c,
+            proxy_header: settings.is_some_and(|(_, all)| all.proxy_protocol.is_some()),
+        };
+        Some(Reached {
+            clusters: std::iter::once(backend.to_string()).chain(by_sni).collect(),
+            endpoints: self.allowed.permitted(&backend.port).addresses,
+            spoken,
+        })
     }
 
     /// Adds the endpoints of a Service port.

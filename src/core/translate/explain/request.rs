@@ -13,6 +13,7 @@ impl Question {
     pub fn get(tls: bool, host: impl Into<String>, port: u16) -> Self {
         Self {
             tls,
+            bare: None,
             host: host.into(),
             port,
             path: "/".to_owned(),

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 
-use super::{Explainer, Explanation};
-use gatewright_objects::model::{BackendId, BackendTransport};
+use super::{Explainer, Explanation, Link, Reached, Spoken};
+use gatewright_objects::last_failure::{keys_of, logins_of};
+use gatewright_objects::model::{BackendId, BackendTransport, Route};
 use gatewright_objects::request_outcome::UNAUTHENTICATED;
 use gatewright_objects::settings::Access;
 
@@ -39,25 +40,41 @@ impl Explainer<'_> {
         }
     }
 
-    /// Adds the servers that Envoys ask for a policy, up to the first that is not reached.
-    pub(super) fn explain_servers(&self, access: &Access, explanation: &mut Explanation) {
+    /// Adds the servers that Envoys ask for a policy of a route, up to the first that is not
+    /// reached.
+    pub(super) fn explain_servers(
+        &self,
+        route: &Route,
+        access: &Access,
+        explanation: &mut Explanation,
+    ) {
         let provider = access.oidc.iter().map(|login| {
             let failure = "who has no session cannot log in";
-            ("oidc.provider.backendRef", &login.server, failure)
+            let told = logins_of(&route.name);
+            ("oidc.provider.backendRef", &login.server, failure, told)
         });
         let keys = access.jwt.iter().filter_map(|auth| {
             let failure = "tokens are answered 401 once Envoys have no keys";
-            Some(("jwt.jwks.remote.backendRef", auth.keys.server()?, failure))
+            let told = keys_of(&route.name);
+            let server = auth.keys.server()?;
+            Some(("jwt.jwks.remote.backendRef", server, failure, told))
         });
         let policy = &access.policy;
-        for (field, server, failure) in provider.chain(keys) {
+        for (field, server, failure, told) in provider.chain(keys) {
             match self.reach(server) {
                 Ok(ReachedServer { addresses, .. }) => {
                     let (port, count) = (&server.port, addresses.len());
                     let text = format!(
                         "AccessPolicy {policy}: {field}: Service {port} has endpoints ({count})"
                     );
-                    explanation.hold("server", text);
+                    explanation.links.push(Link {
+                        reached: Some(Reached {
+                            clusters: vec![told],
+                            endpoints: addresses,
+                            spoken: Spoken::default(),
+                        }),
+                        ..Link::new("server", true, text)
+                    });
                 }
                 Err(why) => {
                     let text = format!("AccessPolicy {policy}: {field}: {why}: {failure}");
