@@ -444,7 +444,9 @@ fn hosts(plan: &Plan, before: &Seen, after: &Seen) -> Result<(), TestCaseError> 
             told.is_some_and(
                 |effects| effects.iter().any(|effect| OTHERWISE.contains(effect)
                     || *effect == Effect::ChangesListener
-                    || *effect == Effect::Moves)
+                    || *effect == Effect::Moves
+                    // It had no certificate yet.
+                    || *effect == Effect::GetsTls && was.is_none())
             ),
             "{host}:{port} arrives elsewhere: {was:?} then {is:?}, announced {told:?}"
         );
