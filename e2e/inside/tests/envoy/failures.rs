@@ -381,7 +381,7 @@ async fn endpoints_that_checks_refuse_and_connections_are_told() -> Result<()> {
     site.add("checked", &json!({}), &[refusing()?]);
     site.add("db", &json!({}), &[refusing()?]);
     let service = json!({"group": "", "kind": "Service", "name": "checked"});
-    let active = json!({"active": {"type": "TCP", "interval": "1s", "unhealthyThreshold": 1}, "panicThreshold": 0});
+    let active = json!({"active": {"type": "TCP", "interval": "2s", "unhealthyThreshold": 1}, "panicThreshold": 0});
     site.objects.push(policy(
         "TrafficPolicy",
         "checked",
