@@ -15,6 +15,7 @@ use xds::{Cache, Generation, NodeProgress, Rejection};
 
 use crate::envoy_access::EnvoyAccess;
 use crate::event::{Event, Events, Subject};
+use crate::failed_handshakes::HostHandshakes;
 use crate::failure_reports::FailureReports;
 use crate::fleet_views::{FleetViews, Generations, PerView, ViewId};
 use crate::flood::Flood;
@@ -570,8 +571,26 @@ impl ControlPlane {
         };
         let items = documents(&self.pipeline, &clock, &query.selection);
         let mut answer = query.answer(items, self.pipeline.quota_uses());
+        let handshakes = self.failed_handshakes(query.selection.host.as_ref());
+        answer["handshakes"] = json!(handshakes);
         answer["revision"] = revision.into();
         answer
+    }
+
+    /// Returns the handshakes that failed, as the Envoys that are connected to this replica report
+    /// them: of a host, or of all; the most first.
+    fn failed_handshakes(&self, host: Option<&Hostname>) -> Vec<HostHandshakes> {
+        let now = SystemTime::now();
+        let mut all: Vec<HostHandshakes> = Vec::new();
+        for (_, view) in self.views.iter() {
+            let of_view = self.reports.read(view, |seen| {
+                let handshakes = &seen.handshakes;
+                handshakes.of(|failed| host.is_none_or(|host| host.covers(failed)), now)
+            });
+            all.extend(of_view.into_iter().flatten());
+        }
+        all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.host.cmp(&b.host)));
+        all
     }
 
     /// Returns the state of each Envoy, as JSON.

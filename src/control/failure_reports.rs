@@ -1,5 +1,5 @@
-//! The receiver of what Envoys report about backends. Each view has failures of its own: an Envoy
-//! is heard about backends of its fleet alone.
+//! The receiver of what Envoys report about backends and clients. Each view has failures of its
+//! own: an Envoy is heard about its fleet alone.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use xds::{ClusterStats, LogEntries, Reporter, Reports, View};
 
+use crate::failed_handshakes::FailedHandshakes;
 use crate::last_failures::LastFailures;
 use gatewright_envoy::{Report, loads, reports};
 
@@ -15,12 +16,30 @@ use gatewright_envoy::{Report, loads, reports};
 /// report load every second, so that another look follows.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The failures of backends that Envoys report, by view.
+/// What the Envoys of a view met.
+#[derive(Debug, Default)]
+pub(crate) struct ViewReports {
+    pub(crate) failures: LastFailures,
+    pub(crate) handshakes: FailedHandshakes,
+}
+
+impl ViewReports {
+    fn is_empty(&self) -> bool {
+        self.failures.is_empty() && self.handshakes.is_empty()
+    }
+
+    fn forget(&mut self, now: SystemTime) {
+        self.failures.forget(now);
+        self.handshakes.forget(now);
+    }
+}
+
+/// What Envoys report, by view.
 #[derive(Clone, Default)]
 pub struct FailureReports(Arc<Mutex<BTreeMap<View, OfView>>>);
 
 struct OfView {
-    failures: LastFailures,
+    seen: ViewReports,
     /// The clusters whose load its Envoys report.
     watched: watch::Sender<Arc<[String]>>,
     /// When all failures were looked at last.
@@ -30,7 +49,7 @@ struct OfView {
 impl Default for OfView {
     fn default() -> Self {
         Self {
-            failures: LastFailures::default(),
+            seen: ViewReports::default(),
             watched: watch::channel(Arc::default()).0,
             looked: SystemTime::UNIX_EPOCH,
         }
@@ -44,8 +63,8 @@ impl OfView {
             return;
         }
         self.looked = now;
-        self.failures.forget(now);
-        let clusters = self.failures.clusters();
+        self.seen.forget(now);
+        let clusters = self.seen.failures.clusters();
         self.watched.send_if_modified(|watched| {
             let has_changed = *watched != clusters;
             *watched = clusters;
@@ -59,12 +78,12 @@ impl FailureReports {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls a function with the failures of a view; `None` if no Envoy of it reports here.
-    pub(crate) fn read<T>(&self, view: &View, read: impl FnOnce(&LastFailures) -> T) -> Option<T> {
+    /// Calls a function with what the Envoys of a view met; `None` if no Envoy of it reports here.
+    pub(crate) fn read<T>(&self, view: &View, read: impl FnOnce(&ViewReports) -> T) -> Option<T> {
         let views = self.views();
         let view = views.get(view)?;
         let is_heard = view.watched.receiver_count() > 0;
-        is_heard.then(|| read(&view.failures))
+        is_heard.then(|| read(&view.seen))
     }
 }
 
@@ -76,8 +95,9 @@ impl Reports for FailureReports {
         let view = views.entry(reporter.view.clone()).or_default();
         for report in reports {
             match report {
-                Report::Failed(failure) => view.failures.fail(&reporter.node, failure, now),
-                Report::Answered(load) => view.failures.load(&reporter.node, &load),
+                Report::Failed(failure) => view.seen.failures.fail(&reporter.node, failure, now),
+                Report::Answered(load) => view.seen.failures.load(&reporter.node, &load),
+                Report::Handshake(failed) => view.seen.handshakes.fail(failed, now),
             }
         }
         view.rewatch(now);
@@ -87,7 +107,7 @@ impl Reports for FailureReports {
         let mut views = self.views();
         let view = views.entry(reporter.view.clone()).or_default();
         for load in loads(&clusters) {
-            view.failures.load(&reporter.node, &load);
+            view.seen.failures.load(&reporter.node, &load);
         }
         view.rewatch(SystemTime::now());
     }
@@ -97,8 +117,8 @@ impl Reports for FailureReports {
         let now = SystemTime::now();
         // Those of Gateways that have no Envoys of their own any more.
         views.retain(|_, view| {
-            view.failures.forget(now);
-            view.watched.receiver_count() > 0 || !view.failures.is_empty()
+            view.seen.forget(now);
+            view.watched.receiver_count() > 0 || !view.seen.is_empty()
         });
         views.entry(view.clone()).or_default().watched.subscribe()
     }
@@ -148,7 +168,7 @@ mod tests {
         all.log(&reporter("one"), timed_out());
         let fails = |view| {
             let now = SystemTime::now();
-            all.read(view, |failures| failures.of(WEB, None, now).is_some())
+            all.read(view, |seen| seen.failures.of(WEB, None, now).is_some())
         };
         assert_eq!(fails(&one), Some(true));
         assert_eq!(fails(&other), Some(false), "another view");
@@ -161,7 +181,7 @@ mod tests {
         let all = FailureReports::default();
         let gone = View::new("gone");
         drop(all.watched(&gone));
-        assert_eq!(all.read(&gone, LastFailures::is_empty), None, "not asked");
+        assert_eq!(all.read(&gone, ViewReports::is_empty), None, "not asked");
         let _other = all.watched(&View::new("other"));
         assert_eq!(all.views().len(), 1, "it is removed");
     }

@@ -3,11 +3,12 @@
 //! A failure is remembered until its endpoint answers, or for [`KEPT`]. What is remembered of a
 //! namespace is bounded by itself, so that no tenant's failures make another's forgotten.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::by_owner::{ByOwner, Dated};
 use gatewright_core::last_failure::{Failure, LastFailure};
 use gatewright_envoy::{EndpointLoad, ReportedFailure};
 
@@ -15,8 +16,6 @@ use gatewright_envoy::{EndpointLoad, ReportedFailure};
 const OF_OWNER: usize = 64;
 /// The most failures of a view: about 3 MiB.
 const OF_VIEW: usize = 4_096;
-/// The age of the oldest failure of an owner from which another of the same owner takes its place.
-const TURN: Duration = Duration::from_secs(10);
 /// How long a failure is remembered after it was seen last.
 const KEPT: Duration = Duration::from_secs(900);
 /// The same once its endpoint has answered, or where nothing tells of that.
@@ -25,22 +24,21 @@ const KEPT_SHORTLY: Duration = Duration::from_secs(60);
 /// An endpoint of a cluster; `None` for all of them, where none could be chosen.
 type Endpoint = (Arc<str>, Option<SocketAddr>);
 
-/// The last failures that the Envoys of a view reported.
+/// The last failures that the Envoys of a view reported, by the owner of the cluster.
 #[derive(Debug, Default)]
-pub(crate) struct LastFailures {
-    /// By the owner of the cluster; none is empty.
-    owners: BTreeMap<Arc<str>, Records>,
-    /// The number of all records.
-    len: usize,
-}
-
-type Records = BTreeMap<Endpoint, Record>;
+pub(crate) struct LastFailures(ByOwner<Endpoint, Record, OF_OWNER, OF_VIEW>);
 
 #[derive(Debug)]
 struct Record {
     last: LastFailure,
     /// The Envoy that reported it: what another one reaches does not end it.
     node: Arc<str>,
+}
+
+impl Dated for Record {
+    fn at(&self) -> SystemTime {
+        self.last.at
+    }
 }
 
 impl LastFailures {
@@ -51,24 +49,23 @@ impl LastFailures {
         endpoint: Option<SocketAddr>,
         now: SystemTime,
     ) -> Option<&LastFailure> {
-        let records = self.owners.get(owner(cluster))?;
-        let last = &records.get(&(cluster.into(), endpoint))?.last;
+        let last = &self
+            .0
+            .get(owner(cluster), &(cluster.into(), endpoint))?
+            .last;
         (!is_over(last, now)).then_some(last)
     }
 
     /// The clusters with failures: Envoys report whether these answer again.
     pub(crate) fn clusters(&self) -> Arc<[String]> {
-        let names = self.owners.values().flat_map(BTreeMap::keys);
-        let clusters: BTreeSet<&Arc<str>> = names
-            .map(|(name, _)| name)
-            .filter(|name| !name.contains('#'))
-            .collect();
+        let names = self.0.iter().map(|((name, _), _)| name);
+        let clusters: BTreeSet<&Arc<str>> = names.filter(|name| !name.contains('#')).collect();
         clusters.into_iter().map(ToString::to_string).collect()
     }
 
     /// True if nothing is remembered.
     pub(crate) fn is_empty(&self) -> bool {
-        self.owners.is_empty()
+        self.0.is_empty()
     }
 
     /// Takes in a failure.
@@ -80,15 +77,8 @@ impl LastFailures {
         } = reported;
         let key: Endpoint = (cluster.into(), endpoint);
         let owner = owner(&key.0);
-        let record = self
-            .owners
-            .get_mut(owner)
-            .and_then(|records| records.get_mut(&key));
-        if let Some(record) = record {
+        if let Some(record) = self.0.get_mut(owner, &key) {
             record.fail(node, failure, now);
-            return;
-        }
-        if !self.make_room(owner, now) {
             return;
         }
         let last = LastFailure {
@@ -98,11 +88,7 @@ impl LastFailures {
             answered: 0,
         };
         let node = node.clone();
-        self.len += 1;
-        self.owners
-            .entry(owner.into())
-            .or_default()
-            .insert(key, Record { last, node });
+        self.0.insert(owner, key.clone(), Record { last, node });
     }
 
     /// Takes in what an endpoint did.
@@ -118,11 +104,7 @@ impl LastFailures {
         // One endpoint that is chosen is enough.
         let any = endpoint.map(|_| (cluster.clone(), None));
         for key in any.into_iter().chain([(cluster, *endpoint)]) {
-            let Some(record) = self
-                .owners
-                .get_mut(owner)
-                .and_then(|records| records.get_mut(&key))
-            else {
+            let Some(record) = self.0.get_mut(owner, &key) else {
                 continue;
             };
             if record.node != *node {
@@ -130,7 +112,7 @@ impl LastFailures {
             }
             if record.last.failure.is_of_connection() {
                 if *issued > 0 || *answered > 0 {
-                    self.remove(owner, &key);
+                    self.0.remove(owner, &key);
                 }
             } else {
                 record.last.answered += answered;
@@ -140,48 +122,7 @@ impl LastFailures {
 
     /// Forgets what is over.
     pub(crate) fn forget(&mut self, now: SystemTime) {
-        self.owners.retain(|_, records| {
-            records.retain(|_, record| !is_over(&record.last, now));
-            !records.is_empty()
-        });
-        self.len = self.owners.values().map(BTreeMap::len).sum();
-    }
-
-    /// Makes room for a failure of an owner: its oldest goes first, or the oldest of the owner with
-    /// the most. Returns whether there is room: an owner of many failing endpoints does not have
-    /// them come and go all the time.
-    fn make_room(&mut self, owner: &str, now: SystemTime) -> bool {
-        let own = self.owners.get(owner).map_or(0, BTreeMap::len);
-        if own < OF_OWNER && self.len < OF_VIEW {
-            return true;
-        }
-        let fullest = self.owners.iter().max_by_key(|(_, records)| records.len());
-        let loser: Arc<str> = match fullest {
-            Some((fullest, records)) if own < OF_OWNER && records.len() > own => fullest.clone(),
-            _ => owner.into(),
-        };
-        let records = self.owners.get(&loser).into_iter().flatten();
-        let oldest = records
-            .map(|(key, record)| (key, record.last.age(now)))
-            .max_by_key(|(_, age)| *age);
-        match oldest {
-            Some((key, age)) if *loser != *owner || age >= TURN => {
-                let key = key.clone();
-                self.remove(&loser, &key);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn remove(&mut self, owner: &str, key: &Endpoint) {
-        let Some(records) = self.owners.get_mut(owner) else {
-            return;
-        };
-        self.len -= usize::from(records.remove(key).is_some());
-        if records.is_empty() {
-            self.owners.remove(owner);
-        }
+        self.0.retain(|record| !is_over(&record.last, now));
     }
 }
 
@@ -314,48 +255,6 @@ mod tests {
         assert_eq!(unanswered(&all, at(100)), None, "it answers");
         all.forget(at(100));
         assert!(all.clusters().is_empty(), "nothing is watched");
-    }
-
-    #[test]
-    fn a_namespace_forgets_its_own_failures_alone() {
-        let (mut all, node) = (LastFailures::default(), "a".into());
-        all.fail(&node, failed("quiet/web:80", 1, REFUSED), at(0));
-        for port in 0..2 * OF_OWNER as u16 {
-            all.fail(
-                &node,
-                failed("loud/web:80", port, REFUSED),
-                at(1 + u64::from(port)),
-            );
-        }
-        assert!(all.of("quiet/web:80", Some(endpoint(1)), at(200)).is_some());
-        assert_eq!(all.len, 1 + OF_OWNER);
-        assert_eq!(
-            all.of("loud/web:80", Some(endpoint(0)), at(200)),
-            None,
-            "its oldest"
-        );
-        for namespace in 0..OF_VIEW {
-            let cluster = format!("n{namespace}/web:80");
-            all.fail(&node, failed(&cluster, 1, REFUSED), at(300));
-        }
-        assert_eq!(all.len, OF_VIEW, "those of a view");
-        let counted: usize = all.owners.values().map(BTreeMap::len).sum();
-        assert_eq!(all.len, counted, "the count");
-    }
-
-    #[test]
-    fn failures_of_many_endpoints_do_not_come_and_go_all_the_time() {
-        let (mut all, node) = (LastFailures::default(), "a".into());
-        for port in 0..2 * OF_OWNER as u16 {
-            all.fail(&node, failed(WEB, port, REFUSED), at(0));
-        }
-        assert!(all.of(WEB, Some(endpoint(0)), at(1)).is_some(), "the first");
-        assert_eq!(all.len, OF_OWNER);
-        all.fail(&node, failed(WEB, 1_000, REFUSED), at(10));
-        assert!(
-            all.of(WEB, Some(endpoint(1_000)), at(10)).is_some(),
-            "in place of one that is older"
-        );
     }
 
     #[test]

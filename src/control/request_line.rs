@@ -1,5 +1,6 @@
 //! A line of the access log of an Envoy, and the choice among lines. Pure.
 
+use gatewright_core::handshake_failure;
 use gatewright_core::printable::printable;
 use gatewright_core::request_outcome::{Evidence, RequestOutcome, outcome};
 use serde::Serialize;
@@ -8,7 +9,10 @@ use serde_json::{Map, Value};
 /// The field with the AccessPolicy that would have refused the request.
 const WOULD_REFUSE: &str = "would_refuse";
 
-/// A line of the access log.
+/// The field of what TLS said of a handshake that failed, which only lines of these have.
+const HANDSHAKE_FAILURE: &str = "handshake_failure";
+
+/// A line of the access log: of a request, or of a handshake that failed.
 pub struct RequestLine {
     fields: Map<String, Value>,
     /// Why no backend answered.
@@ -28,7 +32,10 @@ impl RequestLine {
             route: text_of(&fields, "route").unwrap_or_default(),
             has_host: fields.contains_key("hostname"),
         };
-        let outcome = outcome(&evidence);
+        let outcome = match text_of(&fields, HANDSHAKE_FAILURE) {
+            Some(failure) => Some(handshake_failure::of_client(failure)),
+            None => outcome(&evidence),
+        };
         Some(Self { fields, outcome })
     }
 
@@ -56,7 +63,13 @@ impl RequestLine {
             Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => bare,
             _ => asked,
         };
-        bare.eq_ignore_ascii_case(host) || self.field("hostname") == Some(host)
+        bare.eq_ignore_ascii_case(host)
+            || self.field("hostname") == Some(host)
+            || self.is_handshake() && self.field("sni") == Some(host)
+    }
+
+    fn is_handshake(&self) -> bool {
+        self.fields.contains_key(HANDSHAKE_FAILURE)
     }
 
     /// True if the request failed, or an AccessPolicy that only reports would have refused it: as
@@ -79,7 +92,12 @@ impl RequestLine {
         let host = field("host");
         let path = field("path");
         let duration = self.number("duration_ms");
-        let mut text = format!("{time} {status} {method} {host}{path} {duration} ms");
+        let mut text = if self.is_handshake() {
+            let (port, name, client) = (field("port"), field("sni"), field("client"));
+            format!("{time} TLS {name} at {port} by {client} {duration} ms")
+        } else {
+            format!("{time} {status} {method} {host}{path} {duration} ms")
+        };
         let said = [
             ("route", "route"),
             ("backend", "backend"),
@@ -93,7 +111,8 @@ impl RequestLine {
         match self.outcome {
             Some(RequestOutcome { reason, words, .. }) => {
                 text += &format!(": {reason}: {words}");
-                if let Some(failure) = self.field("backend_failure") {
+                let failure = self.field("backend_failure");
+                if let Some(failure) = failure.or(self.field(HANDSHAKE_FAILURE)) {
                     text += &format!(" ({})", printable(failure));
                 }
             }
@@ -227,6 +246,23 @@ mod tests {
         let read = timed_out.json();
         assert_eq!(read["reason"], "TimedOut");
         assert!(timed_out.is_error(), "it failed");
+    }
+
+    #[test]
+    fn a_handshake_says_why_it_failed() {
+        let failed = line(
+            r#"{"time":"2026-11-26T07:51:40.269Z","status":0,"port":"infra/edge:443","client":"192.0.2.1:50000",
+            "sni":"shop.example.org","duration_ms":3,"handshake_failure":"TLS_error:|TLSV1_ALERT_UNKNOWN_CA:TLS_error_end"}"#,
+        );
+        assert!(failed.is_error() && failed.is_for("shop.example.org"));
+        let text = failed.text();
+        let begin =
+            "2026-11-26T07:51:40.269Z TLS shop.example.org at infra/edge:443 by 192.0.2.1:50000";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(
+            text.contains("CertificateRefused: the client did not"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::admin_query::path_with;
+use crate::failed_handshakes::HostHandshakes;
 use gatewright_core::cost::Dimension;
 use gatewright_core::model::Hostname;
 use gatewright_core::statuses::{Listed, Selection, Summary, summary};
@@ -50,6 +51,9 @@ pub struct StatusAnswer {
     /// Notices for people.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// The handshakes that failed with clients, which is no fault of an object; none of a cluster.
+    #[serde(default)]
+    pub handshakes: Vec<HostHandshakes>,
     /// What [`StatusQuery::unless`] names; empty of a cluster.
     #[serde(default)]
     pub revision: String,

@@ -18,9 +18,9 @@ pub mod pipeline;
 pub mod statuses;
 
 pub use gatewright_objects::{
-    address_forms, channel, cost, definitions, external_name, gateway_api, inputs, interner,
-    last_failure, limits, model, multimap, namespaces, ownership, printable, request_outcome,
-    settings, status_maxima, store, unserved, wanted,
+    address_forms, channel, cost, definitions, external_name, gateway_api, handshake_failure,
+    inputs, interner, last_failure, limits, model, multimap, namespaces, ownership, printable,
+    request_outcome, settings, status_maxima, store, unserved, wanted,
 };
 pub use gatewright_tenancy as tenancy;
 pub use gatewright_translate as translate;

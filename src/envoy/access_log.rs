@@ -44,6 +44,9 @@ const DETAILS: &str = "(response.code_details.split('{')[0].contains(' ') ? \
 /// The headers that may have a URL on the way to a provider or back.
 const WITH_URL: [&str; 2] = ["location", "referer"];
 
+/// The field of what BoringSSL says of a handshake that failed.
+const HANDSHAKE_FAILURE: &str = "handshake_failure";
+
 /// The client's address and port; an IPv4-mapped address (RFC 4291, 2.5.5.2) as that of IPv4, which
 /// it is. No other form of IPv6 is written with these letters and dots.
 const CLIENT: &str = "source.address.startsWith('[::ffff:') && source.address.contains('.') ? \
@@ -118,27 +121,61 @@ pub(super) fn access_logs(
     let mut fields = fields(frontend, clients, *query);
     insert_headers(&mut fields, &REQUEST_HEADERS, request_headers);
     insert_headers(&mut fields, &RESPONSE_HEADERS, response_headers);
-    let filter = filter(*requests);
-    sinks
-        .iter()
-        .map(|sink| {
-            let (name, config) = match sink {
-                LogSink::Stdout => ("envoy.access_loggers.stdout", log_format::stdout(&fields)),
-                LogSink::File(path) => {
-                    ("envoy.access_loggers.file", log_format::file(path, &fields))
-                }
-                LogSink::OpenTelemetry(collector) => {
-                    let fields = in_utf8(&fields, log);
-                    (otlp::LOGGER, otlp::logger(collector, frontend, &fields))
-                }
-            };
-            pb::AccessLog {
-                name: name.to_owned(),
-                filter: filter.clone(),
-                config_type: Some(access_log::ConfigType::TypedConfig(config)),
+    let in_utf8 = in_utf8(&fields, log);
+    to_sinks(frontend, sinks, (&fields, &in_utf8), &filter(*requests))
+}
+
+/// The access logs of a listener of TLS, with the handshakes that fail.
+pub(super) fn of_handshakes(frontend: &FrontendId, log: Option<&AccessLog>) -> Vec<pb::AccessLog> {
+    let Some(log) = log else {
+        return Vec::new();
+    };
+    let failure = "connection.transport_failure_reason";
+    let fields: Fields = [
+        ("time", "%START_TIME%"),
+        ("port", &frontend.to_string()),
+        ("client", "%DOWNSTREAM_REMOTE_ADDRESS%"),
+        ("sni", "%REQUESTED_SERVER_NAME%"),
+        ("status", "%RESPONSE_CODE%"),
+        ("duration_ms", "%DURATION%"),
+        (HANDSHAKE_FAILURE, "%DOWNSTREAM_TRANSPORT_FAILURE_REASON%"),
+    ]
+    .into_iter()
+    .map(|(name, format)| (name.to_owned(), Value::text(format)))
+    .collect();
+    let mut in_utf8 = fields.clone();
+    for (field, attribute) in [
+        ("sni", "connection.requested_server_name"),
+        (HANDSHAKE_FAILURE, failure),
+    ] {
+        in_utf8.insert(field.to_owned(), Value::text(utf8(attribute, VALUE_BYTES)));
+    }
+    let failed = Some(expression(&format!("{failure} != ''")));
+    to_sinks(frontend, &log.sinks, (&fields, &in_utf8), &failed)
+}
+
+/// A log to each sink, with the fields of lines, and with those for a collector.
+fn to_sinks(
+    frontend: &FrontendId,
+    sinks: &[LogSink],
+    (fields, in_utf8): (&Fields, &Fields),
+    filter: &Option<AccessLogFilter>,
+) -> Vec<pb::AccessLog> {
+    let logs = sinks.iter().map(|sink| {
+        let (name, config) = match sink {
+            LogSink::Stdout => ("envoy.access_loggers.stdout", log_format::stdout(fields)),
+            LogSink::File(path) => ("envoy.access_loggers.file", log_format::file(path, fields)),
+            LogSink::OpenTelemetry(collector) => {
+                (otlp::LOGGER, otlp::logger(collector, frontend, in_utf8))
             }
-        })
-        .collect()
+        };
+        pb::AccessLog {
+            name: name.to_owned(),
+            filter: filter.clone(),
+            config_type: Some(access_log::ConfigType::TypedConfig(config)),
+        }
+    });
+    logs.collect()
 }
 
 fn fields(frontend: &FrontendId, clients: &ClientAddress, query: LoggedQuery) -> Fields {

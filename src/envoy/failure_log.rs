@@ -29,11 +29,18 @@ const NAME: &str = "failures";
 /// The tag of entries with the cluster, which Envoy's message has only where an endpoint was
 /// chosen.
 pub(super) const BACKEND: &str = "backend";
+/// The tag with the name that a client asked for in its handshake.
+pub(super) const SERVER_NAME: &str = "server_name";
 
 /// Response flags of Envoy about backends of requests.
 const OF_REQUESTS: [&str; 8] = ["LR", "UC", "UF", "UH", "UO", "UPE", "UR", "UT"];
 /// The same of connections.
 const OF_CONNECTIONS: [&str; 3] = ["UF", "UH", "UO"];
+
+/// Handshakes that failed with a client that named a host. An attribute without a value makes the
+/// expression false.
+const HANDSHAKE_FAILED: &str =
+    "connection.requested_server_name != '' && connection.transport_failure_reason != ''";
 
 /// What the query has when a provider sends a browser back from a login (RFC 6749, 4.1.2).
 const FROM_PROVIDER: &str = "code=";
@@ -55,14 +62,21 @@ pub(super) fn of_requests() -> pb::AccessLog {
 
 /// The log of a TCP proxy.
 pub(super) fn of_connections() -> pb::AccessLog {
+    tcp(flags(&OF_CONNECTIONS), common())
+}
+
+/// The log of a listener of TLS.
+pub(super) fn of_handshakes() -> pb::AccessLog {
+    let mut common = common();
+    common.custom_tags = vec![tag(SERVER_NAME, "%REQUESTED_SERVER_NAME%")];
+    tcp(expression(HANDSHAKE_FAILED), common)
+}
+
+fn tcp(filter: AccessLogFilter, common: CommonGrpcAccessLogConfig) -> pb::AccessLog {
     let logger = any(&TcpGrpcAccessLogConfig {
-        common_config: Some(common()),
+        common_config: Some(common),
     });
-    log(
-        "envoy.access_loggers.tcp_grpc",
-        flags(&OF_CONNECTIONS),
-        logger,
-    )
+    log("envoy.access_loggers.tcp_grpc", filter, logger)
 }
 
 fn log(name: &str, filter: AccessLogFilter, logger: Any) -> pb::AccessLog {
@@ -86,12 +100,14 @@ fn common() -> CommonGrpcAccessLogConfig {
             ..Default::default()
         }),
         transport_api_version: ApiVersion::V3.into(),
-        custom_tags: vec![tagged::v3::CustomTag {
-            tag: BACKEND.to_owned(),
-            r#type: Some(tagged::v3::custom_tag::Type::Value(
-                "%UPSTREAM_CLUSTER_RAW%".to_owned(),
-            )),
-        }],
+        custom_tags: vec![tag(BACKEND, "%UPSTREAM_CLUSTER_RAW%")],
         ..Default::default()
+    }
+}
+
+fn tag(name: &str, format: &str) -> tagged::v3::CustomTag {
+    tagged::v3::CustomTag {
+        tag: name.to_owned(),
+        r#type: Some(tagged::v3::custom_tag::Type::Value(format.to_owned())),
     }
 }

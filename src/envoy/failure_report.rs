@@ -11,9 +11,11 @@ use envoy_types::pb::envoy::data::accesslog::v3::{
 use envoy_types::pb::envoy::service::accesslog::v3::stream_access_logs_message::LogEntries;
 use envoy_types::pb::google::protobuf;
 
-use super::failure_log::BACKEND;
+use super::failure_log::{BACKEND, SERVER_NAME};
 use super::log_filter::PATIENCE_MILLISECONDS;
+use gatewright_core::handshake_failure;
 use gatewright_core::last_failure::{Failure, keys_of, logins_of};
+use gatewright_core::model::Hostname;
 use gatewright_core::request_outcome::{
     CONNECTION_FAILED, CONNECTION_TIMED_OUT, Evidence, NO_ENDPOINTS, OVERFLOW, RequestOutcome,
     by_cause, of_handshake, outcome,
@@ -57,6 +59,17 @@ pub enum Report {
     Failed(ReportedFailure),
     /// The end of a login, of which no other report tells.
     Answered(EndpointLoad),
+    /// A handshake that failed with a client.
+    Handshake(FailedHandshake),
+}
+
+/// A handshake that failed with a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedHandshake {
+    /// The name that the client asked for.
+    pub host: Hostname,
+    /// Why it failed.
+    pub outcome: &'static RequestOutcome,
 }
 
 /// The reports in a batch of the log. Entries that are about no backend are left out.
@@ -65,9 +78,8 @@ pub fn reports(entries: LogEntries) -> Vec<Report> {
         LogEntries::HttpLogs(entries) => entries.log_entry.iter().filter_map(of_request).collect(),
         LogEntries::TcpLogs(entries) => {
             let entries = entries.log_entry.iter();
-            let failed =
-                entries.filter_map(|entry| of_connection(entry.common_properties.as_ref()?));
-            failed.map(Report::Failed).collect()
+            let common = entries.filter_map(|entry| entry.common_properties.as_ref());
+            common.filter_map(of_connection).collect()
         }
     }
 }
@@ -176,8 +188,19 @@ fn milliseconds(duration: &protobuf::Duration) -> i64 {
     duration.seconds.saturating_mul(1000) + i64::from(duration.nanos) / 1_000_000
 }
 
+/// An entry of a listener, or of a TCP proxy.
+fn of_connection(common: &AccessLogCommon) -> Option<Report> {
+    let Some(name) = common.custom_tags.get(SERVER_NAME) else {
+        return of_proxied(common).map(Report::Failed);
+    };
+    let host = Hostname::parse(&name.to_ascii_lowercase()).ok()?;
+    let outcome = handshake_failure::of_client(&common.downstream_transport_failure_reason);
+    host.is_exact()
+        .then_some(Report::Handshake(FailedHandshake { host, outcome }))
+}
+
 /// An entry of a TCP proxy has no details.
-fn of_connection(common: &AccessLogCommon) -> Option<ReportedFailure> {
+fn of_proxied(common: &AccessLogCommon) -> Option<ReportedFailure> {
     let flags = common.response_flags.as_ref()?;
     let cause = match flags {
         ResponseFlags {

@@ -97,7 +97,7 @@ pub use constraints::check;
 pub use domain::{DomainMatcher, ServerNameMatcher};
 pub use edge::Edge;
 pub use external_auth::check_request;
-pub use failure_report::{EndpointLoad, Report, ReportedFailure, loads, reports};
+pub use failure_report::{EndpointLoad, FailedHandshake, Report, ReportedFailure, loads, reports};
 pub use ip_matcher::{IpMatcher, IpRangeMatcher};
 pub use limits::AUTH_SECONDS;
 pub use listener::{listener, listener_within};

@@ -1,5 +1,6 @@
 //! Listeners: one per frontend.
 
+use envoy_types::pb::envoy::config::accesslog::v3::AccessLog;
 use envoy_types::pb::envoy::config::listener::v3::{
     AdditionalAddress, FilterChain, Listener, ListenerFilter, listener_filter,
 };
@@ -8,7 +9,10 @@ use envoy_types::pb::envoy::extensions::filters::network::http_connection_manage
 
 use super::connection_manager::Http;
 use super::proto::{any, seconds, socket, uint};
-use super::{Edge, ResourceName, chain, client_address, http3, limits, sni_matcher, udp};
+use super::{
+    Edge, ResourceName, access_log, chain, client_address, failure_log, http3, limits, sni_matcher,
+    udp,
+};
 use gatewright_core::model::{Frontend, FrontendKind};
 
 /// The listener of a frontend.
@@ -88,8 +92,19 @@ pub fn listener_within(frontend: &Frontend, edge: &Edge) -> Listener {
         listener_filters_timeout: seconds(limits::CLIENT_HELLO_SECONDS),
         per_connection_buffer_limit_bytes: uint(limits::BUFFER_BYTES),
         max_connections_to_accept_per_socket_event: uint(limits::ACCEPTS_PER_EVENT),
+        access_log: handshake_logs(frontend),
         ..Default::default()
     }
+}
+
+/// The logs of handshakes that fail, of which no connection manager knows.
+fn handshake_logs(frontend: &Frontend) -> Vec<AccessLog> {
+    let FrontendKind::Tls { .. } = &frontend.kind else {
+        return Vec::new();
+    };
+    let mut logs = access_log::of_handshakes(&frontend.id, frontend.access_log.as_deref());
+    logs.push(failure_log::of_handshakes());
+    logs
 }
 
 fn tls_inspector() -> ListenerFilter {

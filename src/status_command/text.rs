@@ -1,6 +1,6 @@
 //! Statuses as people read them: causes first, then conditions, counts and quotas.
 
-use gatewright_control::StatusAnswer;
+use gatewright_control::{HostHandshakes, StatusAnswer};
 use gatewright_core::cost::Dimension;
 use gatewright_core::statuses::{Cause, ConditionRow, KindCount, Selection, Summary};
 use serde_json::Value;
@@ -17,6 +17,7 @@ pub(super) fn text(answer: &StatusAnswer, selection: &Selection) -> String {
         quotas,
         quotas_omitted,
         notes,
+        handshakes,
         revision: _,
     } = answer;
     let mut text = headline(summary, selection);
@@ -40,6 +41,14 @@ pub(super) fn text(answer: &StatusAnswer, selection: &Selection) -> String {
     }
     if *quotas_omitted > 0 {
         text += &format!("... and {quotas_omitted} more namespaces: gatewright status -o wide\n");
+    }
+    if !handshakes.is_empty() {
+        text.push('\n');
+        text += &table(&handshake_rows(handshakes));
+        let beyond = handshakes.len().saturating_sub(HANDSHAKES);
+        if beyond > 0 {
+            text += &format!("... and {beyond} more: gatewright status HOST\n");
+        }
     }
     for note in notes {
         text += &format!("NOTE: {note}\n");
@@ -119,6 +128,22 @@ fn kind_rows(kinds: &[KindCount]) -> Vec<[String; 3]> {
             kind.kind.clone(),
             kind.objects.to_string(),
             kind.not_ok.to_string(),
+        ]
+    });
+    std::iter::once(heads).chain(rows).collect()
+}
+
+/// The most rows of handshakes.
+const HANDSHAKES: usize = 5;
+
+fn handshake_rows(handshakes: &[HostHandshakes]) -> Vec<[String; 4]> {
+    let heads = ["FAILED HANDSHAKES", "COUNT", "LAST", "REASON"].map(str::to_owned);
+    let rows = handshakes.iter().take(HANDSHAKES).map(|failed| {
+        [
+            failed.host.clone(),
+            failed.count.to_string(),
+            format!("{} s ago", failed.seconds_ago),
+            format!("{}: {}", failed.reason, failed.message),
         ]
     });
     std::iter::once(heads).chain(rows).collect()

@@ -34,7 +34,7 @@ impl ControlPlane {
                 let view = self.views.of(&self.engine().fleet_of(gateway));
                 (self.acks_of(gateway, &progress), view)
             };
-            if !view.is_some_and(|view| self.meet(view, &mut explanation)) {
+            if !view.is_some_and(|view| self.meet(view, &question.host, &mut explanation)) {
                 explanation.leave_unasked(if acks.all > 0 {
                     "its Envoys do not report to this replica"
                 } else {
@@ -64,13 +64,20 @@ impl ControlPlane {
         explanation
     }
 
-    /// Adds what the Envoys of a view that are connected to this replica met at backends. Returns
-    /// whether there are any.
-    fn meet(&self, view: &View, explanation: &mut Explanation) -> bool {
+    /// Adds what the Envoys of a view that are connected to this replica met at backends, and at
+    /// handshakes of clients. Returns whether there are any.
+    fn meet(&self, view: &View, host: &str, explanation: &mut Explanation) -> bool {
         let now = SystemTime::now();
-        let asked = self.reports.read(view, |failures| {
+        let asked = self.reports.read(view, |seen| {
+            let handshakes = seen.handshakes.of(|failed| failed.as_str() == host, now);
+            let mut links = explanation.links.iter_mut();
+            if let Some(link) = links.find(|link| link.what == "certificate") {
+                for failed in handshakes {
+                    link.text = format!("{}; NOTE: {failed}", link.text);
+                }
+            }
             explanation.meet(
-                |cluster, endpoint| failures.of(cluster, endpoint, now).cloned(),
+                |cluster, endpoint| seen.failures.of(cluster, endpoint, now).cloned(),
                 now,
             );
         });

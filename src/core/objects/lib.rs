@@ -9,6 +9,7 @@ pub mod definitions;
 pub mod domain_order;
 pub mod external_name;
 pub mod gateway_api;
+pub mod handshake_failure;
 pub mod inputs;
 pub mod interner;
 pub mod last_failure;

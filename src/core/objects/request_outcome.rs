@@ -1,6 +1,8 @@
 //! Why a request was not answered by a backend: one table for access logs, `gatewright logs`,
 //! `gatewright explain` and the documentation.
 
+use crate::handshake_failure;
+
 /// The prefix of the code details of Envoy for a request that lost its connection to a backend
 /// before the response began. The cause follows in braces.
 pub const RESET_BEFORE_RESPONSE: &str = "upstream_reset_before_response_started";
@@ -238,7 +240,7 @@ pub fn by_cause(cause: &str) -> Option<&'static RequestOutcome> {
 }
 
 /// All outcomes.
-pub const OUTCOMES: [RequestOutcome; 35] = [
+pub const OUTCOMES: [RequestOutcome; 42] = [
     RequestOutcome {
         reason: "NoHost",
         statuses: "404",
@@ -480,6 +482,48 @@ pub const OUTCOMES: [RequestOutcome; 35] = [
         statuses: "",
         words: "the backend broke off its response",
         causes: &[CUT_OFF],
+    },
+    RequestOutcome {
+        reason: "CertificateRefused",
+        statuses: "none",
+        words: "the client did not accept the certificate",
+        causes: &[handshake_failure::CERTIFICATE_REFUSED],
+    },
+    RequestOutcome {
+        reason: "ClientCertificateMissing",
+        statuses: "none",
+        words: "the port requires a client certificate, and the client sent none",
+        causes: &[handshake_failure::CLIENT_CERTIFICATE_MISSING],
+    },
+    RequestOutcome {
+        reason: "ClientCertificateRefused",
+        statuses: "none",
+        words: "the certificate of the client has expired, or no CA of the port has signed it",
+        causes: &[handshake_failure::CLIENT_CERTIFICATE_REFUSED],
+    },
+    RequestOutcome {
+        reason: "TlsVersionTooOld",
+        statuses: "none",
+        words: "the client speaks no version of TLS that the listener allows",
+        causes: &[handshake_failure::NO_COMMON_VERSION],
+    },
+    RequestOutcome {
+        reason: "NoCommonCipher",
+        statuses: "none",
+        words: "the client and the listener have no cipher suite, group or kind of signature in common",
+        causes: &[handshake_failure::NO_COMMON_CIPHER],
+    },
+    RequestOutcome {
+        reason: "NotTls",
+        statuses: "none",
+        words: "the client does not speak TLS",
+        causes: &[handshake_failure::NOT_TLS],
+    },
+    RequestOutcome {
+        reason: "HandshakeFailed",
+        statuses: "none",
+        words: "the TLS handshake with the client failed",
+        causes: &[handshake_failure::FAILED],
     },
 ];
 

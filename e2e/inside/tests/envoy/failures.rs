@@ -11,7 +11,7 @@ use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::issuer::{ISSUER, Issuer};
 use e2e::private_dir::private_dir;
-use e2e::probe::Probe;
+use e2e::probe::{Probe, roots_of};
 use e2e::tls_backend::{TestRoot, TlsBackend};
 use e2e_inside::served::PATIENCE;
 use e2e_inside::world::free_port;
@@ -31,21 +31,27 @@ struct Site {
     state: TempDir,
     http: u16,
     tcp: u16,
+    https: Option<u16>,
     objects: Vec<Value>,
     rules: Vec<Value>,
 }
 
 impl Site {
     fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Result<Self> {
         let manifests = tempfile::tempdir()?;
         let state = private_dir()?;
-        let program = Gatewright::standalone(manifests.path(), state.path(), &[])?;
+        let program = Gatewright::standalone(manifests.path(), state.path(), flags)?;
         Ok(Self {
             program,
             manifests,
             state,
             http: free_port()?,
             tcp: free_port()?,
+            https: None,
             objects: Vec::new(),
             rules: Vec::new(),
         })
@@ -88,17 +94,25 @@ impl Site {
 
     fn write(&self) -> Result<()> {
         let api = "gateway.networking.k8s.io/v1";
-        let listeners = json!([
-            {"name": "http", "port": self.http, "protocol": "HTTP"},
-            {"name": "tcp", "port": self.tcp, "protocol": "TCP"},
-        ]);
+        let mut listeners = vec![
+            json!({"name": "http", "port": self.http, "protocol": "HTTP"}),
+            json!({"name": "tcp", "port": self.tcp, "protocol": "TCP"}),
+        ];
+        let mut parents = vec![json!({"name": "edge", "sectionName": "http"})];
+        if let Some(port) = self.https {
+            let tls = json!({"options": {"gatewright.io/issuer": "internal-ca"}});
+            listeners.push(
+                json!({"name": "https", "port": port, "protocol": "HTTPS", "hostname": HOST, "tls": tls}),
+            );
+            parents.push(json!({"name": "edge", "sectionName": "https"}));
+        }
         let mut all = vec![
             json!({"apiVersion": api, "kind": "GatewayClass", "metadata": {"name": "ours"},
                 "spec": {"controllerName": "gatewright.io/gateway-controller"}}),
             json!({"apiVersion": api, "kind": "Gateway", "metadata": {"name": "edge"},
                 "spec": {"gatewayClassName": "ours", "listeners": listeners}}),
             json!({"apiVersion": api, "kind": "HTTPRoute", "metadata": {"name": "app"},
-                "spec": {"parentRefs": [{"name": "edge", "sectionName": "http"}], "hostnames": [HOST], "rules": self.rules}}),
+                "spec": {"parentRefs": parents, "hostnames": [HOST], "rules": self.rules}}),
         ];
         all.extend(self.objects.clone());
         let text: Vec<String> = all.iter().map(Value::to_string).collect();
@@ -377,7 +391,7 @@ async fn a_client_that_gave_up_tells_of_a_backend_that_hangs() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Envoy"]
 async fn endpoints_that_checks_refuse_and_connections_are_told() -> Result<()> {
-    let mut site = Site::start()?;
+    let mut site = Site::start_with(&["--set", "limits.namespace.healthChecks=1"])?;
     site.add("checked", &json!({}), &[refusing()?]);
     site.add("db", &json!({}), &[refusing()?]);
     let service = json!({"group": "", "kind": "Service", "name": "checked"});
@@ -478,4 +492,70 @@ async fn an_envoy_goes_on_without_the_program() -> Result<()> {
     site.fails("/gone", 503, "endpoints", "BackendRefused")
         .await?;
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn handshakes_that_fail_are_told_by_host_with_the_reason() -> Result<()> {
+    let mut site = Site::start()?;
+    let echo = Echo::start("web").await?;
+    let port = free_port()?;
+    site.https = Some(port);
+    site.add("web", &json!({}), &[echo.address()]);
+    site.write()?;
+    site.answered("/web", 200).await?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let url = format!("https://{HOST}:{port}/web");
+    site.until(&url, |last| last["what"] == "envoys" && last["ok"] == true)
+        .await?;
+    let (_, _, text) = site.explain(&url)?;
+    assert!(!text.contains("handshake"), "none failed: {text}");
+
+    // A client that knows other CAs, and one that speaks no TLS.
+    let stranger = roots_of(&TestRoot::new("two")?.pem())?;
+    let distrusts = Probe::https(address, HOST).roots(stranger);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let refused = distrusts.send().await;
+        ensure!(refused.is_err(), "{refused:?}");
+        let (code, _, text) = site.explain(&url)?;
+        if text.contains("CertificateRefused") {
+            assert_eq!(code, Some(0), "the client did so: {text}");
+            assert!(
+                text.contains("NOTE: 1 handshake failed") || text.contains("handshakes failed"),
+                "{text}"
+            );
+            break;
+        }
+        ensure!(Instant::now() < until, "{text}");
+        sleep(Duration::from_millis(200)).await;
+    }
+    let plain = Probe::http(address, HOST).send().await;
+    ensure!(plain.is_err(), "{plain:?}");
+
+    let private = site.state.path().display().to_string();
+    let args = ["status", HOST, "--state-dir", &private];
+    let status = Gatewright::run(&args)?;
+    let text = String::from_utf8_lossy(&status.stdout);
+    assert!(text.contains("FAILED HANDSHAKES"), "{text}");
+    assert!(text.contains("CertificateRefused"), "{text}");
+    let other = Gatewright::run(&["status", "other.example.org", "--state-dir", &private])?;
+    let other = String::from_utf8_lossy(&other.stdout);
+    assert!(!other.contains("FAILED HANDSHAKES"), "{other}");
+
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let read = Gatewright::run(&["logs", "--errors", "--state-dir", &private])?;
+        let text = String::from_utf8_lossy(&read.stdout);
+        let has_all = ["CertificateRefused", "NotTls"]
+            .iter()
+            .all(|reason| text.contains(reason));
+        if has_all {
+            let line = format!(" TLS {HOST} at default/edge:{port} by 127.0.0.1:");
+            assert!(text.contains(&line), "{text}");
+            return Ok(());
+        }
+        ensure!(Instant::now() < until, "{text}");
+        sleep(Duration::from_millis(500)).await;
+    }
 }
