@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::answer::{answer, show};
 use crate::cli;
-use crate::client::ClusterView;
+use crate::client::{ClusterView, LoggedFailures};
 use crate::manifest::{Safety, Trust, manifests};
 use crate::plan::Change;
 use crate::source::Source;
@@ -35,11 +35,20 @@ pub async fn run(options: &cli::Explain) -> Result<bool> {
             namespace,
             installation,
         } => {
-            let mut view = ClusterView::of(client, &namespace, &installation).await?;
-            let present = view.explain(&question).await?;
+            // A bundle has no controller.
+            let logged = async {
+                if options.program.bundle.is_some() {
+                    return LoggedFailures::not_asked();
+                }
+                LoggedFailures::of(&client, &namespace, &installation, &question.host).await
+            };
+            let view = ClusterView::of(client.clone(), &namespace, &installation);
+            let (view, logged) = tokio::join!(view, logged);
+            let mut view = view?;
+            let present = view.explain(&question, &logged).await?;
             if !options.with.is_empty() {
                 view.take_in(written(options, &namespace)?);
-                let planned = view.explain(&question).await?;
+                let planned = view.explain(&question, &logged).await?;
                 return show_both(&present, &planned, options.program.output);
             }
             present

@@ -8,7 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use gatewright::bundle::{self, Bundle, State, of_cluster};
-use gatewright::client::ClusterView;
+use gatewright::client::{ClusterView, LoggedFailures};
 use gatewright_control::{Form, StatusAnswer, StatusQuery};
 use gatewright_core::inputs::Object;
 use gatewright_core::translate::Question;
@@ -136,7 +136,10 @@ async fn explained(routes: &[Value], host: &str) -> Vec<String> {
         path: "/cart".to_owned(),
         ..Question::get(true, host, 443)
     };
-    let reply = cluster(routes).await.explain(&question).await;
+    let reply = cluster(routes)
+        .await
+        .explain(&question, &LoggedFailures::not_asked())
+        .await;
     steps(&reply.expect("an answer"))
 }
 
@@ -282,7 +285,10 @@ async fn a_bundle_answers_as_its_cluster_and_has_no_secret() {
         path: "/cart".to_owned(),
         ..Question::get(true, HOST, 443)
     };
-    let replayed = view.expect("a view").explain(&question).await;
+    let replayed = view
+        .expect("a view")
+        .explain(&question, &LoggedFailures::not_asked())
+        .await;
     assert_eq!(
         steps(&replayed.expect("an answer")),
         explained(&[route(80)], HOST).await

@@ -75,6 +75,7 @@ impl Bundle {
         let pipeline = self.pipeline()?;
         let mut explanation = pipeline.engine().explain(question);
         explain_tenants(&pipeline, question, &mut explanation);
+        explanation.leave_unasked("Envoys are not in a bundle");
         explanation.notes.push(NOTE.to_owned());
         Ok(serde_json::to_value(&explanation)?)
     }

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::ClusterView;
+use super::logged_failures::LoggedFailures;
 use super::stand_ins::{Place, StandIns};
 use gatewright_control::explain_tenants;
 use gatewright_core::inputs::{Kind, Object, ObjectKey};
@@ -36,7 +37,7 @@ fn is_false(flag: &bool) -> bool {
 
 impl From<Link> for Step {
     fn from(link: Link) -> Self {
-        let is_asked = link.server.is_some() || link.reached.is_some();
+        let is_asked = link.server.is_some();
         let text = link.text;
         Self {
             what: link.what,
@@ -54,11 +55,11 @@ impl From<Link> for Step {
 
 impl ClusterView {
     /// Explains a URL. The answer has the form of that of a running program; steps that rest on
-    /// what may not be read have `unread`.
+    /// what may not be read have `unread`, and failures in access logs are notes.
     ///
     /// # Errors
     /// When the API server does not answer.
-    pub async fn explain(&self, question: &Question) -> Result<Value> {
+    pub async fn explain(&self, question: &Question, logged: &LoggedFailures) -> Result<Value> {
         let stand_ins = StandIns::new(
             |key| self.view.objects.get(key),
             &self.unread,
@@ -67,7 +68,7 @@ impl ClusterView {
         );
         let places = self.places_of(&stand_ins.places, question);
         let pipeline = self.pipeline(stand_ins.objects).await?;
-        let direct = follow(&pipeline, question);
+        let direct = follow(&pipeline, question, logged);
         let frontend = direct.owner.as_ref().map(|(id, _)| id.to_string());
         let notes = direct.notes.clone();
         // A listener that may not be read may be said to have this port.
@@ -80,7 +81,7 @@ impl ClusterView {
         } else {
             places
                 .iter()
-                .flat_map(|place| self.steps_at(&pipeline, place, question))
+                .flat_map(|place| self.steps_at(&pipeline, place, (question, logged)))
                 .collect()
         };
         Ok(json!({"links": steps, "frontend": frontend, "notes": notes}))
@@ -143,12 +144,17 @@ impl ClusterView {
 
     /// The steps at a listener that may not be read: what its Gateway does is replaced by what
     /// statuses say.
-    fn steps_at(&self, pipeline: &Pipeline, place: &Place, question: &Question) -> Vec<Step> {
+    fn steps_at(
+        &self,
+        pipeline: &Pipeline,
+        place: &Place,
+        (question, logged): (&Question, &LoggedFailures),
+    ) -> Vec<Step> {
         let question = Question {
             port: place.port,
             ..question.clone()
         };
-        let explanation = follow(pipeline, &question);
+        let explanation = follow(pipeline, &question, logged);
         let mut steps = vec![self.mark_of(place)];
         let mut links = self.steps(pipeline, explanation);
         let begin = links.iter().position(|step| {
@@ -315,9 +321,10 @@ impl ClusterView {
     }
 }
 
-fn follow(pipeline: &Pipeline, question: &Question) -> Explanation {
+fn follow(pipeline: &Pipeline, question: &Question, logged: &LoggedFailures) -> Explanation {
     let mut explanation = pipeline.engine().explain(question);
     explain_tenants(pipeline, question, &mut explanation);
+    logged.tell(&mut explanation);
     explanation
 }
 

@@ -13,6 +13,7 @@
 
 pub mod explain;
 pub mod hosts;
+mod logged_failures;
 pub mod plan;
 pub mod reports;
 mod said;
@@ -42,6 +43,7 @@ use gatewright_core::tenancy;
 use gatewright_core::translate::{Change, ENDPOINTS_LABEL, Fact, Settings};
 use gatewright_kubernetes::reader::{self, Changes, View};
 
+pub use self::logged_failures::LoggedFailures;
 use self::said::Said;
 use self::stand_ins::StandIns;
 pub(crate) use self::stand_ins::certificate as certificate_for_any_name;

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::StreamExt;
 use gatewright_kubernetes::connect_as_user;
 use gatewright_kubernetes::reports::{ReportRequest, ReportSpec, ReportStatus, report_resource};
@@ -92,6 +92,25 @@ pub async fn ask(client: &Client, namespace: &str, spec: &ReportSpec) -> Result<
             }
             answer => return Ok(answer?.map_err(ReportError::from)?),
         }
+    }
+}
+
+/// Asks once, and removes the request.
+///
+/// # Errors
+/// As [`ask`], or when nobody has answered within the time.
+pub async fn ask_within(
+    limit: Duration,
+    client: &Client,
+    namespace: &str,
+    spec: &ReportSpec,
+) -> Result<ReportAnswer> {
+    let mut session = ReportSession::open(client, namespace, spec.clone()).await?;
+    let answer = timeout_at(Instant::now() + limit, session.answer()).await;
+    session.close().await;
+    match answer {
+        Ok(answer) => Ok(answer?.map_err(ReportError::from)?),
+        Err(_) => bail!("the controller has not answered within {limit:?}"),
     }
 }
 

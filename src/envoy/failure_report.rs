@@ -131,29 +131,11 @@ fn of_request(entry: &HttpAccessLogEntry) -> Option<Report> {
             of_provider(keys_of(&common.route_name), outcome, response)
         }
         "ClientLeft" if !backend_had_time(common) => None,
-        reason if is_of_backend(reason) => reported(common, outcome),
+        _ if outcome.is_of_backend() => reported(common, outcome),
         // The log has requests that failed before they came to a backend, too.
         _ => None,
     };
     failed.map(Report::Failed)
-}
-
-/// True for reasons that are about the backend, or about the client that waited for it.
-fn is_of_backend(reason: &str) -> bool {
-    matches!(
-        reason,
-        "NoEndpoints"
-            | "BackendRefused"
-            | "BackendNotVerified"
-            | "BackendTlsFailed"
-            | "ConnectTimedOut"
-            | "BackendClosed"
-            | "InvalidResponse"
-            | "Overflow"
-            | "TimedOut"
-            | "ClientLeft"
-            | "CutOff"
-    )
 }
 
 /// A failure of a provider. Of the details, what is behind a colon is its answer, or a cookie.

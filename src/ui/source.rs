@@ -21,7 +21,7 @@ use tokio::time::sleep;
 
 use crate::answer::answer;
 use crate::cli;
-use crate::client::ClusterView;
+use crate::client::{ClusterView, LoggedFailures};
 use crate::explain_command;
 use crate::request_log::{FAILED, last_failed};
 use crate::run;
@@ -135,7 +135,8 @@ impl Source {
             }
             Self::Cluster(cluster) => {
                 let question = asked.question().map_err(Error::msg)?;
-                Answer::of(cluster.view().await?.explain(&question).await?)
+                let logged = LoggedFailures::not_asked();
+                Answer::of(cluster.view().await?.explain(&question, &logged).await?)
             }
         }
     }

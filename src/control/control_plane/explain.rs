@@ -6,7 +6,7 @@ use xds::{Kind, Rejection, View};
 
 use super::ControlPlane;
 use super::rejections::{clipped_message, concerns, rejected_name};
-use gatewright_core::translate::{Explanation, Link, Question};
+use gatewright_core::translate::{Answers, Explanation, Link, Question};
 
 /// The text of link `envoys` of an explanation, in a replica without connected Envoys that does not
 /// hold the Lease.
@@ -78,6 +78,7 @@ impl ControlPlane {
             }
             explanation.meet(
                 |cluster, endpoint| seen.failures.of(cluster, endpoint, now).cloned(),
+                Answers::Reported,
                 now,
             );
         });

@@ -168,6 +168,26 @@ pub struct RequestOutcome {
     pub causes: &'static [&'static str],
 }
 
+impl RequestOutcome {
+    /// True for reasons that are about the backend, or about the client that waited for it.
+    pub fn is_of_backend(&self) -> bool {
+        matches!(
+            self.reason,
+            "NoEndpoints"
+                | "BackendRefused"
+                | "BackendNotVerified"
+                | "BackendTlsFailed"
+                | "ConnectTimedOut"
+                | "BackendClosed"
+                | "InvalidResponse"
+                | "Overflow"
+                | "TimedOut"
+                | "ClientLeft"
+                | "CutOff"
+        )
+    }
+}
+
 /// The words of Envoy about a request without an answer of a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence<'a> {

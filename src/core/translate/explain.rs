@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 pub use self::authorization::{AuthorizationServer, CheckProtocol};
 pub use self::hosts::Host;
-pub use self::met::{Met, Reached, Spoken};
+pub use self::met::{Answers, Met, Reached, Spoken};
 pub use self::serving::Serving;
 use super::key::RouteKey;
 use super::rule::protocol::Protocol;

@@ -26,8 +26,8 @@ pub use counters::Counters;
 pub use delta::{Change, Delta, Resource, ResourceKey};
 pub use engine::Engine;
 pub use explain::{
-    AuthorizationServer, CheckProtocol, Explanation, Host, Link, Met, Question, Reached, Serving,
-    Spoken,
+    Answers, AuthorizationServer, CheckProtocol, Explanation, Host, Link, Met, Question, Reached,
+    Serving, Spoken,
 };
 pub use fact::{Fact, FactKey};
 pub use gatewright_objects::status::{

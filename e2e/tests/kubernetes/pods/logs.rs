@@ -35,7 +35,9 @@ async fn hosts_of_two_tenants(server: &ApiServer) -> Result<Vec<SocketAddr>> {
         server.put(object).await?;
     }
     for (namespace, host) in [("shop", HOST), ("rival", CANARY)] {
-        let metadata = json!({"name": namespace});
+        // Their endpoints need no pods.
+        let labels = json!({"gatewright.io/endpoints": "any"});
+        let metadata = json!({"name": namespace, "labels": labels});
         server
             .put(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}))
             .await?;
@@ -62,6 +64,8 @@ async fn hosts_of_two_tenants(server: &ApiServer) -> Result<Vec<SocketAddr>> {
 
 /// Gives the tenant the role `edit` in the namespace `shop`.
 async fn grant(server: &ApiServer) -> Result<()> {
+    let of_routes = include_str!("../../../../deploy/roles-gateway-api/roles.yaml");
+    server.apply(of_routes).await?;
     let role =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"});
     let user = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT});
@@ -72,7 +76,9 @@ async fn grant(server: &ApiServer) -> Result<()> {
         )
         .await?;
     let create = ("create", "gatewright.io", "reportrequests", "shop");
-    server.until_may(TENANT, create, true).await
+    server.until_may(TENANT, create, true).await?;
+    let lists = ("list", "gateway.networking.k8s.io", "httproutes", "shop");
+    server.until_may(TENANT, lists, true).await
 }
 
 // The network of pods is carried on while a command is waited for.
@@ -136,10 +142,46 @@ async fn a_tenant_follows_the_logs_of_all_envoys() -> Result<()> {
     let printed = String::from_utf8_lossy(&once.stdout).into_owned();
     assert!(printed.contains("/third-1"), "{once:?}");
     assert!(!printed.contains(CANARY), "{once:?}");
+    a_backend_that_refuses_is_explained(&server, &envoys, &kubeconfig).await?;
     assert_eq!(
         server.denied(ACCOUNT)?,
         [],
         "every right that is needed is given"
     );
     Ok(())
+}
+
+/// `explain` has the failures of a backend from the logs of all Envoys.
+async fn a_backend_that_refuses_is_explained(
+    server: &ApiServer,
+    envoys: &[SocketAddr],
+    kubeconfig: &str,
+) -> Result<()> {
+    // Nothing listens there.
+    let refusing = envoys.first().context("an Envoy")?.ip();
+    for object in [
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"port": 80}]}}),
+        json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": "web-1", "namespace": "shop",
+                "labels": {"kubernetes.io/service-name": "web"}},
+            "endpoints": [{"addresses": [refusing]}], "ports": [{"port": 1}]}),
+    ] {
+        server.put(object).await?;
+    }
+    for envoy in envoys {
+        until_served(&Probe::http(*envoy, HOST).path("/refused"), 503).await?;
+    }
+    let url = format!("http://{HOST}/refused");
+    let arguments = ["explain", &url, "-n", "shop", "--kubeconfig", kubeconfig];
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let told = Gatewright::run(&arguments)?;
+        let text = String::from_utf8_lossy(&told.stdout);
+        if text.contains("NOTE: 1 of 1 refused the last 2 connections") {
+            return Ok(());
+        }
+        ensure!(Instant::now() < deadline, "{told:?}");
+        sleep(Duration::from_millis(500)).await;
+    }
 }

@@ -53,6 +53,15 @@ pub struct Met {
     pub answered_since: u64,
 }
 
+/// Whether it is known what endpoints answered since they failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// Whoever reports failures reports answers.
+    Reported,
+    /// Failures alone are known, so that they are notes.
+    Unknown,
+}
+
 /// Endpoints with the same reason.
 struct Group {
     outcome: &'static RequestOutcome,
@@ -69,13 +78,14 @@ impl Explanation {
     pub fn meet(
         &mut self,
         last: impl Fn(&str, Option<SocketAddr>) -> Option<LastFailure>,
+        answers: Answers,
         now: SystemTime,
     ) {
         let mut index = 0;
         while index < self.links.len() {
             if let Some(reached) = self.links[index].reached.clone() {
                 let met = met(&reached, &last);
-                if self.judge(index, &reached, &met, now) {
+                if self.judge(index, &reached, (&met, answers), now) {
                     return;
                 }
             }
@@ -95,7 +105,7 @@ impl Explanation {
         &mut self,
         index: usize,
         reached: &Reached,
-        met: &[(Option<SocketAddr>, LastFailure)],
+        (met, answers): (&[(Option<SocketAddr>, LastFailure)], Answers),
         now: SystemTime,
     ) -> bool {
         if met.is_empty() {
@@ -110,7 +120,8 @@ impl Explanation {
             .iter()
             .filter(|_| failing >= all)
             .max_by_key(|group| group.endpoints);
-        let Some(main) = main.or(as_a_whole) else {
+        let main = main.or(as_a_whole);
+        let Some(main) = main.filter(|_| answers == Answers::Reported) else {
             let notes = groups
                 .iter()
                 .map(|group| format!("NOTE: {}", words(group, all)));
@@ -354,7 +365,7 @@ mod tests {
             let fails = at == Some(endpoint(1)) || all && at.is_some();
             fails.then(|| failure.clone())
         };
-        explanation.meet(by, now);
+        explanation.meet(by, Answers::Reported, now);
         match explanation.links.pop() {
             Some(link) if link.ok => explanation.links.pop().expect("the endpoints"),
             link => link.expect("a link"),
@@ -375,6 +386,21 @@ mod tests {
             "2 ready; 2 of 2 refused the last 10 connections, 10 s ago"
         );
         assert_eq!(link.met.len(), 2, "facts");
+    }
+
+    #[test]
+    fn what_may_have_answered_since_is_a_note() {
+        let mut explanation = explanation(1);
+        let failure = failed("remote_connection_failure", "Connection refused", 0);
+        explanation.meet(
+            |_, at| at.map(|_| failure.clone()),
+            Answers::Unknown,
+            NOW + Duration::from_secs(10),
+        );
+        let link = &explanation.links[2];
+        assert!(link.ok && explanation.links.len() == 4, "{link:?}");
+        let note = "1 ready; NOTE: 1 of 1 refused the last 5 connections, 10 s ago";
+        assert_eq!(link.text, note);
     }
 
     #[test]
