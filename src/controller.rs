@@ -5,7 +5,7 @@ mod last_good;
 mod sealed;
 mod session_tickets;
 pub(crate) mod settings;
-mod xds;
+pub(crate) mod xds;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,17 +1,20 @@
 //! `gatewright envoys`: a row for each connected Envoy, and the revocation of one.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
-use anyhow::Result;
-use gatewright_control::envoys::EnvoyRow;
+use anyhow::{Error, Result};
+use gatewright_control::envoys::{EnvoyRow, Revoke, meant};
 use gatewright_control::path_with;
+use gatewright_kubernetes::keys::{EnvoyAccounts, Keys};
 use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::answer::{answer, command, refuse_cluster, show};
+use crate::answer::{answer, command, show};
 use crate::cli::{self, EnvoysVerb};
-use crate::client::reports::report;
+use crate::client::reports::{ask, connect, report};
+use crate::controller::xds::said;
 use crate::table::table;
 
 /// Prints the connected Envoys, or revokes one.
@@ -21,7 +24,11 @@ use crate::table::table;
 pub async fn run(options: &cli::Envoys) -> Result<bool> {
     let program = &options.program;
     if let Some(EnvoysVerb::Revoke { name, with_others }) = &options.verb {
-        refuse_cluster(&options.asking, "envoys revoke")?;
+        if options.asking.is_asked(program) {
+            let said = revoke(options, name, *with_others).await?;
+            writeln!(io::stdout(), "{said}")?;
+            return Ok(true);
+        }
         let fields = [
             ("name", Some(name.clone())),
             ("with_others", Some(with_others.to_string())),
@@ -40,6 +47,24 @@ pub async fn run(options: &cli::Envoys) -> Result<bool> {
     show(&reply, program.output, || {
         Ok(table(&connected(&Vec::<EnvoyRow>::deserialize(&reply)?)))
     })
+}
+
+/// Revokes an Envoy with the rights of the user, who may write the Secret of the authority: the
+/// controllers read it every two seconds.
+async fn revoke(options: &cli::Envoys, name: &str, with_others: bool) -> Result<String> {
+    let installation = &options.asking.cluster.installation;
+    let (client, _) = connect(&options.asking, None).await?;
+    let spec = ReportSpec::new(ReportKind::Envoys, installation);
+    let answer = ask(&client, installation, &spec).await?;
+    let rows = Vec::<EnvoyRow>::deserialize(&answer.document)?;
+    let keys = Keys::new(client, installation, Duration::ZERO);
+    let pods = rows.iter().any(|row| row.pod.is_some());
+    let who = match meant(&rows, name, with_others, pods).map_err(Error::msg)? {
+        Revoke::PodNamed(name) => Revoke::Pod(keys.pod(&name, &EnvoyAccounts::of_many()).await?),
+        known => known,
+    };
+    keys.revoke(&who).await?;
+    Ok(said(&who))
 }
 
 /// Returns the table of connected Envoys.

@@ -72,7 +72,7 @@ fn filter(variable: impl Fn(&str) -> Option<String>) -> (EnvFilter, Option<Strin
 }
 
 fn usual() -> EnvFilter {
-    EnvFilter::new("info,kube_client=off")
+    EnvFilter::new("info,kube_client=off,kube_runtime=off")
 }
 
 /// Formats fields for people: the text of a typed event ([`gatewright_control::event`]) has the

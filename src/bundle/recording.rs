@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Result;
 use gatewright_control::StatusQuery;
+use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use http_body_util::BodyExt;
 use hyper::{Request, Response, StatusCode};
 use kube::Client;
@@ -15,6 +17,7 @@ use super::archive::Bundle;
 use super::contents::{Contents, Of, State};
 use super::replay::forbidden;
 use crate::client::ClusterView;
+use crate::client::reports::{MOST_LINES, ask_within};
 
 /// What beside the objects that the controller watches tells of an installation: in its namespace.
 const OF_INSTALLATION: [&str; 7] = [
@@ -29,16 +32,29 @@ const OF_INSTALLATION: [&str; 7] = [
 /// The same of the cluster.
 const OF_CLUSTER: [&str; 2] = ["/version", "/api/v1/nodes"];
 
-/// What only pods know, and how a person gets it.
-const IN_PODS: [(&str, &str); 4] = [
-    ("history.json", "history of changes"),
+/// What only the controller knows, and is asked for by an object: of the namespace of the person,
+/// or of all if they may ask for that.
+const OF_CONTROLLER: [(&str, &str, ReportKind); 5] = [
+    ("history.json", "history of changes", ReportKind::History),
     (
         "certificates.json",
         "certificates of issuers, and their next steps",
+        ReportKind::Certificates,
     ),
-    ("envoy/", "state of Envoys"),
-    ("logs/", "logs"),
+    ("owners.json", "owners of hostnames", ReportKind::Claims),
+    ("envoys.json", "connected Envoys", ReportKind::Envoys),
+    (
+        "access-log.json",
+        "requests that failed, at all Envoys",
+        ReportKind::Logs,
+    ),
 ];
+
+/// What only pods know, and how a person gets it.
+const IN_PODS: [(&str, &str); 2] = [("envoy/", "state of Envoys"), ("logs/", "logs")];
+
+/// The time in which the controller answers.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// Reads a cluster with the rights of a client.
 ///
@@ -46,6 +62,7 @@ const IN_PODS: [(&str, &str); 4] = [
 /// When the API server does not answer.
 pub async fn of_cluster(client: Client, namespace: &str, installation: &str) -> Result<Bundle> {
     let recorder = Recorder::default();
+    let direct = client.clone();
     let client = recorder.client(client, namespace);
     let view = ClusterView::of(client.clone(), namespace, installation).await?;
     // It asks for more than the view, as `explain` does.
@@ -64,10 +81,20 @@ pub async fn of_cluster(client: Client, namespace: &str, installation: &str) -> 
         installation: installation.to_owned(),
     }));
     recorder.fill(&mut bundle);
+    for (path, what, kind) in OF_CONTROLLER {
+        let spec = ReportSpec {
+            errors: kind == ReportKind::Logs,
+            lines: (kind == ReportKind::Logs).then_some(MOST_LINES),
+            ..ReportSpec::new(kind, installation)
+        };
+        let mut asked = ask_within(LIMIT, &direct, installation, &spec).await;
+        if asked.is_err() && namespace != installation {
+            asked = ask_within(LIMIT, &direct, namespace, &spec).await;
+        }
+        bundle.add_json(path, what, asked.map(|answer| answer.document));
+    }
     for (path, what) in IN_PODS {
-        let why = format!(
-            "only pods know it: kubectl -n {installation} exec POD -- gatewright support-bundle -o - > pod.tar.gz; kubectl logs"
-        );
+        let why = format!("only pods know it: kubectl -n {installation} logs POD --all-containers");
         bundle.leave_out(path, what, State::NotAsked { why });
     }
     Ok(bundle)

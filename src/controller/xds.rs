@@ -210,7 +210,7 @@ fn text(error: KeysError) -> String {
 }
 
 /// Returns the message about a client that is now revoked.
-fn said(who: &Revoke) -> String {
+pub(crate) fn said(who: &Revoke) -> String {
     match who {
         Revoke::Certificate { credential, name } if *name == credential.to_string() => {
             format!("certificate {credential} is revoked")

@@ -147,6 +147,10 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "reports.rs of the tests with an API server asks as several users",
     ),
     (
+        "kubectl gatewright envoys",
+        "reports.rs and revoke.rs of the tests with an API server list and revoke with kubeconfigs",
+    ),
+    (
         "kubectl gatewright logs",
         "pods/logs.rs of the tests with an API server asks for the logs of its pods",
     ),
@@ -247,10 +251,6 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
     (
         "gatewright standalone ./manifests",
         "the log is an example; the test of events compares the names and fields",
-    ),
-    (
-        "kubectl -n gatewright-system exec",
-        "it needs a kubelet; quickstart.md does the same on kind",
     ),
     (
         "kubectl apply --server-side -f https://",

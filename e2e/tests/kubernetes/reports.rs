@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use e2e::apiserver::{ApiServer, Request};
 use e2e::cluster::{ACCOUNT, BACKEND, NAMESPACE, condition, is_true, service, tls_secret};
 use e2e::echo::Echo;
+use e2e::gatewright::Gatewright;
 use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -157,7 +158,7 @@ async fn each_user_gets_what_is_theirs_and_no_name_of_others() -> Result<()> {
         document(&ask(PLATFORM, &[command, "-A", "-o", "json"])?)
     };
     let own = |command: &str| -> Result<Value> {
-        document(&e2e::gatewright::Gatewright::run(&[
+        document(&Gatewright::run(&[
             command, "--admin", &socket, "-o", "json",
         ])?)
     };
@@ -221,6 +222,23 @@ async fn each_user_gets_what_is_theirs_and_no_name_of_others() -> Result<()> {
     );
     let of_rival = document(&ask(PLATFORM, &["certs", "-A", "-n", RIVAL, "-o", "json"])?)?;
     assert_eq!(texts(&of_rival["certificates"], "secret"), ["rival/tls"]);
+
+    // A bundle has the same of each.
+    let folder = tempfile::tempdir()?;
+    for (user, file, has_canary) in [(PLATFORM, "platform", true), (DEVELOPER, "shop", false)] {
+        let path = folder.path().join(file).display().to_string();
+        let written = ask(user, &["support-bundle", "-n", "shop", "-o", &path])?;
+        assert!(written.status.success(), "{written:?}");
+        let history = Gatewright::run(&["history", "--bundle", &path, "-o", "json"])?;
+        let history = document(&history)?;
+        let changes = history["changes"].as_array().context("changes")?;
+        assert!(!changes.is_empty(), "{history:#}");
+        assert_eq!(
+            history.to_string().contains(CANARY),
+            has_canary,
+            "{history:#}"
+        );
+    }
 
     // Who may not create a request gets none.
     for (user, namespace) in [

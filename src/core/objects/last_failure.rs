@@ -75,11 +75,12 @@ impl LastFailure {
 }
 
 /// What the transport says, in words for people where it is known: Envoy's have numbers and names
-/// of BoringSSL around it.
+/// of BoringSSL around it, and in lines of access logs no spaces.
 fn in_words(transport: &str) -> String {
-    let text = transport
-        .trim_start_matches("TLS_error:|")
-        .trim_end_matches(":TLS_error_end");
+    let text = transport.replace('_', " ");
+    let text = text
+        .trim_start_matches("TLS error:|")
+        .trim_end_matches(":TLS error end");
     let (_, verified) = text
         .rsplit_once("verify cert failed: ")
         .unwrap_or(("", text));
@@ -104,14 +105,14 @@ fn in_words(transport: &str) -> String {
             "self signed certificate",
             "its certificate is of a CA that the policy does not name",
         ),
-        ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
-        ("CERTIFICATE_REQUIRED", "it asks for a client certificate"),
+        ("WRONG VERSION NUMBER", "it does not speak TLS"),
+        ("CERTIFICATE REQUIRED", "it asks for a client certificate"),
         (
-            "UNSUPPORTED_PROTOCOL",
+            "UNSUPPORTED PROTOCOL",
             "it speaks another version of TLS than 1.2 and 1.3",
         ),
         (
-            "TLSV1_ALERT_PROTOCOL_VERSION",
+            "TLSV1 ALERT PROTOCOL VERSION",
             "it speaks another version of TLS than 1.2 and 1.3",
         ),
     ];
@@ -160,6 +161,15 @@ mod tests {
             (
                 "delayed connect error: Connection refused",
                 "Connection refused",
+            ),
+            (
+                "delayed_connect_error:_Connection_refused",
+                "Connection refused",
+            ),
+            (
+                "TLS_error:|268435581:SSL_routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED:verify_cert_failed:_X509_verify_cert:_certificate_\
+                 verification_error_at_depth_0:_certificate_has_expired:TLS_error_end",
+                "its certificate has expired",
             ),
             ("", ""),
         ] {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use gatewright_control::envoy_access::EnvoyAccess;
 use gatewright_core::model::EnvoyFleet;
 use gatewright_core::translate::isolated_name;
+use xds::Views;
 
 /// Returns the name of the Secret that the Envoys of a fleet mount: certificate, key, and the CA
 /// certificates that they trust. `None` for a Gateway's own Envoys, which have only certificates of
@@ -38,6 +39,15 @@ pub struct EnvoyAccounts {
 }
 
 impl EnvoyAccounts {
+    /// Returns those of the fleets that serve many Gateways: outside of a controller, no others are
+    /// known.
+    pub fn of_many() -> Self {
+        Self {
+            fleets: EnvoyFleet::OF_MANY.to_vec(),
+            access: EnvoyAccess::new(Views::new()),
+        }
+    }
+
     /// Returns the fleet of the pods of a service account.
     pub(super) fn fleet(&self, account: &str) -> Option<EnvoyFleet> {
         let of_many = self
