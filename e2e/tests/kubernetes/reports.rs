@@ -225,7 +225,7 @@ async fn each_user_gets_what_is_theirs_and_no_name_of_others() -> Result<()> {
 
     // A bundle has the same of each.
     let folder = tempfile::tempdir()?;
-    for (user, file, has_canary) in [(PLATFORM, "platform", true), (DEVELOPER, "shop", false)] {
+    for (user, file, has_rival) in [(PLATFORM, "platform", true), (DEVELOPER, "shop", false)] {
         let path = folder.path().join(file).display().to_string();
         let written = ask(user, &["support-bundle", "-n", "shop", "-o", &path])?;
         assert!(written.status.success(), "{written:?}");
@@ -235,7 +235,7 @@ async fn each_user_gets_what_is_theirs_and_no_name_of_others() -> Result<()> {
         assert!(!changes.is_empty(), "{history:#}");
         assert_eq!(
             history.to_string().contains(CANARY),
-            has_canary,
+            has_rival,
             "{history:#}"
         );
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use e2e::apiserver::Definitions;
 use e2e::cluster::{Cluster, NAMESPACE};
 use e2e::gatewright::Gatewright;
 use e2e::port::free_port;
@@ -48,7 +49,7 @@ pub(super) async fn until_connected(admin: &str, names: &[&str]) -> Result<Vec<V
 #[tokio::test]
 #[ignore = "needs Kubernetes and Envoy: e2e/tools install"]
 async fn an_envoy_is_let_in_no_more_and_the_others_do_not_notice() -> Result<()> {
-    let cluster = Cluster::start().await?;
+    let cluster = Cluster::with(&[Definitions::Ours]).await?;
     let sockets = tempfile::tempdir()?;
     let [admin, second] =
         ["one.sock", "two.sock"].map(|name| sockets.path().join(name).display().to_string());
