@@ -46,3 +46,36 @@ async fn changed(
         _ = stop.wait_for(|stop| *stop) => Json(HostsChange::Nothing),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_waits_until_something_changed_or_the_program_stops() {
+        let at = |newest| HostRevisions {
+            newest,
+            forgotten: 3,
+        };
+        let (revisions, watched) = watch::channel(at(5));
+        let (stopper, stop) = watch::channel(false);
+        let ask = |after| {
+            let watched = Watched {
+                revisions: watched.clone(),
+                stop: stop.clone(),
+            };
+            let query = HostQuery { after: Some(after) };
+            let asked = tokio::spawn(changed(State(watched), Query(query)));
+            async { asked.await.expect("it does not panic").0 }
+        };
+        assert_eq!(ask(4).await, HostsChange::Some, "a step is known");
+        assert_eq!(ask(2).await, HostsChange::All, "it is forgotten");
+        assert_eq!(ask(9).await, HostsChange::All, "it is of another run");
+        let waiting = ask(5);
+        revisions.send_replace(at(6));
+        assert_eq!(waiting.await, HostsChange::Some, "a step came");
+        let waiting = ask(6);
+        stopper.send_replace(true);
+        assert_eq!(waiting.await, HostsChange::Nothing, "the program stops");
+    }
+}
