@@ -385,7 +385,8 @@ pub async fn controller(options: cli::Controller) -> Result<bool> {
     if let Some(admin) = options.admin.clone() {
         let routes = envoys::routes(cache.clone(), Some(revoker));
         let about = about("controller", None, &configuration);
-        wiring.serve_admin(admin, certificates::routes(manager).merge(routes), about);
+        let others = certificates::routes(manager).merge(routes);
+        wiring.serve_admin(admin, runtime.live(), others, about);
     }
     let (shown, told_shown) = watch::channel(None);
     let (synced, is_synced) = watch::channel(false);

@@ -390,7 +390,7 @@ pub async fn standalone(options: cli::Standalone) -> Result<bool> {
         .merge(hand_over_routes(lifetime, successor))
         .merge(envoys::routes(cache.clone(), None));
     let about = about("standalone", options.dir.as_deref(), &configuration);
-    wiring.serve_admin(admin, others, about);
+    wiring.serve_admin(admin, &site.live, others, about);
     let zone = configuration.envoys.zone.clone();
     let (orders, ordered) = watch::channel(Order::Run);
     let private = dir.path().to_owned();

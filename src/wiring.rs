@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 use gatewright_control::certificates::AddressQuery;
 use gatewright_control::heartbeat::{self, Heartbeat};
 use gatewright_control::names::{NameResolver, WantedNames};
-use gatewright_control::{AdminRequest, ControlPlane, serve_admin};
+use gatewright_control::{AdminRequest, ControlPlane, host_watch, serve_admin};
 use gatewright_core::translate::Change;
 
 /// The interval at which the validity of certificates is checked.
@@ -118,9 +118,16 @@ impl Wiring {
 
     /// Serves the admin socket, with other routes than those of every program, and what the program
     /// says of itself.
-    pub(crate) fn serve_admin(&mut self, socket: PathBuf, others: Router, about: Value) {
+    pub(crate) fn serve_admin(
+        &mut self,
+        socket: PathBuf,
+        live: &ControlPlane,
+        others: Router,
+        about: Value,
+    ) {
         let about = get(async move || Json(about.clone()));
-        let others = others.route("/about", about);
+        let hosts = host_watch::routes(live.host_revisions(), self.stop());
+        let others = others.route("/about", about).merge(hosts);
         let (asks, heartbeat) = (self.asks.clone(), self.heartbeat.clone());
         self.spawn("admin", |stop| async move {
             serve_admin(&socket, asks, heartbeat, others, stop)

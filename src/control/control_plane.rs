@@ -690,15 +690,24 @@ impl Context for Clock<'_> {
     }
 
     fn since(&self, key: &ObjectKey, place: &str, status: Status) -> String {
-        let mut since = self.since.borrow_mut();
-        let entry = since
-            .entry((key.clone(), place.to_owned()))
-            .or_insert((status, self.now));
-        if entry.0 != status {
-            *entry = (status, self.now);
-        }
-        entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        transition_time(&mut self.since.borrow_mut(), (key, place), status, self.now)
     }
+}
+
+/// Returns the time since which a condition has a status, and notes it.
+fn transition_time(
+    since: &mut Since,
+    (key, place): (&ObjectKey, &str),
+    status: Status,
+    now: Timestamp,
+) -> String {
+    let entry = since
+        .entry((key.clone(), place.to_owned()))
+        .or_insert((status, now));
+    if entry.0 != status {
+        *entry = (status, now);
+    }
+    entry.1.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 mod ack_progress;

@@ -8,6 +8,9 @@ use crate::admin_query::path_with;
 use gatewright_core::hosts::HostRow;
 use gatewright_core::model::Hostname;
 
+/// The path of the admin socket that waits for a change.
+pub(crate) const CHANGED: &str = "/hosts/changed";
+
 /// A query for hostnames, as the parameters of a URL have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
@@ -30,7 +33,43 @@ pub struct HostsAnswer {
     pub gone: BTreeSet<String>,
 }
 
+/// The steps of the program that answers may be of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostRevisions {
+    /// The revision of the last step that changed hostnames.
+    pub newest: u64,
+    /// The revision up to which it is not known what changed.
+    pub forgotten: u64,
+}
+
+impl HostRevisions {
+    /// Returns whether every hostname may have changed after a revision.
+    pub fn are_all_changed_after(&self, revision: u64) -> bool {
+        !(self.forgotten..=self.newest).contains(&revision)
+    }
+}
+
+/// What changed since a revision, without rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HostsChange {
+    /// Nothing, for as long as a question waits.
+    Nothing,
+    /// Some hostnames.
+    Some,
+    /// Every hostname may have.
+    All,
+}
+
 impl HostQuery {
+    /// Returns the path and query that waits for a change.
+    pub fn path_of_change(&self) -> String {
+        path_with(
+            CHANGED,
+            [("after", self.after.map(|revision| revision.to_string()))],
+        )
+    }
+
     /// Returns the path and query of its URL.
     pub fn path(&self) -> String {
         path_with(

@@ -74,8 +74,8 @@ struct Draft {
 /// Returns the rows of the hostnames that listeners and routes have; with `asked`, of those among
 /// these.
 ///
-/// The work is proportional to the number of hostnames; with `asked` it is a comparison for each
-/// hostname of an object, and the rest for those that are asked for.
+/// The work is proportional to the number of hostnames; with `asked` to the number of these, and of
+/// the frontends.
 pub fn host_rows(
     pipeline: &Pipeline,
     asked: Option<&BTreeSet<Hostname>>,
@@ -114,7 +114,15 @@ fn drafts(pipeline: &Pipeline, asked: Option<&BTreeSet<Hostname>>) -> BTreeMap<H
         draft.listeners.insert(named);
         draft.servings.push(serving);
     }
-    for key in engine.objects_with_status() {
+    let named: BTreeSet<&ObjectKey> = match asked {
+        Some(names) => names
+            .iter()
+            .flat_map(|name| store.indexes().objects_by_hostname(name))
+            .filter(|key| engine.has_status(key))
+            .collect(),
+        None => engine.objects_with_status().collect(),
+    };
+    for key in named {
         if let Some(route) = RouteKey::of(key) {
             for name in hostnames_of_route(store, &route).filter(|name| is_asked(name, asked)) {
                 let draft = drafts.entry(name.clone()).or_default();

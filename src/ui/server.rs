@@ -76,6 +76,9 @@ pub(super) async fn serve(listener: TcpListener, server: Arc<Server>) -> Result<
     loop {
         let seat = seats.clone().acquire_owned().await?;
         let (stream, _) = listener.accept().await?;
+        // A change is a small segment, that waits for no acknowledgement of another. A connection
+        // that is closed already is noticed below.
+        let _ = stream.set_nodelay(true);
         let service = TowerToHyperService::new(router.clone());
         tasks::spawn("connection of a browser", async move {
             let _seat = seat;

@@ -4,20 +4,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Error, Result, anyhow};
 use gatewright_control::certificates::Report;
 use gatewright_control::history::HistoryQuery;
 use gatewright_control::request_line::{FailedRequest, RequestLine};
 use gatewright_control::tasks::blocking;
-use gatewright_control::{AskedUrl, Form, HostQuery, HostsAnswer, StatusQuery};
+use gatewright_control::{AskedUrl, Form, HostQuery, HostsAnswer, HostsChange, StatusQuery};
 use gatewright_core::inputs::{ChangeKind, Kind};
 use gatewright_core::statuses::{ConditionRow, Selection, condition_rows};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answer::answer;
 use crate::cli;
@@ -31,8 +31,10 @@ use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 
 use super::reports::Reports;
 
-/// The interval at which a running program is asked what changed.
-const POLL: Duration = Duration::from_millis(100);
+/// The time between two questions to a running program: changes in between are one answer.
+const POLL: Duration = Duration::from_millis(20);
+/// The time until a program that does not answer is asked again.
+const RETRY: Duration = Duration::from_millis(500);
 /// The least time between two reads of a cluster.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -114,15 +116,27 @@ impl Source {
         }
     }
 
-    /// Waits until something may have changed since an answer that took this long: whoever answers
-    /// gives a tenth of the time.
-    pub(super) async fn changed(&self, took: Duration) {
+    /// Waits until something may have changed since the last answer.
+    pub(super) async fn changed(&self, last: &Asked) {
         match self {
-            Self::Program(_) => sleep(POLL.max(10 * took)).await,
+            Self::Program(program) => {
+                sleep(POLL).await;
+                let query = HostQuery {
+                    after: last.revision,
+                };
+                match answer(program, &query.path_of_change()).await {
+                    // That is computed for every host, where the rest is less work than the change.
+                    Ok(HostsChange::All) => sleep_until(last.rest).await,
+                    Ok(HostsChange::Some | HostsChange::Nothing) => {}
+                    // The next question has the error.
+                    Err(_) => sleep(RETRY).await,
+                }
+            }
             Self::Cluster(cluster) => {
-                let pause = sleep(PAUSE.max(10 * took));
+                let pause = sleep(PAUSE);
                 cluster.changed().await;
                 pause.await;
+                sleep_until(last.rest).await;
             }
         }
     }
@@ -356,22 +370,38 @@ impl ClusterSource {
     }
 }
 
+/// What a source was asked last.
+pub(super) struct Asked {
+    /// The revision of its last answer; `None` after an error.
+    revision: Option<u64>,
+    /// The time until which it is not asked for all hostnames again: whoever answers gives a tenth
+    /// of its time.
+    rest: Instant,
+}
+
 /// Follows a source as long as pages follow the feed.
 pub(super) async fn follow(source: &Source, feed: &super::feed::Feed) {
-    let mut revision = None;
+    let mut last = Asked {
+        revision: None,
+        rest: Instant::now(),
+    };
     loop {
         feed.followed().await;
         let asked = Instant::now();
-        match source.hosts(revision).await {
+        match source.hosts(last.revision).await {
             Ok(answer) => {
-                revision = Some(answer.revision);
+                last.revision = Some(answer.revision);
+                if answer.whole {
+                    last.rest = Instant::now() + 10 * asked.elapsed();
+                }
                 feed.take(answer);
             }
             Err(error) => {
-                revision = None;
+                last.revision = None;
+                last.rest = Instant::now() + RETRY;
                 feed.fail(format!("{error:#}"));
             }
         }
-        source.changed(asked.elapsed()).await;
+        source.changed(&last).await;
     }
 }

@@ -1,9 +1,15 @@
 //! The hostnames whose rows may have changed lately, for pages that follow them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use gatewright_core::model::Hostname;
+use tokio::sync::watch;
+
+use crate::host_query::HostRevisions;
+use gatewright_core::inputs::ObjectKey;
+use gatewright_core::model::{Condition, Hostname};
+use gatewright_core::translate::ObjectStatus;
 
 /// The maximum number of hostnames that are remembered, over all steps.
 const REMEMBERED: usize = 4096;
@@ -11,64 +17,90 @@ const REMEMBERED: usize = 4096;
 /// The last steps that changed hostnames.
 #[derive(Debug, Default)]
 pub(super) struct HostChanges {
-    /// The revision of the last step.
-    revision: u64,
-    /// The revision up to which steps are forgotten.
-    forgotten: u64,
+    revisions: watch::Sender<HostRevisions>,
     /// The hostnames of the last steps by their revisions, the newest last.
     steps: VecDeque<(u64, BTreeSet<Hostname>)>,
     hostnames: usize,
+    /// Hashes of the conditions of Gateways and ListenerSets that are not as desired: rows of all
+    /// their hostnames have them.
+    faults: BTreeMap<ObjectKey, u64>,
 }
 
 impl HostChanges {
+    /// Takes in the status of a Gateway or ListenerSet. Returns whether it has other faults now.
+    pub(super) fn note_status(&mut self, key: &ObjectKey, status: Option<&ObjectStatus>) -> bool {
+        let conditions = status.iter().flat_map(|of| of.conditions_of_listeners());
+        let faults: Vec<(Option<&str>, &Condition)> = conditions
+            .filter(|(_, condition)| !condition.is_healthy())
+            .collect();
+        if faults.is_empty() {
+            return self.faults.remove(key).is_some();
+        }
+        let mut hasher = DefaultHasher::new();
+        faults.hash(&mut hasher);
+        let hash = hasher.finish();
+        self.faults.insert(key.clone(), hash) != Some(hash)
+    }
+
     /// Notes the hostnames that a step changed. Revisions are times, so that those of an earlier
     /// run of the program are before all of this one.
     pub(super) fn note(&mut self, hostnames: BTreeSet<Hostname>, now: SystemTime) {
         if hostnames.is_empty() {
             return;
         }
-        if self.revision == 0 {
+        if self.revision() == 0 {
             self.note_all(now);
             return;
         }
-        self.advance(now);
+        let newest = self.next(now);
+        let mut forgotten = self.revisions.borrow().forgotten;
         self.hostnames += hostnames.len();
-        self.steps.push_back((self.revision, hostnames));
+        self.steps.push_back((newest, hostnames));
         while self.hostnames > REMEMBERED || self.steps.len() > REMEMBERED {
             let Some((revision, oldest)) = self.steps.pop_front() else {
                 break;
             };
-            self.forgotten = revision;
+            forgotten = revision;
             self.hostnames -= oldest.len();
         }
+        self.revisions
+            .send_replace(HostRevisions { newest, forgotten });
     }
 
     /// Notes that every hostname may have changed.
     pub(super) fn note_all(&mut self, now: SystemTime) {
-        self.advance(now);
-        self.forgotten = self.revision;
         self.steps.clear();
         self.hostnames = 0;
+        let newest = self.next(now);
+        self.revisions.send_replace(HostRevisions {
+            newest,
+            forgotten: newest,
+        });
     }
 
-    fn advance(&mut self, now: SystemTime) {
+    fn next(&self, now: SystemTime) -> u64 {
         let millis = now
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
         let millis = u64::try_from(millis).unwrap_or_default();
-        self.revision = millis.max(self.revision + 1);
+        millis.max(self.revision() + 1)
     }
 
     /// Returns the revision of the last step.
     pub(super) fn revision(&self) -> u64 {
-        self.revision
+        self.revisions.borrow().newest
+    }
+
+    /// Returns the revisions, as they change.
+    pub(super) fn watch(&self) -> watch::Receiver<HostRevisions> {
+        self.revisions.subscribe()
     }
 
     /// Returns the hostnames that changed after a revision; `None` if these are not known, and any
     /// may have.
     pub(super) fn since(&self, revision: u64) -> Option<BTreeSet<Hostname>> {
-        if !(self.forgotten..=self.revision).contains(&revision) {
+        if self.revisions.borrow().are_all_changed_after(revision) {
             return None;
         }
         let steps = self.steps.iter().filter(|(of, _)| *of > revision);

@@ -1,4 +1,5 @@
 mod explained;
+mod hosts;
 mod losses;
 
 use serde_json::json;

@@ -4,20 +4,59 @@ import { STATES } from "./element.js";
 
 const COLLATOR = new Intl.Collator("en");
 
+/** The worst first, and then by name. */
+function order(a, b) {
+  return a.rank - b.rank || COLLATOR.compare(a.host, b.host) || (a.host < b.host ? -1 : Number(a.host > b.host));
+}
+
 export class Hosts extends EventTarget {
   #rows = new Map();
-  #sorted = null;
+  /** The rows in order. A change moves the rows that it is about, and no other is compared but to find their places. */
+  #sorted = [];
+  #counts = none();
   isKnown = false;
 
   /** Takes in a message: all hosts, or those that differ. */
   take(message) {
-    if (message.whole) this.#rows.clear();
-    for (const host of message.gone) this.#rows.delete(host);
-    for (const row of message.hosts) this.#rows.set(row.host, completed(row));
-    this.#sorted = null;
+    const hosts = message.hosts.map(completed);
+    if (message.whole) {
+      this.#rows = new Map(hosts.map((row) => [row.host, row]));
+      this.#sorted = hosts.sort(order);
+      this.#counts = none();
+      for (const row of hosts) this.#counts[row.state] += 1;
+    } else {
+      for (const host of message.gone) this.#remove(host);
+      for (const row of hosts) this.#put(row);
+    }
     this.isKnown = true;
-    const changed = new Set(message.whole ? [] : message.hosts.map((row) => row.host));
+    const changed = new Set(message.whole ? [] : hosts.map((row) => row.host));
     this.dispatchEvent(new CustomEvent("change", { detail: { changed, gone: message.gone } }));
+  }
+
+  #put(row) {
+    this.#remove(row.host);
+    this.#rows.set(row.host, row);
+    this.#sorted.splice(this.#place(row), 0, row);
+    this.#counts[row.state] += 1;
+  }
+
+  #remove(host) {
+    const row = this.#rows.get(host);
+    if (row === undefined) return;
+    this.#rows.delete(host);
+    this.#sorted.splice(this.#place(row), 1);
+    this.#counts[row.state] -= 1;
+  }
+
+  /** The place of a row in order: the number of rows before it. */
+  #place(row) {
+    let [from, until] = [0, this.#sorted.length];
+    while (from < until) {
+      const middle = (from + until) >> 1;
+      if (order(this.#sorted[middle], row) < 0) from = middle + 1;
+      else until = middle;
+    }
+    return from;
   }
 
   get(host) {
@@ -26,24 +65,25 @@ export class Hosts extends EventTarget {
 
   /** All rows, the worst first. */
   all() {
-    this.#sorted ??= [...this.#rows.values()].sort(
-      (a, b) => a.rank - b.rank || COLLATOR.compare(a.host, b.host));
     return this.#sorted;
   }
 
   /** The rows with all terms of a search, and of one state if one is given. */
   search(text, state) {
     const terms = text.toLowerCase().split(/\s+/).filter((term) => term !== "");
-    return this.all().filter((row) =>
+    if (terms.length === 0 && state === null) return this.#sorted;
+    return this.#sorted.filter((row) =>
       (state === null || row.state === state) && terms.every((term) => matches(row, term)));
   }
 
   /** The number of hosts in each state. */
   counts() {
-    const counts = Object.fromEntries(STATES.map((state) => [state, 0]));
-    for (const row of this.#rows.values()) counts[row.state] += 1;
-    return counts;
+    return this.#counts;
   }
+}
+
+function none() {
+  return Object.fromEntries(STATES.map((state) => [state, 0]));
 }
 
 /** A row with what lists and searches need of it. */

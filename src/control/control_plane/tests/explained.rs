@@ -101,7 +101,7 @@ fn a_refusal_on_another_port_or_for_another_host_is_no_failure() {
 }
 
 /// A certificate for `*.example.org` that lasts from 1970 on.
-fn wildcard_certificate() -> Change {
+pub(super) fn wildcard_certificate() -> Change {
     let certificate = Certificate {
         leaf: b"leaf".as_slice().into(),
         issuers: Arc::from(""),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::inputs::{ObjectKey, ParentKey, RouteKey, SetKey};
-use crate::model::ObjectName;
+use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
 /// The indexes. The store updates them with each object; others look up.
@@ -21,6 +21,8 @@ pub struct Indexes {
     pub(super) sets_by_gateway: MultiMap<ObjectName, SetKey>,
     /// Routes by the parents whose listeners they may reach.
     pub(super) routes_by_parent: MultiMap<ParentKey, RouteKey>,
+    /// Gateways, ListenerSets and routes by the hostnames that they name.
+    pub(super) objects_by_hostname: MultiMap<Hostname, ObjectKey>,
     /// Routes whose hostnames tenancy decides, by the parents that they refer to.
     pub(super) granted_by_parent: MultiMap<ParentKey, RouteKey>,
     /// Routes by the Services that they refer to.
@@ -94,6 +96,14 @@ impl Indexes {
         gateway: &ObjectName,
     ) -> impl Iterator<Item = &'a SetKey> + use<'a> {
         self.sets_by_gateway.of(gateway)
+    }
+
+    /// The Gateways, ListenerSets and routes that name a hostname.
+    pub fn objects_by_hostname<'a>(
+        &'a self,
+        hostname: &Hostname,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.objects_by_hostname.of(hostname)
     }
 
     /// The routes whose hostnames tenancy decides at a parent that they refer to.

@@ -94,6 +94,11 @@ impl Indexed for Route {
             store.defaulted.remove(key);
         }
         let indexes = &mut store.indexes;
+        for hostname in self.hostnames.iter().flatten() {
+            indexes
+                .objects_by_hostname
+                .set(hostname, &key.object(), there);
+        }
         for response in responses(self) {
             indexes.routes_by_response.set(response, key, there);
         }
@@ -137,6 +142,11 @@ impl Store {
         listeners: &[Arc<crate::inputs::Listener>],
         there: bool,
     ) {
+        let object = key.object();
+        for hostname in listeners.iter().filter_map(|of| of.hostname.as_ref().ok()) {
+            let indexes = &mut self.indexes;
+            indexes.objects_by_hostname.set(hostname, &object, there);
+        }
         let references = listeners
             .iter()
             .filter_map(|l| l.tls.as_ref())

@@ -135,6 +135,11 @@ impl Engine {
         self.statuses.keys()
     }
 
+    /// True if an object has a status of ours.
+    pub fn has_status(&self, key: &ObjectKey) -> bool {
+        self.statuses.has(key)
+    }
+
     /// The number of objects of ours whose conditions are all good, and the number of others.
     pub fn good_and_bad(&self) -> (usize, usize) {
         self.statuses.good_and_bad()
@@ -378,6 +383,16 @@ impl Engine {
     /// The same for a hostname alone. The work is proportional to the number of frontends.
     pub fn servings_of(&self, hostname: &Hostname) -> Vec<Serving> {
         self.explainer().servings_of(hostname)
+    }
+
+    /// The hostnames of the listeners of a parent, and those that routes have there.
+    pub fn hostnames_at(&self, parent: &ParentKey) -> BTreeSet<Hostname> {
+        self.explainer().hostnames_at(parent)
+    }
+
+    /// The hostnames under which a route is attached to listeners.
+    pub fn hostnames_of(&self, route: &RouteKey) -> BTreeSet<Hostname> {
+        self.explainer().hostnames_of(route)
     }
 
     /// The namespaces of the routes that serve a hostname on a frontend.

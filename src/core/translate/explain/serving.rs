@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::super::key::{ListenerId, RouteKey};
+use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::rule::certificate::Served;
 use super::super::rule::protocol::Protocol;
 use super::super::stage::plain_http::{https_port, redirected};
@@ -106,6 +106,32 @@ impl Explainer<'_> {
         });
         frontends
             .filter_map(|(id, _)| self.serving(id, name))
+            .collect()
+    }
+
+    /// The hostnames of the listeners of a parent, and those that routes have there.
+    pub(in super::super) fn hostnames_at(&self, parent: &ParentKey) -> BTreeSet<Hostname> {
+        let admission = self.admission();
+        let mut hostnames = BTreeSet::new();
+        let listeners = admission.parents.get(parent).into_iter();
+        for listener in listeners.flat_map(|parent| &parent.listeners) {
+            let id = ListenerId {
+                parent: parent.clone(),
+                name: listener.name.clone(),
+            };
+            hostnames.insert(listener.hostname.clone());
+            hostnames.extend(admission.attachments.names_of(&id).cloned());
+        }
+        hostnames
+    }
+
+    /// The hostnames under which a route is attached to listeners.
+    pub(in super::super) fn hostnames_of(&self, route: &RouteKey) -> BTreeSet<Hostname> {
+        let attachments = self.admission().attachments.of(route).iter();
+        let listeners = attachments.flat_map(|(.., attachment)| &attachment.listeners);
+        listeners
+            .flat_map(|attached| &attached.names)
+            .map(|(name, _)| name.clone())
             .collect()
     }
 
