@@ -234,7 +234,7 @@ async fn each_user_gets_what_is_theirs_and_no_name_of_others() -> Result<()> {
         let changes = history["changes"].as_array().context("changes")?;
         assert!(!changes.is_empty(), "{history:#}");
         assert_eq!(
-            history.to_string().contains(CANARY),
+            history.to_string().contains(RIVAL),
             has_rival,
             "{history:#}"
         );

@@ -1,6 +1,7 @@
 //! What changes are about, and the hosts that they touch, for the log.
 
 use super::*;
+use gatewright_core::model::Hostname;
 
 /// Returns the subject of changes, for the log.
 pub(super) fn subject(changes: &[Change]) -> Subject {
