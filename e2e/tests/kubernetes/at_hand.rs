@@ -1,6 +1,7 @@
 //! Commands with the rights of a person, by a kubeconfig: a developer with the role `edit` in a
 //! namespace, the platform, and a user without rights. No command is run in a pod.
 
+mod crowd;
 mod page;
 
 use std::process::{Command, Output};

@@ -342,7 +342,10 @@ async fn report(
         node,
         ..Default::default()
     };
-    let watched = match loads.stream_load_stats(tokio_stream::iter([request])).await {
+    // A client leaves it open.
+    let requests =
+        tokio_stream::StreamExt::chain(tokio_stream::iter([request]), tokio_stream::pending());
+    let watched = match loads.stream_load_stats(requests).await {
         Ok(response) => response.into_inner().message().await,
         Err(status) => Err(status),
     };
