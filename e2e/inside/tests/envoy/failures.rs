@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::echo::Echo;
 use e2e::gatewright::Gatewright;
 use e2e::issuer::{ISSUER, Issuer};
+use e2e::oidc::{Browser, CLIENT_SECRET, ISSUER_HOST, Provider, client_secret, login};
 use e2e::private_dir::private_dir;
 use e2e::probe::{Probe, roots_of};
 use e2e::tls_backend::{TestRoot, TlsBackend};
@@ -472,6 +473,48 @@ async fn a_key_server_that_is_not_there_is_told() -> Result<()> {
         ensure!(Instant::now() < until, "{text}");
         sleep(Duration::from_millis(500)).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Envoy"]
+async fn a_provider_that_refuses_the_client_of_a_login_is_told() -> Result<()> {
+    let mut site = Site::start()?;
+    let echo = Echo::start("web").await?;
+    let port = free_port()?;
+    let back = format!("https://{HOST}/oauth2/callback");
+    let lifetime = Duration::from_secs(300);
+    let provider = Provider::with_secret(CLIENT_SECRET, lifetime, &[&back]).await?;
+    site.https = Some(port);
+    site.add("web", &json!({}), &[echo.address()]);
+    // The way back is a path of the route.
+    site.rules[0]["matches"] = json!([{"path": {"value": "/"}}]);
+    let route = json!({"group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "name": "app"});
+    site.objects.extend(provider.objects("default"));
+    site.objects
+        .push(client_secret("default", "login", "a-secret-of-nobody"));
+    site.objects.push(policy(
+        "AccessPolicy",
+        "guarded",
+        &route,
+        &json!({"oidc": login()}),
+    ));
+    site.write()?;
+    let url = format!("https://{HOST}:{port}/web");
+    let (_, code, text) = site
+        .until(&url, |last| last["what"] == "envoys" && last["ok"] == true)
+        .await?;
+    assert_eq!(code, Some(0), "nobody has logged in: {text}");
+    let own = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut browser = Browser::new(&[(HOST, own), (ISSUER_HOST, provider.address())]);
+    let back = browser.log_in(&format!("https://{HOST}/web")).await?;
+    let refused = browser.open(&back).await?;
+    ensure!(refused.status == 401, "{refused:?}");
+    let (last, code, text) = site.until(&url, |last| last["ok"] == false).await?;
+    assert_eq!(last["what"], "server", "{text}");
+    assert_eq!(last["reason"], "LoginFailed", "{text}");
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("it failed the last login"), "{text}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
