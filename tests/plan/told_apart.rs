@@ -209,3 +209,16 @@ fn a_listener_without_routes_ends_what_a_wider_one_served() {
         "connections for it are of the new listener"
     );
 }
+
+#[test]
+fn a_host_is_answered_once_nobody_owns_a_wildcard_over_it() {
+    let site = vec![
+        set("b", HTTP),
+        set("c", &https("*.x.org")),
+        route("a", ("ListenerSet", "b"), "k.h.x.org"),
+        gateway("a", "plain", &[&http("h.x.org")]),
+    ];
+    let plan = plan(site, put(vec![set("c", &http("h.x.org"))]));
+    let expected = [(80, vec![Effect::Appears])];
+    assert_eq!(places(host(&plan, "k.h.x.org")), expected);
+}
