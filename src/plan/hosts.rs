@@ -138,8 +138,11 @@ pub struct PlaceCertificate {
 /// Returns what becomes of hostnames.
 pub(super) fn changes(before: &World, after: &World, issuance: &Issuance) -> Vec<HostChange> {
     let mut hosts: BTreeMap<&Hostname, BTreeSet<&FrontendId>> = BTreeMap::new();
-    for (frontend, hostname) in before.servings.keys().chain(after.servings.keys()) {
-        hosts.entry(hostname).or_default().insert(frontend);
+    for ((frontend, hostname), serving) in before.servings.iter().chain(&after.servings) {
+        let frontends = hosts.entry(hostname).or_default();
+        frontends.insert(frontend);
+        // Another Gateway may answer for the hostname there, by a wider one.
+        frontends.extend(before.holders(serving).chain(after.holders(serving)));
     }
     hosts
         .into_iter()

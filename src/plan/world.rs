@@ -1,10 +1,11 @@
 //! What objects result in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use gatewright_core::inputs::ObjectKey;
-use gatewright_core::model::{FrontendId, Hostname, ObjectName};
+use gatewright_core::model::{FrontendId, Hostname, ObjectName, TransportPort};
 use gatewright_core::pipeline::{Outcome, Pipeline};
 use gatewright_core::statuses::{ConditionRow, Selection, condition_rows, documents};
 use gatewright_core::translate::{QuotaUse, Resource, ResourceKey, Serving};
@@ -50,8 +51,10 @@ impl Sight {
 /// What a set of objects results in.
 #[derive(Clone, Debug, Default)]
 pub struct World {
-    /// What answers for each hostname of each frontend.
+    /// What answers for each hostname of each frontend that Envoys tell from a wider one.
     pub(super) servings: BTreeMap<(FrontendId, Hostname), Serving>,
+    /// The frontend that answers on each port of each address: of several Gateways one holds it.
+    sockets: BTreeMap<(TransportPort, IpAddr), FrontendId>,
     /// The conditions of objects, each by its place and type; a place may have several of a type,
     /// which are numbered.
     pub(super) conditions: BTreeMap<(String, String, usize), ConditionRow>,
@@ -70,7 +73,9 @@ impl World {
     pub fn of(pipeline: &Pipeline, emitted: &Emitted, sight: &Sight) -> Self {
         let stand_ins = &sight.stand_ins;
         let engine = pipeline.engine();
-        let servings = engine.servings().into_iter().map(|serving| {
+        let servings = engine.placed_servings();
+        let sockets = sockets(&servings);
+        let servings = servings.into_iter().map(|serving| {
             (
                 (serving.frontend.clone(), serving.hostname.clone()),
                 serving,
@@ -91,12 +96,20 @@ impl World {
         let quotas = quotas.into_iter().map(|of| (of.namespace.clone(), of));
         Self {
             servings: servings.collect(),
+            sockets,
             conditions: conditions(pipeline, stand_ins),
             wants: wants.collect(),
             quotas: quotas.collect(),
             emitted: emitted.clone(),
             stand_ins: stand_ins.clone(),
         }
+    }
+
+    /// The frontends that answer on the port of a serving, at its addresses.
+    pub(super) fn holders(&self, serving: &Serving) -> impl Iterator<Item = &FrontendId> {
+        let port = serving.frontend.transport_port();
+        let addresses = serving.addresses.iter();
+        addresses.filter_map(move |ip| self.sockets.get(&(port, *ip)))
     }
 
     /// What answers for a hostname on a frontend, itself or by the next wider name.
@@ -106,6 +119,16 @@ impl World {
             .chain([Hostname::any()])
             .find_map(|name| self.servings.get(&(frontend.clone(), name)))
     }
+}
+
+fn sockets(servings: &[Serving]) -> BTreeMap<(TransportPort, IpAddr), FrontendId> {
+    let answering = servings.iter().filter(|serving| serving.answers());
+    let sockets = answering.flat_map(|serving| {
+        let frontend = &serving.frontend;
+        let addresses = serving.addresses.iter();
+        addresses.map(move |ip| ((frontend.transport_port(), *ip), frontend.clone()))
+    });
+    sockets.collect()
 }
 
 /// The conditions that would be written, without what Envoys acknowledge.

@@ -380,7 +380,13 @@ impl Engine {
         self.explainer().servings()
     }
 
-    /// The same for a hostname alone. The work is proportional to the number of frontends.
+    /// The same, and for each other hostname that Envoys tell from the wider one over it.
+    pub fn placed_servings(&self) -> Vec<Serving> {
+        self.explainer().placed_servings()
+    }
+
+    /// What answers requests for a hostname, where a listener or a route has it. The work is
+    /// proportional to the number of frontends.
     pub fn servings_of(&self, hostname: &Hostname) -> Vec<Serving> {
         self.explainer().servings_of(hostname)
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use super::super::key::{ListenerId, ParentKey, RouteKey};
 use super::super::rule::certificate::Served;
 use super::super::rule::protocol::Protocol;
-use super::super::stage::plain_http::{https_port, redirected};
+use super::super::stage::plain_http::{https_port, plain_routes, redirected};
 use super::super::stage::routes::Port;
+use super::super::state::frontend_state::FrontendState;
 use super::Explainer;
 use gatewright_objects::model::{
-    Action, Family, FrontendId, Hostname, ObjectName, Route, Target, WeightedTarget,
+    Action, FrontendId, Hostname, ObjectName, Route, Target, WeightedTarget,
 };
 use gatewright_objects::request_outcome::TO_HTTPS;
 
@@ -73,26 +74,47 @@ fn live(shares: &[WeightedTarget]) -> impl Iterator<Item = &WeightedTarget> {
     shares.iter().filter(|share| share.weight > 0)
 }
 
-impl Explainer<'_> {
+impl<'a> Explainer<'a> {
     /// What answers requests for each hostname of a listener, and each one that routes have there.
     pub(in super::super) fn servings(&self) -> Vec<Serving> {
-        let admission = self.admission();
-        let mut all = Vec::new();
-        for (id, frontend) in self.frontends().iter() {
-            for (own, (listener, _)) in frontend.winners() {
-                let names = admission.attachments.names_of(listener);
-                let names: BTreeSet<&Hostname> = names
-                    .filter(|name| own.covers(name))
-                    .filter(|name| {
-                        let owner = frontend.owner(name);
-                        owner.is_some_and(|(_, owner, _)| owner == listener)
-                    })
-                    .chain([own])
-                    .collect();
-                all.extend(names.into_iter().filter_map(|name| self.serving(id, name)));
-            }
-        }
-        all
+        self.servings_by(|frontend| self.named(frontend))
+    }
+
+    /// The same, and for each other hostname that Envoys tell from the wider one over it, because
+    /// of what other listeners and namespaces have: it is kept off, or redirected to HTTPS.
+    pub(in super::super) fn placed_servings(&self) -> Vec<Serving> {
+        self.servings_by(|frontend| {
+            let mut names = self.named(frontend);
+            names.extend(frontend.served_names());
+            names
+        })
+    }
+
+    fn servings_by(
+        &self,
+        names: impl Fn(&'a FrontendState) -> BTreeSet<&'a Hostname>,
+    ) -> Vec<Serving> {
+        let frontends = self.frontends().iter();
+        let at = frontends.flat_map(|(id, frontend)| {
+            let names = names(frontend).into_iter();
+            names.map(move |name| (id, name))
+        });
+        at.filter_map(|(id, name)| self.serving(id, name)).collect()
+    }
+
+    /// The hostnames of the listeners of a frontend, and those that routes have there.
+    fn named(&self, frontend: &'a FrontendState) -> BTreeSet<&'a Hostname> {
+        let attachments = self.admission().attachments;
+        let winners = frontend.winners();
+        let of_routes = winners.flat_map(|(own, (listener, _))| {
+            let names = attachments.names_of(listener);
+            names.filter(move |name| {
+                let owner = frontend.owner(name);
+                own.covers(name) && owner.is_some_and(|(_, owner, _)| owner == listener)
+            })
+        });
+        let own = frontend.winners().map(|(own, _)| own);
+        own.chain(of_routes).collect()
     }
 
     /// What answers requests for a hostname, on the frontends where a listener or a route has it.
@@ -182,18 +204,10 @@ impl Explainer<'_> {
 
     /// Adds what answers requests.
     fn add_requests(&self, serving: &mut Serving, is_of_another: bool) {
-        let at = Port {
-            number: serving.frontend.port,
-            tls: serving.protocol.family() == Family::Tls,
+        let routes = match serving.redirect {
+            Some(https) if is_of_another => redirected(Vec::new(), &serving.hostname, https),
+            _ => self.routes_for(serving),
         };
-        let mut routes = if is_of_another {
-            Vec::new()
-        } else {
-            self.routes_for(at, serving)
-        };
-        if let Some(https) = serving.redirect {
-            routes = redirected(routes, &serving.hostname, https);
-        }
         let mut digest = DefaultHasher::new();
         routes.hash(&mut digest);
         serving.digest = digest.finish();
@@ -224,23 +238,21 @@ impl Explainer<'_> {
     }
 
     /// The routes of a hostname, or of the next wider one that has some.
-    fn routes_for(&self, at: Port, serving: &Serving) -> Vec<Route> {
+    fn routes_for(&self, serving: &Serving) -> Vec<Route> {
         let Serving {
-            hostname, listener, ..
+            frontend, listener, ..
         } = serving;
-        for name in candidates(hostname) {
-            let mut routes = self.routing.routes(at, &name, listener, None);
-            if !routes.is_empty() {
-                if !at.tls {
-                    routes.extend(self.routing.behind_solvers(at, &name, listener));
-                }
-                return routes;
+        let at = Port {
+            number: frontend.port,
+            tls: true,
+        };
+        let mut routes = candidates(&serving.hostname).map(|name| match serving.protocol {
+            Protocol::Http => {
+                plain_routes(self.routing, self.frontends(), (frontend, &name), listener)
             }
-            if self.admission().kept_for(&name, listener).is_some() {
-                return self.routing.wider_routes(at, &name, listener);
-            }
-        }
-        Vec::new()
+            _ => self.routing.host_routes(at, &name, listener),
+        });
+        routes.find_map(|routes| routes).unwrap_or_default()
     }
 
     /// Adds what gets connections.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::challenge::Answering;
 use super::fleet::note_gateway;
 use super::frontend_logs::host_owner;
-use super::plain_http::{Securing, https_port, is_secured, redirected};
+use super::plain_http::{Securing, https_port, plain_routes, redirected};
 use super::routes::{Port, Routing};
 use super::termination::{resumed, termination};
 use super::unit::Unit;
@@ -280,24 +280,9 @@ impl<'a> Units<'a> {
         owner: &Owner,
         listener: &ParentListener,
     ) -> Unit {
-        let at = Port {
-            number: id.port,
-            tls: false,
-        };
-        let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
-        routes.extend(self.routing.behind_solvers(at, hostname, &owner.listener));
-        let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
-        if is_kept {
-            routes = self.routing.wider_routes(at, hostname, &owner.listener);
-        }
-        let is_there = owner.is_own || is_kept || !routes.is_empty();
-        if (is_there || is_secured(self.frontends, id, hostname))
-            && let Some(https) = self.https(id, hostname, owner)
-        {
-            routes = redirected(routes, hostname, https);
-        }
-        let plain = (owner.is_own || is_kept || !routes.is_empty())
-            .then(|| self.virtual_host(id, hostname, owner, listener, routes));
+        let at = (id, hostname);
+        let routes = plain_routes(self.routing, self.frontends, at, &owner.listener);
+        let plain = routes.map(|routes| self.virtual_host(id, hostname, owner, listener, routes));
         Unit {
             plain,
             ..Unit::default()
@@ -332,20 +317,18 @@ impl<'a> Units<'a> {
             number: id.port,
             tls: true,
         };
-        let mut routes = self.routing.routes(at, hostname, &owner.listener, None);
-        let is_kept = routes.is_empty() && self.is_kept(hostname, owner);
-        if is_kept {
-            routes = self.routing.wider_routes(at, hostname, &owner.listener);
+        let routes = self.routing.host_routes(at, hostname, &owner.listener);
+        if routes.is_none() && hostname.is_exact() {
+            return Unit::default();
         }
+        let is_below = !owner.is_own && routes.is_some();
+        let routes = routes.unwrap_or_default();
         let Some(frontend) = self.frontends.get(id) else {
             return Unit::default();
         };
         let wide = !owner.hostname.is_exact();
         let virtual_host = self.virtual_host(id, hostname, owner, listener, routes);
         if hostname.is_exact() {
-            if !owner.is_own && !is_kept && virtual_host.routes.is_empty() {
-                return Unit::default();
-            }
             let tenant = tenant(&virtual_host, owner);
             if wide
                 && frontend
@@ -381,7 +364,7 @@ impl<'a> Units<'a> {
         }
         // A wildcard or empty hostname, whose routes are in the listener's table.
         let is_guarded = owner.is_own && virtual_host.filters.is_some();
-        let has_routes = is_kept || is_guarded || !virtual_host.routes.is_empty();
+        let has_routes = is_below || is_guarded || !virtual_host.routes.is_empty();
         let mut unit = Unit::default();
         if has_routes {
             unit.table = Some((owner.hostname.clone(), virtual_host));

@@ -289,11 +289,19 @@ impl Owners<'_> {
             .chain(name.covering())
             .chain([Hostname::any()])
         {
-            let listeners = self.parents.admitting(at, wide);
-            for id in listeners.filter_map(|wide| self.parents.frontend_of(&wide.listener)) {
+            for wide in self.parents.admitting(at, wide) {
+                let Some(id) = self.parents.frontend_of(&wide.listener) else {
+                    continue;
+                };
+                // What routes have below it at the listener of an admitted namespace is not in the
+                // record of those who are admitted.
+                let attachments = self.admission().attachments;
+                let of_routes = attachments.names_of(&wide.listener);
+                let of_routes = of_routes.filter(|below| wide.is_admitted && name.covers(below));
+                let touched = names.iter().chain(of_routes);
                 dirty
                     .units
-                    .extend(names.iter().map(|name| (id.clone(), name.clone())));
+                    .extend(touched.map(|name| (id.clone(), name.clone())));
             }
         }
         if name.is_wildcard() {

@@ -139,11 +139,34 @@ pub(crate) fn https_port(
 
 /// True if HTTPS has this hostname itself, not only a wider one: it has a scope of its own on plain
 /// HTTP then, and else the wider one's redirects it.
-pub(crate) fn is_secured(frontends: &Frontends, id: &FrontendId, hostname: &Hostname) -> bool {
+fn is_secured(frontends: &Frontends, id: &FrontendId, hostname: &Hostname) -> bool {
     frontends
         .of_gateway(&id.gateway)
         .filter(|(other, _)| other.isolated == id.isolated)
         .any(|(_, frontend)| frontend.secured().has(hostname))
+}
+
+/// The routes of a hostname on a frontend of plain HTTP, as the listener that serves it has them;
+/// `None` if the next wider hostname answers for it.
+pub(crate) fn plain_routes(
+    routing: Routing<'_>,
+    frontends: &Frontends,
+    (id, hostname): (&FrontendId, &Hostname),
+    listener: &ListenerId,
+) -> Option<Vec<Route>> {
+    let at = Port {
+        number: id.port,
+        tls: false,
+    };
+    let routes = routing.host_routes(at, hostname, listener);
+    if routes.is_none() && !is_secured(frontends, id, hostname) {
+        return None;
+    }
+    let parents = routing.admission.parents;
+    match https_port(frontends, parents, (id, hostname), listener) {
+        Some(https) => Some(redirected(routes.unwrap_or_default(), hostname, https)),
+        None => routes,
+    }
 }
 
 /// The routes of a hostname on plain HTTP, of which those that are not [kept](is_kept) redirect to

@@ -167,6 +167,26 @@ impl<'a> Routing<'a> {
         self.policies.with_hashes(rule, at.tls)
     }
 
+    /// The routes of a hostname, as the listener that serves it has them; `None` if the next wider
+    /// hostname answers for it. One that is kept from that one has those of it that may stay.
+    pub(crate) fn host_routes(
+        self,
+        at: Port,
+        hostname: &Hostname,
+        listener: &ListenerId,
+    ) -> Option<Vec<Route>> {
+        let mut routes = self.routes(at, hostname, listener, None);
+        if !at.tls {
+            routes.extend(self.behind_solvers(at, hostname, listener));
+        }
+        let of = self.admission.parents.listener(listener)?;
+        if of.hostname == *hostname || !routes.is_empty() {
+            return Some(routes);
+        }
+        self.admission.kept_for(hostname, listener)?;
+        Some(self.wider_routes(at, hostname, listener))
+    }
+
     /// The routes of the next wider hostname, for a hostname without routes of its own: all of
     /// them, or, if the hostname is kept from others, those of its own namespace and of the
     /// listener's.
