@@ -170,7 +170,13 @@ impl Site {
     ) -> Result<(Value, Option<i32>, String)> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let (code, reply, text) = self.explain(path)?;
+            let answer = self.explain(path);
+            let Ok((code, reply, text)) = answer else {
+                // The program is starting.
+                ensure!(Instant::now() < until, "{path}: {answer:?}");
+                sleep(Duration::from_millis(100)).await;
+                continue;
+            };
             let last = reply["links"].as_array().and_then(|links| links.last());
             let last = last.cloned().unwrap_or_default();
             if is_wanted(&last) {
