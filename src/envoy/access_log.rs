@@ -17,6 +17,7 @@ use envoy_types::pb::envoy::config::accesslog::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
+use super::failure_log::HANDSHAKE_FAILED;
 use super::log_filter::{all_of, any_of, client_left, expression, flags, made, status};
 use super::log_format::{self, Fields, Value};
 use super::otlp;
@@ -150,7 +151,7 @@ pub(super) fn of_handshakes(frontend: &FrontendId, log: Option<&AccessLog>) -> V
     ] {
         in_utf8.insert(field.to_owned(), Value::text(utf8(attribute, VALUE_BYTES)));
     }
-    let failed = Some(expression(&format!("{failure} != ''")));
+    let failed = Some(expression(HANDSHAKE_FAILED));
     to_sinks(frontend, &log.sinks, (&fields, &in_utf8), &failed)
 }
 

@@ -37,10 +37,10 @@ const OF_REQUESTS: [&str; 8] = ["LR", "UC", "UF", "UH", "UO", "UPE", "UR", "UT"]
 /// The same of connections.
 const OF_CONNECTIONS: [&str; 3] = ["UF", "UH", "UO"];
 
-/// Handshakes that failed with a client that named a host. An attribute without a value makes the
-/// expression false.
-const HANDSHAKE_FAILED: &str =
-    "connection.requested_server_name != '' && connection.transport_failure_reason != ''";
+/// Handshakes that failed, but for those of names without a certificate, which Envoy refuses:
+/// clients ask for as many as they like. An attribute without a value makes the expression false.
+pub(super) const HANDSHAKE_FAILED: &str = "connection.transport_failure_reason != '' && \
+     !connection.transport_failure_reason.contains('CONNECTION_REJECTED')";
 
 /// What the query has when a provider sends a browser back from a login (RFC 6749, 4.1.2).
 const FROM_PROVIDER: &str = "code=";
@@ -69,7 +69,8 @@ pub(super) fn of_connections() -> pb::AccessLog {
 pub(super) fn of_handshakes() -> pb::AccessLog {
     let mut common = common();
     common.custom_tags = vec![tag(SERVER_NAME, "%REQUESTED_SERVER_NAME%")];
-    tcp(expression(HANDSHAKE_FAILED), common)
+    let named = format!("connection.requested_server_name != '' && {HANDSHAKE_FAILED}");
+    tcp(expression(&named), common)
 }
 
 fn tcp(filter: AccessLogFilter, common: CommonGrpcAccessLogConfig) -> pb::AccessLog {

@@ -68,6 +68,7 @@ async fn listed(site: &Site, hosts: usize) -> Result<Duration> {
 
 #[tokio::test]
 #[ignore = "needs Kubernetes: e2e/tools install"]
+#[allow(clippy::print_stderr, reason = "what was measured is worth reading")]
 async fn many_hosts_are_asked_about() -> Result<()> {
     let hosts = match std::env::var("AT_HAND_HOSTS") {
         Ok(text) => text.parse().context("AT_HAND_HOSTS")?,
@@ -103,7 +104,7 @@ async fn many_hosts_are_asked_about() -> Result<()> {
     let (status, answer) = timed(&site, &["status", "-o", "json"])?;
     let items = answer["items"].as_array().context("items")?;
     assert!(items.len() > hosts, "{} objects", items.len());
-    println!(
+    eprintln!(
         "{hosts} hosts: the list of routes takes {lists:.2?}; explain {explained:.2?}, status {status:.2?}, with all lists"
     );
     Ok(())
