@@ -17,8 +17,9 @@ use envoy_types::pb::envoy::config::accesslog::v3::{
 };
 use envoy_types::pb::envoy::r#type::v3::{FractionalPercent, fractional_percent::DenominatorType};
 
-use super::failure_log::HANDSHAKE_FAILED;
-use super::log_filter::{all_of, any_of, client_left, expression, flags, made, status};
+use super::log_filter::{
+    HANDSHAKE_FAILED, all_of, any_of, client_left, expression, flags, made, status,
+};
 use super::log_format::{self, Fields, Value};
 use super::otlp;
 use super::rbac;

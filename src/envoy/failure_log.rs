@@ -21,7 +21,9 @@ use envoy_types::pb::envoy::r#type::tracing as tagged;
 use envoy_types::pb::google::protobuf::Any;
 
 use super::bootstrap::ADS_CLUSTER;
-use super::log_filter::{all_of, any_of, client_left, expression, flags, path_with, status};
+use super::log_filter::{
+    HANDSHAKE_FAILED, all_of, any_of, client_left, expression, flags, path_with, status,
+};
 use super::proto::any;
 
 /// The name of the log in its messages.
@@ -36,11 +38,6 @@ pub(super) const SERVER_NAME: &str = "server_name";
 const OF_REQUESTS: [&str; 8] = ["LR", "UC", "UF", "UH", "UO", "UPE", "UR", "UT"];
 /// The same of connections.
 const OF_CONNECTIONS: [&str; 3] = ["UF", "UH", "UO"];
-
-/// Handshakes that failed, but for those of names without a certificate, which Envoy refuses:
-/// clients ask for as many as they like. An attribute without a value makes the expression false.
-pub(super) const HANDSHAKE_FAILED: &str = "connection.transport_failure_reason != '' && \
-     !connection.transport_failure_reason.contains('CONNECTION_REJECTED')";
 
 /// What the query has when a provider sends a browser back from a login (RFC 6749, 4.1.2).
 const FROM_PROVIDER: &str = "code=";

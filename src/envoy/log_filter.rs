@@ -18,6 +18,11 @@ use super::proto::any;
 /// backend.
 pub(super) const PATIENCE_MILLISECONDS: u32 = 5_000;
 
+/// Handshakes that failed, but for those of names without a certificate, which Envoy refuses:
+/// clients ask for as many as they like. An attribute without a value makes the expression false.
+pub(super) const HANDSHAKE_FAILED: &str = "connection.transport_failure_reason != '' && \
+     !connection.transport_failure_reason.contains('CONNECTION_REJECTED')";
+
 /// Response flags of Envoy about clients that went.
 const CLIENT_FLAGS: [&str; 2] = ["DC", "DR"];
 
