@@ -76,7 +76,7 @@ fn main() -> ExitCode {
                 .is_some_and(AdminError::is_unanswered)
                 || matches!(
                     error.downcast_ref::<ReportError>(),
-                    Some(ReportError::Unanswered(_))
+                    Some(ReportError::Unanswered { .. })
                 );
             ExitCode::from(if nobody { NOBODY_ANSWERS } else { 1 })
         }

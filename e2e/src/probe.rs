@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
 mod payload;
@@ -273,6 +273,21 @@ impl Probe {
             answer.headers
         );
         Ok(answer)
+    }
+
+    /// Asks again until it is answered with this status.
+    ///
+    /// # Errors
+    /// When it is not within this time.
+    pub async fn until(&self, status: u16, patience: Duration) -> anyhow::Result<Answer> {
+        let until = Instant::now() + patience;
+        loop {
+            match self.answered(status).await {
+                Err(error) if Instant::now() > until => return Err(error),
+                Err(_) => sleep(Duration::from_millis(20)).await,
+                answer => return answer,
+            }
+        }
     }
 
     /// Connects and returns the connection, for several requests.

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
+use futures::future::join_all;
 use gatewright_control::StatusQuery;
 use gatewright_kubernetes::reports::{ReportKind, ReportSpec};
 use http_body_util::BodyExt;
@@ -17,7 +18,7 @@ use super::archive::Bundle;
 use super::contents::{Contents, Of, State};
 use super::replay::forbidden;
 use crate::client::ClusterView;
-use crate::client::reports::{MOST_LINES, ask_within};
+use crate::client::reports::{MOST_LINES, ReportError, ask_within};
 
 /// What beside the objects that the controller watches tells of an installation: in its namespace.
 const OF_INSTALLATION: [&str; 7] = [
@@ -81,23 +82,41 @@ pub async fn of_cluster(client: Client, namespace: &str, installation: &str) -> 
         installation: installation.to_owned(),
     }));
     recorder.fill(&mut bundle);
-    for (path, what, kind) in OF_CONTROLLER {
-        let spec = ReportSpec {
-            errors: kind == ReportKind::Logs,
-            lines: (kind == ReportKind::Logs).then_some(MOST_LINES),
-            ..ReportSpec::new(kind, installation)
-        };
-        let mut asked = ask_within(LIMIT, &direct, installation, &spec).await;
-        if asked.is_err() && namespace != installation {
-            asked = ask_within(LIMIT, &direct, namespace, &spec).await;
-        }
-        bundle.add_json(path, what, asked.map(|answer| answer.document));
+    let reports = OF_CONTROLLER
+        .iter()
+        .map(|(_, _, kind)| report(&direct, namespace, installation, *kind));
+    for ((path, what, _), document) in OF_CONTROLLER.iter().zip(join_all(reports).await) {
+        bundle.add_json(path, what, document);
     }
     for (path, what) in IN_PODS {
         let why = format!("only pods know it: kubectl -n {installation} logs POD --all-containers");
         bundle.leave_out(path, what, State::NotAsked { why });
     }
     Ok(bundle)
+}
+
+/// Asks the controller for what is of all namespaces, or for what is of the person's where they may
+/// not.
+async fn report(
+    client: &Client,
+    namespace: &str,
+    installation: &str,
+    kind: ReportKind,
+) -> Result<Value> {
+    let spec = ReportSpec {
+        errors: kind == ReportKind::Logs,
+        lines: (kind == ReportKind::Logs).then_some(MOST_LINES),
+        ..ReportSpec::new(kind, installation)
+    };
+    let answer = match ask_within(LIMIT, client, installation, &spec).await {
+        Err(error) if is_forbidden(&error) => ask_within(LIMIT, client, namespace, &spec).await,
+        answer => answer,
+    };
+    Ok(answer?.document)
+}
+
+fn is_forbidden(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(ReportError::Forbidden { .. }))
 }
 
 /// An answer of the API server.

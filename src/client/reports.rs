@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use futures::StreamExt;
 use gatewright_kubernetes::connect_as_user;
 use gatewright_kubernetes::reports::{ReportRequest, ReportSpec, ReportStatus, report_resource};
@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, WatchParams};
 use kube::core::{ObjectMeta, TypeMeta, WatchEvent};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::cli;
 
@@ -43,10 +43,15 @@ pub enum ReportError {
     },
     /// Nobody answers.
     #[error(
-        "nobody has answered within {limit} s: does the controller of installation {0} run, and hold its Lease?",
-        limit = LIMIT.as_secs()
+        "nobody has answered within {} s: does the controller of installation {installation} run, and hold its Lease?",
+        limit.as_secs()
     )]
-    Unanswered(String),
+    Unanswered {
+        /// The namespace of the installation.
+        installation: String,
+        /// The time that was waited for.
+        limit: Duration,
+    },
     /// There is no answer now.
     #[error("{message}: try again in {retry} s")]
     Refused {
@@ -80,10 +85,7 @@ pub struct ReportAnswer {
 pub async fn ask(client: &Client, namespace: &str, spec: &ReportSpec) -> Result<ReportAnswer> {
     let deadline = Instant::now() + LIMIT;
     loop {
-        let mut session = ReportSession::open(client, namespace, spec.clone()).await?;
-        let answer = session.answer().await;
-        session.close().await;
-        match answer {
+        match once(LIMIT, client, namespace, spec).await {
             // A source is not there at a change of the lease holder, and a namespace has a rate.
             Ok(Err(Refusal { retry, .. }))
                 if Instant::now() + Duration::from_secs(retry) < deadline =>
@@ -105,13 +107,20 @@ pub async fn ask_within(
     namespace: &str,
     spec: &ReportSpec,
 ) -> Result<ReportAnswer> {
+    let answer = once(limit, client, namespace, spec).await?;
+    Ok(answer.map_err(ReportError::from)?)
+}
+
+async fn once(
+    limit: Duration,
+    client: &Client,
+    namespace: &str,
+    spec: &ReportSpec,
+) -> Result<Result<ReportAnswer, Refusal>> {
     let mut session = ReportSession::open(client, namespace, spec.clone()).await?;
-    let answer = timeout_at(Instant::now() + limit, session.answer()).await;
+    let answer = session.answer_within(limit).await;
     session.close().await;
-    match answer {
-        Ok(answer) => Ok(answer?.map_err(ReportError::from)?),
-        Err(_) => bail!("the controller has not answered within {limit:?}"),
-    }
+    answer
 }
 
 /// Connects with the rights of the user. Returns the namespace in which a request gets what is
@@ -231,10 +240,20 @@ impl ReportSession {
     /// # Errors
     /// When nobody answers, or the API server does not.
     pub async fn answer(&mut self) -> Result<Result<ReportAnswer, Refusal>> {
-        let deadline = Instant::now() + LIMIT;
-        let status = match timeout_at(deadline, self.status()).await {
+        self.answer_within(LIMIT).await
+    }
+
+    async fn answer_within(&mut self, limit: Duration) -> Result<Result<ReportAnswer, Refusal>> {
+        let status = match timeout(limit, self.status()).await {
             Ok(status) => status?,
-            Err(_) => return Err(ReportError::Unanswered(self.installation.clone()).into()),
+            Err(_) => {
+                let installation = self.installation.clone();
+                return Err(ReportError::Unanswered {
+                    installation,
+                    limit,
+                }
+                .into());
+            }
         };
         let Some(text) = status.answer else {
             return Ok(Err(Refusal {
@@ -273,7 +292,7 @@ impl ReportSession {
     pub async fn close(self) {
         let params = DeleteParams::default();
         let removed = self.api.delete(self.name(), &params);
-        let _late = timeout_at(Instant::now() + Duration::from_secs(5), removed).await;
+        let _late = timeout(Duration::from_secs(5), removed).await;
     }
 
     fn name(&self) -> &str {

@@ -13,6 +13,11 @@ const TURN: Duration = Duration::from_secs(10);
 pub(crate) trait Dated {
     /// The time at which it was seen last.
     fn at(&self) -> SystemTime;
+
+    /// The time since then.
+    fn age(&self, now: SystemTime) -> Duration {
+        now.duration_since(self.at()).unwrap_or_default()
+    }
 }
 
 /// Entries by owner and key: at most so many of an owner, and of all.
@@ -99,7 +104,7 @@ impl<K: Ord + Clone, V: Dated, const OF_OWNER: usize, const OF_ALL: usize>
         let entries = self.owners.get(&loser).into_iter().flatten();
         let oldest = entries.min_by_key(|(_, value)| value.at());
         match oldest {
-            Some((key, value)) if *loser != *owner || age(value, now) >= TURN => {
+            Some((key, value)) if *loser != *owner || value.age(now) >= TURN => {
                 let key = key.clone();
                 self.remove(&loser, &key);
                 true
@@ -107,10 +112,6 @@ impl<K: Ord + Clone, V: Dated, const OF_OWNER: usize, const OF_ALL: usize>
             _ => false,
         }
     }
-}
-
-fn age(value: &impl Dated, now: SystemTime) -> Duration {
-    now.duration_since(value.at()).unwrap_or_default()
 }
 
 #[cfg(test)]

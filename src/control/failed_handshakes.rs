@@ -99,12 +99,12 @@ impl FailedHandshakes {
     ) -> Vec<HostHandshakes> {
         let asked = self.0.iter().filter(|((host, _), _)| is_asked(host));
         asked
-            .filter(|(_, tally)| !is_over(tally, now))
+            .filter(|(_, tally)| tally.age(now) <= KEPT)
             .map(|((host, reason), tally)| HostHandshakes {
                 host: host.to_string(),
                 reason: (*reason).to_owned(),
                 count: tally.count,
-                seconds_ago: now.duration_since(tally.at).unwrap_or_default().as_secs(),
+                seconds_ago: tally.age(now).as_secs(),
                 message: tally.outcome.words.to_owned(),
             })
             .collect()
@@ -112,17 +112,13 @@ impl FailedHandshakes {
 
     /// Forgets what is over.
     pub(crate) fn forget(&mut self, now: SystemTime) {
-        self.0.retain(|tally| !is_over(tally, now));
+        self.0.retain(|tally| tally.age(now) <= KEPT);
     }
 
     /// True if nothing is counted.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-}
-
-fn is_over(tally: &Tally, now: SystemTime) -> bool {
-    now.duration_since(tally.at).is_ok_and(|age| age > KEPT)
 }
 
 #[cfg(test)]

@@ -64,16 +64,17 @@ pub enum HostsChange {
 impl HostQuery {
     /// Returns the path and query that waits for a change.
     pub fn path_of_change(&self) -> String {
-        path_with(
-            CHANGED,
-            [("after", self.after.map(|revision| revision.to_string()))],
-        )
+        self.path_at(CHANGED)
     }
 
     /// Returns the path and query of its URL.
     pub fn path(&self) -> String {
+        self.path_at("/hosts")
+    }
+
+    fn path_at(&self, route: &str) -> String {
         path_with(
-            "/hosts",
+            route,
             [("after", self.after.map(|revision| revision.to_string()))],
         )
     }

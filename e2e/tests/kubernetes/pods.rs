@@ -98,15 +98,7 @@ pub(super) async fn until_ready(
 }
 
 pub(super) async fn until_served(probe: &Probe, status: u16) -> Result<()> {
-    let deadline = Instant::now() + LIMIT;
-    loop {
-        let answer = probe.send().await;
-        if answer.as_ref().is_ok_and(|answer| answer.status == status) {
-            return Ok(());
-        }
-        assert!(Instant::now() < deadline, "{probe:?}: {answer:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
+    probe.until(status, LIMIT).await.map(drop)
 }
 
 pub(super) fn programs() -> Result<[(&'static str, PathBuf); 2]> {

@@ -4,7 +4,6 @@
 use e2e::private_dir::private_dir;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use e2e::auth::AuthServer;
@@ -118,22 +117,10 @@ impl Site {
         let new = self.manifests.path().join(".all.yaml.new");
         fs::write(&new, text.join("\n---\n"))?;
         fs::rename(new, self.manifests.path().join("all.yaml"))?;
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let answer = Probe::http(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), HOST)
-                .path(path)
-                .send()
-                .await;
-            if answer.as_ref().is_ok_and(|answer| answer.status == status) {
-                return Ok(());
-            }
-            ensure!(
-                Instant::now() < until,
-                "{path}: {answer:?}\n{}",
-                self.program.output()
-            );
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let probe = Probe::http(address, HOST).path(path);
+        let answer = probe.until(status, PATIENCE).await;
+        answer.with_context(|| self.program.output()).map(drop)
     }
 
     fn explain(&self, path: &str, more: &[&str]) -> Result<(bool, String)> {

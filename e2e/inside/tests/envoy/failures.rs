@@ -130,18 +130,26 @@ impl Site {
 
     /// Waits until a path is answered with a status.
     async fn answered(&self, path: &str, status: u16) -> Result<()> {
+        let answer = self.probe(path).until(status, PATIENCE).await;
+        answer.with_context(|| self.program.output()).map(drop)
+    }
+
+    /// Sends requests until `explain` has a reason; returns its exit code and its text.
+    async fn until_told(
+        &self,
+        url: &str,
+        reason: &str,
+        send: impl AsyncFn() -> Result<()>,
+    ) -> Result<(Option<i32>, String)> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let answer = self.probe(path).send().await;
-            if answer.as_ref().is_ok_and(|answer| answer.status == status) {
-                return Ok(());
+            send().await?;
+            let (code, reply, text) = self.explain(url)?;
+            if reply.to_string().contains(&format!("\"{reason}\"")) {
+                return Ok((code, text));
             }
-            ensure!(
-                Instant::now() < until,
-                "{path}: {answer:?}\n{}",
-                self.program.output()
-            );
-            sleep(Duration::from_millis(20)).await;
+            ensure!(Instant::now() < until, "{text}");
+            sleep(Duration::from_millis(200)).await;
         }
     }
 
@@ -416,34 +424,21 @@ async fn endpoints_that_checks_refuse_and_connections_are_told() -> Result<()> {
         "spec": {"parentRefs": parents, "rules": rules}}),
     );
     site.write()?;
-    let until = Instant::now() + PATIENCE;
-    loop {
-        site.answered("/checked", 503).await?;
-        let (code, reply, text) = site.explain("/checked")?;
-        if reply.to_string().contains("\"NoEndpoints\"") {
-            assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("none were thought healthy for"), "{text}");
-            break;
-        }
-        ensure!(Instant::now() < until, "{text}");
-        sleep(Duration::from_millis(500)).await;
-    }
+    let asked = async || site.answered("/checked", 503).await;
+    let (code, text) = site.until_told("/checked", "NoEndpoints", asked).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("none were thought healthy for"), "{text}");
 
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, site.tcp));
     let url = format!("tcp://{address}");
-    let until = Instant::now() + PATIENCE;
-    loop {
-        // Envoy accepts it, and closes it once the backend refuses.
+    // Envoy accepts it, and closes it once the backend refuses.
+    let connected = async || {
         drop(TcpStream::connect(address).await);
-        let (code, reply, text) = site.explain(&url)?;
-        if reply.to_string().contains("\"BackendRefused\"") {
-            assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("1 of 1 refused the last"), "{text}");
-            break;
-        }
-        ensure!(Instant::now() < until, "{text}");
-        sleep(Duration::from_millis(500)).await;
-    }
+        Ok(())
+    };
+    let (code, text) = site.until_told(&url, "BackendRefused", connected).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("1 of 1 refused the last"), "{text}");
     Ok(())
 }
 
@@ -466,19 +461,12 @@ async fn a_key_server_that_is_not_there_is_told() -> Result<()> {
     site.write()?;
     site.answered("/web", 401).await?;
     let bearer = format!("Bearer {}", Issuer::new()?.token(json!({}))?);
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let probe = site.probe("/web").header("authorization", &bearer);
-        probe.answered(401).await?;
-        let (code, reply, text) = site.explain("/web")?;
-        if reply.to_string().contains("\"Unauthenticated\"") {
-            assert_eq!(code, Some(1), "{text}");
-            assert!(text.contains("it gave no keys for the last"), "{text}");
-            return Ok(());
-        }
-        ensure!(Instant::now() < until, "{text}");
-        sleep(Duration::from_millis(500)).await;
-    }
+    let probe = site.probe("/web").header("authorization", &bearer);
+    let asked = async || probe.answered(401).await.map(drop);
+    let (code, text) = site.until_told("/web", "Unauthenticated", asked).await?;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("it gave no keys for the last"), "{text}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

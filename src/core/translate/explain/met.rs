@@ -53,7 +53,7 @@ pub struct Met {
     pub answered_since: u64,
 }
 
-/// Whether it is known what endpoints answered since they failed.
+/// The knowledge of the answers of endpoints since they failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// Whoever reports failures reports answers.
@@ -284,7 +284,7 @@ fn ago(age: Duration) -> String {
     }
 }
 
-/// What may be the matter.
+/// The likely cause of a failure, for the person who reads it.
 fn hint(reason: &str, spoken: Spoken) -> &'static str {
     match (reason, spoken) {
         ("InvalidResponse", Spoken { http2: true, .. }) => {
