@@ -1,23 +1,27 @@
 //! What a release publishes: image and chart in a registry, by the scripts that the workflow calls,
 //! and manifests of package managers. The workflows themselves are checked by actionlint.
 
-use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use e2e::apiserver::manifests::documents;
+use e2e::apiserver::{ApiServer, Definitions};
 use e2e::deploy::folder;
-use e2e::helm::Helm;
+use e2e::helm::{Helm, NAMESPACE};
 use e2e::registry::Registry;
 
+use super::image::manifests;
 use super::installed::tool;
 use super::release::{output, release};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// What cosign says of an image that it found signed by the key.
+const SIGNED: &str = "signatures were verified against the specified public key";
 const PROJECT: &str = "https://github.com/example/gatewright";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "needs Helm, kubectl and a registry: e2e/tools install helm kubernetes registry"]
+#[ignore = "needs Helm, kubectl, a registry and cosign: e2e/tools install helm kubernetes registry cosign"]
 async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<()> {
     let dir = tempfile::Builder::new().prefix("published").tempdir()?;
     let registry = Registry::start().await?;
@@ -52,17 +56,10 @@ async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<
         chart.starts_with(&format!("{owner}/charts/gatewright:{VERSION}@sha256:")),
         "{chart} {pulled}"
     );
-    let rendered = output(Command::new(tool("helm")?).args([
-        "template",
-        "gatewright",
-        &name,
-        "--plain-http",
-        "--version",
-        VERSION,
-    ]))?;
+    let images = images_of_an_installation(&name).await?;
     ensure!(
-        rendered.contains(&format!("image: {image}:{VERSION}\n")),
-        "{rendered}"
+        !images.is_empty() && images.lines().all(|name| name == image_at(&image)),
+        "{images}"
     );
     let digest =
         output(Command::new(folder().join("image/digest")).arg(format!("{image}:{VERSION}")))?;
@@ -83,32 +80,35 @@ async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<
     );
 
     // Signatures are for digests, whatever a tag will name.
-    let log = dir.path().join("signed");
-    let cosign = dir.path().join("cosign");
-    std::fs::write(
-        &cosign,
-        format!("#!/bin/sh\necho \"$@\" >>'{}'\n", log.display()),
-    )?;
-    std::fs::set_permissions(&cosign, std::fs::Permissions::from_mode(0o755))?;
-    output(
-        Command::new(folder().join("release/sign"))
-            .arg(&dist)
-            .env("COSIGN", &cosign)
-            .env("COSIGN_KEY", "our.key"),
-    )?;
-    let signed = std::fs::read_to_string(&log)?;
-    let signs = |name: &str| {
-        signed.lines().any(|line| {
-            line.starts_with("sign ") && line.contains("--key our.key") && line.ends_with(name)
-        })
-    };
-    let chart_digest = chart.split('@').nth(1).context("a digest")?;
+    let signer = Cosign::with_keys(dir.path().join("signer"))?;
+    let unsigned = signer.verify(&image_at(&image))?;
+    ensure!(unsigned.contains("no signatures found"), "{unsigned}");
+    signer.sign(&dist)?;
+    for name in [
+        image_at(&image),
+        format!("{image}@{own_digest}"),
+        chart.replace(&format!(":{VERSION}@"), "@"),
+    ] {
+        let verified = signer.verify(&name)?;
+        ensure!(verified.contains(SIGNED), "{name}: {verified}");
+    }
+    for manifest in manifests(&dist.join(format!("gatewright-{VERSION}-image.tar")))? {
+        let digest = manifest["digest"].as_str().context("a digest")?;
+        let verified = signer.verify(&format!("{image}@{digest}"))?;
+        ensure!(verified.contains(SIGNED), "{manifest}: {verified}");
+    }
+    let stranger = Cosign::with_keys(dir.path().join("stranger"))?;
+    let refused = stranger.verify(&image_at(&image))?;
+    ensure!(!refused.contains(SIGNED), "{refused}");
+    let sums_file = dist.join("SHA256SUMS");
+    ensure!(signer.verifies_file(&sums_file)? && !stranger.verifies_file(&sums_file)?);
+    let listed = std::fs::read_to_string(&sums_file)?;
+    std::fs::write(&sums_file, listed.to_uppercase())?;
     ensure!(
-        signs(&format!("{image}@{own_digest}"))
-            && signs(&format!("{owner}/charts/gatewright@{chart_digest}"))
-            && signed.contains("SHA256SUMS"),
-        "{signed}"
+        !signer.verifies_file(&sums_file)?,
+        "a changed file is refused"
     );
+    std::fs::write(&sums_file, listed)?;
 
     // A tag that is another image is not replaced.
     let archive = dist.join(format!("gatewright-{VERSION}-image.tar"));
@@ -137,6 +137,96 @@ async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<
     let krew = std::fs::read_to_string(dist.join("krew.yaml"))?;
     ensure!(documents(&krew)?.len() == 1, "{krew}");
     Ok(())
+}
+
+/// Installs the chart of a registry into a cluster, and returns the images of its pods, one in a
+/// line.
+async fn images_of_an_installation(chart: &str) -> Result<String> {
+    let server = ApiServer::with(&[Definitions::GatewayApi]).await?;
+    let kubeconfig = server.kubeconfig("admin", &["system:masters"])?;
+    let release = ["gatewright", chart, "--version", VERSION, "--plain-http"];
+    output(
+        Command::new(tool("helm")?)
+            .env("KUBECONFIG", &kubeconfig)
+            .arg("install")
+            .args(release)
+            // Nothing runs Jobs here.
+            .args([
+                "-n",
+                NAMESPACE,
+                "--create-namespace",
+                "--set",
+                "crds.upgrade=false",
+            ]),
+    )?;
+    output(
+        Command::new(tool("kubectl")?)
+            .env("KUBECONFIG", &kubeconfig)
+            .args(["get", "deployments,daemonsets", "-A", "-o"])
+            .arg(
+                r#"jsonpath={range .items[*].spec.template.spec.containers[*]}{.image}{"\n"}{end}"#,
+            ),
+    )
+}
+
+fn image_at(name: &str) -> String {
+    format!("{name}:{VERSION}")
+}
+
+/// The real cosign with a key of its own, which asks no service.
+struct Cosign {
+    keys: PathBuf,
+}
+
+impl Cosign {
+    fn with_keys(keys: PathBuf) -> Result<Self> {
+        std::fs::create_dir(&keys)?;
+        let cosign = Self { keys };
+        output(cosign.command()?.arg("generate-key-pair"))?;
+        Ok(cosign)
+    }
+
+    fn command(&self) -> Result<Command> {
+        let mut command = Command::new(tool("cosign")?);
+        command.current_dir(&self.keys).env("COSIGN_PASSWORD", "");
+        Ok(command)
+    }
+
+    /// Signs as a release does.
+    fn sign(&self, dist: &Path) -> Result<String> {
+        output(
+            Command::new(folder().join("release/sign"))
+                .arg(dist)
+                .env("COSIGN", tool("cosign")?)
+                .env("COSIGN_KEY", self.keys.join("cosign.key"))
+                .env("COSIGN_PASSWORD", ""),
+        )
+    }
+
+    /// What cosign says of an image or a chart.
+    fn verify(&self, name: &str) -> Result<String> {
+        let mut command = self.command()?;
+        command.args(["verify", "--key=cosign.pub", "--insecure-ignore-tlog", name]);
+        let out = command.output()?;
+        let verdict = String::from_utf8_lossy(&out.stderr).into_owned();
+        ensure!(
+            out.status.success() == verdict.contains(SIGNED),
+            "{name}: {verdict}"
+        );
+        Ok(verdict)
+    }
+
+    fn verifies_file(&self, file: &Path) -> Result<bool> {
+        let mut command = self.command()?;
+        command.args(["verify-blob", "--key=cosign.pub", "--insecure-ignore-tlog"]);
+        let bundle = format!("{}.sigstore.json", file.display());
+        Ok(command
+            .args(["--bundle", &bundle])
+            .arg(file)
+            .output()?
+            .status
+            .success())
+    }
 }
 
 #[test]
