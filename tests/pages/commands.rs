@@ -333,6 +333,10 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "the host is the reader's; tests of claims release one",
     ),
     (
+        "kubectl -n argocd patch configmap argocd-cm",
+        "the test kubernetes/gitops.rs patches a ConfigMap of that name by the same file",
+    ),
+    (
         "sudo nft -f examples/limit-addresses.nft",
         "the test isolation/addresses.rs loads the same file, in a network namespace of its own",
     ),

@@ -62,17 +62,12 @@ pub(super) fn blob(digest: &Value) -> Result<String> {
     Ok(format!("blobs/sha256/{hash}"))
 }
 
-/// Returns the manifests that the index of an image names, one for each platform.
-pub(super) fn manifests(archive: &Path) -> Result<Vec<Value>> {
-    let top = document(archive, "index.json")?;
-    let index = document(archive, &blob(&top["manifests"][0]["digest"])?)?;
-    Ok(index["manifests"].as_array().context("manifests")?.clone())
-}
-
 /// Returns the platforms of an image: those of its index and of the configurations, which agree.
 pub(super) fn platforms(archive: &Path) -> Result<Vec<String>> {
+    let top = document(archive, "index.json")?;
+    let index = document(archive, &blob(&top["manifests"][0]["digest"])?)?;
     let mut platforms = Vec::new();
-    for manifest in manifests(archive)? {
+    for manifest in index["manifests"].as_array().context("manifests")? {
         let config = document(archive, &blob(&manifest["digest"])?)?;
         let config = document(archive, &blob(&config["config"]["digest"])?)?;
         ensure!(

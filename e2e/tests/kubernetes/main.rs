@@ -19,6 +19,7 @@ mod edge;
 mod first_status;
 mod fixture;
 mod fleet;
+mod gitops;
 mod hardening;
 mod history;
 mod image;

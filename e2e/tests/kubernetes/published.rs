@@ -11,7 +11,6 @@ use e2e::deploy::folder;
 use e2e::helm::{Helm, NAMESPACE};
 use e2e::registry::Registry;
 
-use super::image::manifests;
 use super::installed::tool;
 use super::release::{output, release};
 
@@ -57,8 +56,12 @@ async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<
         "{chart} {pulled}"
     );
     let images = images_of_an_installation(&name).await?;
+    let ours: Vec<&str> = images
+        .lines()
+        .filter(|name| name.contains("gatewright"))
+        .collect();
     ensure!(
-        !images.is_empty() && images.lines().all(|name| name == image_at(&image)),
+        ours.len() > 2 && ours.iter().all(|name| *name == image_at(&image)),
         "{images}"
     );
     let digest =
@@ -91,11 +94,6 @@ async fn image_and_chart_are_pulled_from_the_registry_that_has_them() -> Result<
     ] {
         let verified = signer.verify(&name)?;
         ensure!(verified.contains(SIGNED), "{name}: {verified}");
-    }
-    for manifest in manifests(&dist.join(format!("gatewright-{VERSION}-image.tar")))? {
-        let digest = manifest["digest"].as_str().context("a digest")?;
-        let verified = signer.verify(&format!("{image}@{digest}"))?;
-        ensure!(verified.contains(SIGNED), "{manifest}: {verified}");
     }
     let stranger = Cosign::with_keys(dir.path().join("stranger"))?;
     let refused = stranger.verify(&image_at(&image))?;
