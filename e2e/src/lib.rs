@@ -39,6 +39,7 @@ pub mod kubelet;
 pub mod link;
 pub mod load;
 pub mod loopback;
+pub mod metrics_api;
 pub mod moto;
 pub mod nginx;
 pub mod oidc;

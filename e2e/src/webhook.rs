@@ -1,7 +1,6 @@
 //! An admission webhook that admits everything, after a while.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,17 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Request, Response, header};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
-use tokio_rustls::TlsAcceptor;
 
+use crate::http_server::serve_tls;
 use crate::tls_backend::TestRoot;
 
 /// A running webhook; stopped on drop.
@@ -36,14 +31,6 @@ impl SlowWebhook {
     /// When it cannot be started.
     pub async fn start(user: &str, namespace: &str, delay: Duration) -> Result<Self> {
         let root = TestRoot::new("webhooks of a test")?;
-        let pair = root.issue("127.0.0.1", None)?;
-        let key = PrivateKeyDer::try_from(pair.key.serialize_der()).map_err(anyhow::Error::msg)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![pair.certificate.der().clone()], key)?;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let url = format!("https://{}/", listener.local_addr()?);
         let only =
@@ -55,7 +42,9 @@ impl SlowWebhook {
                 "matchConditions": [{"name": "only", "expression": only}],
                 "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["*/*"]}],
                 "clientConfig": {"url": url, "caBundle": STANDARD.encode(root.pem())}}]});
-        let serving = tokio::spawn(serve(listener, acceptor, delay));
+        let serving = tokio::spawn(serve_tls(listener, &root, move |request| {
+            admit(request, delay)
+        })?);
         Ok(Self {
             configuration,
             serving,
@@ -71,24 +60,6 @@ impl SlowWebhook {
 impl Drop for SlowWebhook {
     fn drop(&mut self) {
         self.serving.abort();
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, delay: Duration) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        let acceptor = acceptor.clone();
-        connections.spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else {
-                return;
-            };
-            let service = service_fn(move |request| admit(request, delay));
-            let builder = auto::Builder::new(TokioExecutor::new());
-            // The API server may disconnect at any time.
-            let _ended = builder
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
     }
 }
 

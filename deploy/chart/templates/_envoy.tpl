@@ -1,3 +1,62 @@
+{{/* The number of pods of a Deployment of Envoys, without an autoscaler: its values. */}}
+{{- define "gatewright.envoyReplicas" -}}
+{{- if and (not .autoscaling.enabled) (not (kindIs "invalid" .replicas)) }}
+replicas: {{ .replicas }}
+{{- end }}
+{{- end -}}
+
+{{/* What scales a Deployment of Envoys, and how many of them may end at once: list of the root, the values, their path and the
+component's name. */}}
+{{- define "gatewright.envoyScaling" -}}
+{{- $root := index . 0 -}}
+{{- $envoy := index . 1 -}}
+{{- $path := index . 2 -}}
+{{- $component := index . 3 -}}
+{{- $scaling := $envoy.autoscaling -}}
+{{- if $scaling.enabled }}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) }}
+{{- fail (printf "%s.autoscaling: minReplicas (%v) is maxReplicas (%v) at most" $path $scaling.minReplicas $scaling.maxReplicas) }}
+{{- end }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: gatewright-{{ $component }}
+  namespace: {{ $root.Release.Namespace }}
+{{- include "gatewright.common" $root }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: gatewright-{{ $component }}}
+  minReplicas: {{ $scaling.minReplicas }}
+  maxReplicas: {{ $scaling.maxReplicas }}
+  metrics:
+  {{- with $scaling.targetCPUUtilizationPercentage }}
+  - type: ContainerResource
+    containerResource: {name: cpu, container: envoy, target: {type: Utilization, averageUtilization: {{ . }}}}
+  {{- end }}
+  {{- with $scaling.metrics }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with $scaling.behavior }}
+  behavior:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- if $envoy.podDisruptionBudget.enabled }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: gatewright-{{ $component }}
+  namespace: {{ $root.Release.Namespace }}
+{{- include "gatewright.common" $root }}
+spec:
+  {{- $least := ternary $scaling.minReplicas $envoy.replicas $scaling.enabled }}
+  {{- include "gatewright.disruptions" (list $envoy.podDisruptionBudget $least (printf "%s.podDisruptionBudget" $path)) | nindent 2 }}
+  selector:
+    matchLabels: {{ include "gatewright.selector" $component }}
+{{- end }}
+{{- end -}}
+
 {{/* The pod template of the Envoys of a fleet: list of the root, the values of those Envoys, and the component's name, which after
 gatewright- is that of their ServiceAccount and of the Secret with the certificate of their fleet. Envoys of Gateways' own are made
 of it as well, by the controller, with a ServiceAccount for each Gateway. */}}

@@ -140,11 +140,22 @@ kind: Configuration
 
 {{/* How much of a Deployment may be away: minAvailable where it is set, else maxUnavailable. */}}
 {{- define "gatewright.disruptions" -}}
-{{- if kindIs "invalid" .minAvailable -}}
-maxUnavailable: {{ .maxUnavailable }}
-{{- else -}}
-minAvailable: {{ .minAvailable }}
+{{- $budget := index . 0 -}}
+{{- $least := index . 1 -}}
+{{- $path := index . 2 -}}
+{{- if kindIs "invalid" $budget.minAvailable -}}
+{{- if has (toString $budget.maxUnavailable) (list "0" "0%") -}}
+{{- fail (printf "%s.maxUnavailable: 0 lets no node be drained: set it to 1 or more" $path) -}}
 {{- end -}}
+maxUnavailable: {{ $budget.maxUnavailable }}
+{{- else -}}
+{{- if or (eq (toString $budget.minAvailable) "100%") (and (not (kindIs "invalid" $least)) (not (kindIs "string" $budget.minAvailable)) (ge (int $budget.minAvailable) (int $least))) -}}
+{{- fail (printf "%s.minAvailable: %v of %v pods lets no node be drained: set it lower, or have more pods" $path $budget.minAvailable $least) -}}
+{{- end -}}
+minAvailable: {{ $budget.minAvailable }}
+{{- end }}
+# Pods that are not ready do not block the drain of a node.
+unhealthyPodEvictionPolicy: AlwaysAllow
 {{- end -}}
 
 {{/* Where pods are scheduled: list of the root and the component's values. */}}

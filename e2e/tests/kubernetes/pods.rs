@@ -1,8 +1,9 @@
 //! The manifests of `deploy/`, applied unchanged to a cluster that runs its pods: controller and
-//! Envoys start from their manifests, a Gateway of our class is served, and pods are replaced
-//! without a failed request.
+//! Envoys start from their manifests, a Gateway of our class is served, and pods are replaced, and
+//! scaled, without a failed request.
 
 mod logs;
+mod scaling;
 mod traffic;
 
 use std::collections::VecDeque;

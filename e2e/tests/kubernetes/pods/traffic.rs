@@ -5,18 +5,18 @@ use e2e::apiserver::Definitions;
 
 /// Continuous requests to the Envoys behind a Service, as nodes route them: to ready endpoints,
 /// else to serving ones that terminate; with a delay of a second.
-struct Traffic {
+pub(super) struct Traffic {
     stop: watch::Sender<bool>,
     tasks: JoinSet<Told>,
 }
 
 /// The number of requests, and the failures.
-type Told = (usize, Vec<String>);
+pub(super) type Told = (usize, Vec<String>);
 
 const LATE: Duration = Duration::from_secs(1);
 
 impl Traffic {
-    async fn start(server: &ApiServer) -> Result<Self> {
+    pub(super) async fn start(server: &ApiServer) -> Result<Self> {
         let slices = server
             .api("discovery.k8s.io/v1", "EndpointSlice", NAMESPACE)
             .await?;
@@ -45,7 +45,7 @@ impl Traffic {
         Ok(Self { stop, tasks })
     }
 
-    async fn end(self) -> Told {
+    pub(super) async fn end(self) -> Told {
         self.stop.send_replace(true);
         let all = self.tasks.join_all().await;
         (

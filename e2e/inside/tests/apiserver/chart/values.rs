@@ -304,6 +304,58 @@ fn one_replica_can_be_drained_and_the_number_can_be_left_to_an_autoscaler() -> R
         "it is in place of the other"
     );
     assert!(budgets[0].get("maxUnavailable").is_none(), "{budgets:?}");
+    for (set, why) in [
+        (
+            "controller.podDisruptionBudget.minAvailable=2",
+            "controller.podDisruptionBudget.minAvailable: 2 of 2 pods lets no node be drained",
+        ),
+        (
+            "envoy.kind=Deployment,envoy.podDisruptionBudget.maxUnavailable=0",
+            "envoy.podDisruptionBudget.maxUnavailable: 0 lets no node be drained",
+        ),
+        (
+            "envoy.kind=Deployment,envoy.autoscaling.enabled=true,envoy.podDisruptionBudget.minAvailable=2",
+            "envoy.podDisruptionBudget.minAvailable: 2 of 2 pods lets no node be drained",
+        ),
+        (
+            "envoy.kind=Deployment,envoy.autoscaling.enabled=true,envoy.autoscaling.minReplicas=11",
+            "envoy.autoscaling: minReplicas (11) is maxReplicas (10) at most",
+        ),
+    ] {
+        let refused = helm.template(&["--set", set]).err();
+        let found = refused.is_some_and(|error| format!("{error:#}").contains(why));
+        assert!(found, "{set}: {why}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "needs Helm: e2e/tools install helm"]
+fn envoys_are_scaled_where_that_is_said_and_nothing_else_sets_their_number() -> Result<()> {
+    let helm = Helm::new(None)?;
+    let example = chart().join("examples/autoscaled.yaml");
+    let objects = helm.template(&["--values", &example.display().to_string()])?;
+    let named = |kind: &str, name: &str| {
+        let mut found = objects.iter();
+        found.find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    };
+    for name in ["gatewright-envoy", "gatewright-envoy-dedicated"] {
+        let deployment = named("Deployment", name).context("a Deployment")?;
+        assert!(deployment["spec"].get("replicas").is_none(), "{deployment}");
+        assert!(named("DaemonSet", name).is_none());
+        assert!(named("PodDisruptionBudget", name).is_some());
+        let scaler = &named("HorizontalPodAutoscaler", name).context("an autoscaler")?["spec"];
+        assert_eq!(scaler["scaleTargetRef"]["name"], name);
+        assert_eq!(
+            [&scaler["minReplicas"], &scaler["maxReplicas"]],
+            [&json!(3), &json!(20)]
+        );
+        let cpu = &scaler["metrics"][0]["containerResource"];
+        assert_eq!(cpu["target"]["averageUtilization"], 70, "{scaler}");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["name"], cpu["container"]);
+        assert_eq!(scaler["metrics"][1]["type"], "Pods");
+    }
     Ok(())
 }
 
