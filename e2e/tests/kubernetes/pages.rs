@@ -200,7 +200,10 @@ fn completed(documents: Vec<Value>) -> Result<Vec<Value>> {
             let spec = json!({"targetRefs": target, "tracing": tracing});
             vec![object(EXPERIMENTAL, "XTelemetryPolicy", spec)]
         }
-        () if has("networkPolicy") || has("metrics") || has("monitoring") => {
+        () if ["networkPolicy", "metrics", "monitoring", "envoy"]
+            .into_iter()
+            .any(has) =>
+        {
             chart_takes(part)?;
             Vec::new()
         }
