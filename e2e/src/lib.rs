@@ -41,6 +41,7 @@ pub mod load;
 pub mod loopback;
 pub mod moto;
 pub mod nginx;
+pub mod oauth2_proxy;
 pub mod oidc;
 pub mod pebble;
 pub mod port;

@@ -9,7 +9,7 @@ use gatewright_objects::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
 /// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
-/// login at a Service, that may not be there, some of which only report; and TrafficPolicies with
+/// login or an authorization server at a Service, that may not be there, some of which only report; and TrafficPolicies with
 /// rate limits, compression, a rewrite, a header, or a page of a ConfigMap, which have the names of
 /// those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
@@ -41,6 +41,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "b",
             "jwt",
             "login",
+            "server",
             "Everyone",
             "ClientAddress",
             "Nobody",
@@ -109,6 +110,12 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                 let secret = json!({"name": "users", "namespace": "a"});
                 let oidc = json!({"provider": provider, "clientID": "c", "clientSecret": secret});
                 ("AccessPolicy", "oidc", oidc)
+            }
+            "server" => {
+                let namespace = if created == 1 { "b" } else { "a" };
+                let server = json!({"name": "web", "namespace": namespace, "port": 80});
+                let auth = json!({"protocol": "HTTP", "backendRef": server});
+                ("AccessPolicy", "externalAuth", auth)
             }
             "a" | "b" => {
                 let users = json!({"users": {"name": "users", "namespace": asked}});
