@@ -35,8 +35,8 @@ async fn a_stranger_is_asked_about_requests_of_her_own_hosts_alone() -> Result<(
     server.asked();
     answered(&site, "alice.example.org", 200).await?;
     ensure!(server.asked().is_empty(), "her server was asked");
-    // Alice's Service is hers: a policy that names it closes mallory's own host, whether it is there
-    // or not, and sends it nothing.
+    // Alice's Service is hers: a policy that names it closes mallory's own host, whether it is
+    // there or not, and sends it nothing.
     let requests = site.alice.requests();
     site.save(
         "mallory.yaml",

@@ -15,6 +15,8 @@ const HEADERS: [&str; 4] = ["Accept", "Cookie", "X-Forwarded-For", "X-Forwarded-
 const OAUTH2_PROXY: &str = "/oauth2/auth";
 /// What becomes of the settings of a URL that is not carried over.
 const CLOSED: &str = "part of auth-url, which closes the routes";
+/// Why a URL is not carried over.
+const FOREIGN: &str = "the URL is no http://NAME.NAMESPACE.svc.cluster.local[:PORT]/PATH";
 /// The settings of `auth-url` about which nothing can be said without it.
 const PARTS: [&str; 7] = [
     "auth-always-set-cookie",
@@ -61,16 +63,14 @@ pub(super) fn server(
 
 /// The Service of a URL with its port, and the path.
 fn backend(source: &Source, ingress: &Ingress, url: &str) -> Result<(Value, String), String> {
-    let foreign = || "the URL is no http://NAME.NAMESPACE.svc.cluster.local[:PORT]/PATH".to_owned();
     let (authority, path) = match url.strip_prefix("http://") {
         Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        None => return Err(foreign()),
+        None => return Err(FOREIGN.to_owned()),
     };
     if path.contains(['?', '#', '$']) {
         return Err("the URL has a query or variables of nginx".to_owned());
     }
-    let (service, namespace, port) =
-        service_of(&format!("http://{authority}")).ok_or_else(foreign)?;
+    let (service, namespace, port) = service_of(&format!("http://{authority}")).ok_or(FOREIGN)?;
     let port = source.port(&namespace, &service, &port)?;
     let mut backend = json!({"name": service, "port": port});
     if namespace != ingress.namespace {

@@ -41,7 +41,8 @@ impl ExternalAuth {
             .filter(|name| *name != AUTHORIZATION && !self.headers.contains(name))
     }
 
-    /// True if the server gets the URL of the request in headers, since it is asked for another path.
+    /// True if the server gets the URL of the request in headers, since it is asked for another
+    /// path.
     pub fn is_told_url(&self) -> bool {
         matches!(
             self.protocol,
