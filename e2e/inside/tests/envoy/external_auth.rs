@@ -1,6 +1,6 @@
 //! AccessPolicies with `externalAuth` on a real Envoy: servers by HTTP and by gRPC, on plain HTTP
-//! and over TLS, their refusals with status and headers, what backends and clients get of a consent, the
-//! end of a server, and oauth2-proxy, at which a browser logs in.
+//! and over TLS, their refusals with status and headers, what backends and clients get of a
+//! consent, the end of a server, and oauth2-proxy, at which a browser logs in.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

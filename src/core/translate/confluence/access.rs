@@ -8,10 +8,11 @@ use super::{NAMESPACES, object, pick};
 use gatewright_objects::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
-/// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
-/// login or an authorization server at a Service, that may not be there, some of which only report;
-/// and TrafficPolicies with rate limits, compression, a rewrite, a header, or a page of a ConfigMap,
-/// which have the names of those on Services.
+/// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap, or a
+/// login or an authorization server at a Service, that may not be there, some of which only report.
+///
+/// And TrafficPolicies with rate limits, compression, a rewrite, a header, or a page of a
+/// ConfigMap, which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
