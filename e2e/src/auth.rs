@@ -16,8 +16,11 @@ use crate::http_server::serve;
 /// The value of `authorization` that the server accepts.
 pub const KEY: &str = "let-me-in";
 
+/// The cookie of its answers.
+pub const COOKIE: &str = "sid=of-the-server";
+
 /// A running server; stopped on drop. It answers 200 to requests with [`KEY`], else 401; each
-/// answer sets headers that it may set for the backend, and some that it may not.
+/// answer sets headers that it may set for the backend, some that it may not, and a cookie.
 #[derive(Debug)]
 pub struct AuthServer {
     address: SocketAddr,
@@ -97,6 +100,7 @@ async fn answer(
         .status(if passes { 200 } else { 401 })
         .header("x-user", "alice")
         .header("x-extra", "1")
+        .header("set-cookie", COOKIE)
         .header("x-gw-sni", "forged")
         .header("x-forwarded-for", "192.0.2.1")
         .header("x-envoy-retry-on", "5xx");

@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
+use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
 use envoy_types::pb::envoy::service::auth::v3::authorization_server::{
     Authorization, AuthorizationServer,
 };
-use envoy_types::pb::envoy::service::auth::v3::{CheckRequest, CheckResponse};
+use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
+use envoy_types::pb::envoy::service::auth::v3::{CheckRequest, CheckResponse, DeniedHttpResponse};
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{
     RateLimitService, RateLimitServiceServer,
 };
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::envoy::r#type::v3::HttpStatus;
+use envoy_types::pb::google::rpc::Status as RpcStatus;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -27,6 +31,12 @@ use tonic::{Request, Response, Status};
 pub const SERVED_BY: &str = "x-served-by";
 /// The header that an answer repeats from the request.
 pub const SENT: &str = "x-sent";
+
+/// The header of a request that the authorization server does not permit. It is answered
+/// [`DENIAL`], with the same header.
+pub const DENIED: &str = "x-denied";
+/// The status of that answer.
+pub const DENIAL: u16 = 402;
 
 /// A running backend; stopped on drop.
 #[derive(Debug)]
@@ -107,13 +117,50 @@ impl Backend {
     }
 }
 
+fn denial() -> CheckResponse {
+    let header = HeaderValue {
+        key: DENIED.to_owned(),
+        value: "by the server".to_owned(),
+        ..Default::default()
+    };
+    let response = DeniedHttpResponse {
+        status: Some(HttpStatus {
+            code: DENIAL.into(),
+        }),
+        headers: vec![HeaderValueOption {
+            header: Some(header),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    CheckResponse {
+        status: Some(RpcStatus {
+            code: tonic::Code::PermissionDenied.into(),
+            ..Default::default()
+        }),
+        http_response: Some(HttpResponse::DeniedResponse(response)),
+        ..Default::default()
+    }
+}
+
 #[tonic::async_trait]
 impl Authorization for Backend {
     async fn check(
         &self,
         request: Request<CheckRequest>,
     ) -> Result<Response<CheckResponse>, Status> {
-        Ok(self.answer(request.metadata(), CheckResponse::default()))
+        let http = request
+            .get_ref()
+            .attributes
+            .as_ref()
+            .and_then(|attributes| attributes.request.as_ref()?.http.as_ref());
+        let is_denied = http.is_some_and(|http| http.headers.contains_key(DENIED));
+        let response = if is_denied {
+            denial()
+        } else {
+            CheckResponse::default()
+        };
+        Ok(self.answer(request.metadata(), response))
     }
 }
 

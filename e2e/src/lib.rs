@@ -42,6 +42,7 @@ pub mod loopback;
 pub mod metrics_api;
 pub mod moto;
 pub mod nginx;
+pub mod oauth2_proxy;
 pub mod oidc;
 pub mod pebble;
 pub mod port;

@@ -2,7 +2,6 @@
 //! lets no request pass.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use futures::future::join_all;
 use http_body_util::{BodyExt, Full, Limited};
@@ -18,10 +17,8 @@ use tokio::time::timeout;
 
 use crate::tasks::named;
 use gatewright_core::translate::{AuthorizationServer, CheckProtocol, Question};
-use gatewright_envoy::{AUTH_SECONDS, check_request};
+use gatewright_envoy::check_request;
 
-/// The time in which a server must answer: Envoy's.
-const LIMIT: Duration = Duration::from_secs(AUTH_SECONDS);
 /// The largest number of endpoints of a server that are asked.
 const ASKED: usize = 8;
 /// The maximum size of an answer by gRPC.
@@ -62,11 +59,11 @@ pub(crate) async fn checked(mut explanation: Value, question: &Question) -> Valu
 async fn verdict(server: &AuthorizationServer, question: &Question) -> (bool, String) {
     let asked = &server.endpoints[..server.endpoints.len().min(ASKED)];
     let each = asked.iter().map(|address| async move {
-        match timeout(LIMIT, ask(server, *address, question)).await {
+        match timeout(server.timeout, ask(server, *address, question)).await {
             Ok(answered) => answered.map_err(|why| format!("{address}: {why}")),
             Err(_) => Err(format!(
                 "{address}: no answer within {} seconds",
-                LIMIT.as_secs()
+                server.timeout.as_secs_f64()
             )),
         }
     });
@@ -112,11 +109,10 @@ async fn ask(
     }
     let to = &server.authority;
     match &server.protocol {
-        CheckProtocol::Http { prefix, http2 } => {
+        CheckProtocol::Http { path, http2 } => {
             let request = Request::builder()
                 .method(question.method.as_str())
                 .header(CONTENT_LENGTH, "0");
-            let path = format!("{prefix}{}", question.path);
             let answer = if *http2 {
                 over_http2(
                     stream,
@@ -125,7 +121,7 @@ async fn ask(
                 )
                 .await?
             } else {
-                over_http1(stream, request.uri(path).header(HOST, to)).await?
+                over_http1(stream, request.uri(path.as_str()).header(HOST, to)).await?
             };
             // Envoy takes these for the failure of a server, and every other status for its answer.
             if answer.status().is_server_error() {
@@ -233,6 +229,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+    use gatewright_core::model::AUTH_TIMEOUT;
 
     fn server(endpoints: Vec<SocketAddr>, protocol: CheckProtocol) -> AuthorizationServer {
         let service = "default/guard:80".to_owned();
@@ -243,12 +240,13 @@ mod tests {
             endpoints,
             protocol,
             tls: false,
+            timeout: AUTH_TIMEOUT,
         }
     }
 
     fn http() -> CheckProtocol {
         CheckProtocol::Http {
-            prefix: "/check".to_owned(),
+            path: "/check/x".to_owned(),
             http2: false,
         }
     }

@@ -99,6 +99,15 @@ pub(super) fn without_credentials() -> TypedExtensionConfig {
     mutating(vec![remove(TOKEN_HEADER), remove(AUTHORIZATION)])
 }
 
+/// Removes headers, and sets others in formats of Envoy's.
+pub(super) fn replaced(removed: Vec<&str>, set: &[(&str, &str)]) -> TypedExtensionConfig {
+    let action = HeaderAppendAction::OverwriteIfExistsOrAdd;
+    let set = set
+        .iter()
+        .map(|(name, format)| mutation(name, format, action));
+    mutating(removed.into_iter().map(remove).chain(set).collect())
+}
+
 fn mutating(request_mutations: Vec<HeaderMutation>) -> TypedExtensionConfig {
     filter(Mutations {
         request_mutations,

@@ -22,17 +22,27 @@ use envoy_types::pb::envoy::r#type::matcher::v3::{
 use prost::Message;
 
 use super::REFUSED;
-use super::limits::AUTH_SECONDS;
-use super::proto::{boolean, extension, seconds};
+use super::proto::{boolean, duration, extension};
 use super::request_match::{matching, regex_matcher};
 use gatewright_core::inputs::kept_headers;
-use gatewright_core::model::{AuthProtocol, ExternalAuth};
+use gatewright_core::model::{AUTH_TIMEOUT, AuthProtocol, CheckPath, ExternalAuth};
 
 /// A regular expression for headers, by prefix, that an authorization server must not change.
 const KEPT_PREFIXES: &str = "x-(?:forwarded|gw)-.*";
 
 /// The name of the filter.
 pub(super) const FILTER: &str = "envoy.filters.http.ext_authz";
+
+/// The headers in which a server that is not asked for the path of the request gets it, in formats
+/// of Envoy's, as ingress-nginx tells it.
+pub(super) const ORIGINAL: [(&str, &str); 3] = [
+    (
+        "x-original-url",
+        "%REQ(X-FORWARDED-PROTO)%://%REQ(:AUTHORITY)%%REQ(:PATH)%",
+    ),
+    ("x-original-method", "%REQ(:METHOD)%"),
+    ("x-auth-request-redirect", "%REQ(:PATH)%"),
+];
 
 /// The header by which request loops are detected.
 const CDN_LOOP: &str = "cdn-loop";
@@ -58,7 +68,7 @@ pub(super) fn before_routes(auth: &ExternalAuth) -> TypedExtensionConfig {
 pub(super) fn http_uri(uri: String, cluster: String) -> HttpUri {
     HttpUri {
         uri,
-        timeout: seconds(AUTH_SECONDS),
+        timeout: duration(AUTH_TIMEOUT),
         http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
     }
 }
@@ -91,6 +101,7 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
         server,
         headers,
         body,
+        timeout,
         protocol,
     } = auth;
     let cluster = server.to_string();
@@ -98,7 +109,7 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
     let mut allowed: Vec<StringMatcher> = headers.iter().map(|name| named(name)).collect();
     let services = match protocol {
         AuthProtocol::Grpc => Services::GrpcService(GrpcService {
-            timeout: seconds(AUTH_SECONDS),
+            timeout: duration(*timeout),
             target_specifier: Some(TargetSpecifier::EnvoyGrpc(EnvoyGrpc {
                 cluster_name: cluster,
                 authority,
@@ -112,17 +123,39 @@ fn ext_authz(auth: &ExternalAuth) -> ExtAuthz {
             }],
             ..Default::default()
         }),
-        AuthProtocol::Http { path, answers } => {
+        AuthProtocol::Http {
+            path,
+            answers,
+            to_clients,
+        } => {
             allowed.push(named(CDN_LOOP));
             let answers = match answers.as_slice() {
                 [] => vec![matching(".*")],
                 some => some.iter().map(|name| named(name)).collect(),
             };
+            let to_clients: Vec<StringMatcher> =
+                to_clients.iter().map(|name| named(name)).collect();
+            let (path_prefix, path_override) = match path {
+                CheckPath::Prefix(prefix) => (prefix.clone(), String::new()),
+                CheckPath::Exact(exact) => {
+                    allowed.extend(ORIGINAL.map(|(name, _)| named(name)));
+                    (String::new(), exact.clone())
+                }
+            };
             Services::HttpService(HttpService {
-                server_uri: Some(http_uri(format!("http://{authority}"), cluster)),
-                path_prefix: path.clone(),
+                server_uri: Some(HttpUri {
+                    timeout: duration(*timeout),
+                    ..http_uri(format!("http://{authority}"), cluster)
+                }),
+                path_prefix,
+                path_override,
                 authorization_response: Some(AuthorizationResponse {
                     allowed_upstream_headers: Some(ListStringMatcher { patterns: answers }),
+                    allowed_client_headers_on_success: (!to_clients.is_empty()).then_some(
+                        ListStringMatcher {
+                            patterns: to_clients,
+                        },
+                    ),
                     ..Default::default()
                 }),
                 ..Default::default()
@@ -202,6 +235,7 @@ mod tests {
             server: backend("auth", AppProtocol::Http1),
             headers,
             body,
+            timeout: AUTH_TIMEOUT,
             protocol,
         };
         let config = filter(&auth).typed_config.expect("a configuration");
@@ -210,8 +244,9 @@ mod tests {
 
     fn http() -> AuthProtocol {
         AuthProtocol::Http {
-            path: String::new(),
+            path: CheckPath::Prefix(String::new()),
             answers: Vec::new(),
+            to_clients: Vec::new(),
         }
     }
 

@@ -99,7 +99,6 @@ pub use edge::Edge;
 pub use external_auth::check_request;
 pub use failure_report::{EndpointLoad, FailedHandshake, Report, ReportedFailure, loads, reports};
 pub use ip_matcher::{IpMatcher, IpRangeMatcher};
-pub use limits::AUTH_SECONDS;
 pub use listener::{listener, listener_within};
 pub use name::ResourceName;
 pub use plain_http::wide_hosts;

@@ -47,8 +47,6 @@ pub(super) const BACKEND_CONNECTION_WINDOW_BYTES: u32 = STREAMS * BACKEND_STREAM
 pub(super) const CONNECT_SECONDS: u64 = 5;
 /// The initial fetch timeout of a cluster's client certificate. Other clusters wait for it.
 pub(super) const CLIENT_CERTIFICATE_SECONDS: u64 = 2;
-/// Timeout of a request to an authorization server.
-pub const AUTH_SECONDS: u64 = 5;
 /// The largest response of an authorization server, of the keys of an issuer, and of a token
 /// endpoint; Envoy's default is 32 MiB for each request.
 pub(super) const AUTH_ANSWER_BYTES: u32 = 64 * 1024;

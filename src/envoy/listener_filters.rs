@@ -377,8 +377,8 @@ mod tests {
         FilterConfig, route::Action as PbAction, route_action::ClusterSpecifier,
     };
     use gatewright_core::model::{
-        Action, AppProtocol, AuthProtocol, Cors, ExternalAuth, Origin, Route as ModelRoute,
-        Session, WeightedTarget,
+        AUTH_TIMEOUT, Action, AppProtocol, AuthProtocol, CheckPath, Cors, ExternalAuth, Origin,
+        Route as ModelRoute, Session, WeightedTarget,
     };
 
     use gatewright_core::request_outcome::MISDIRECTED;
@@ -390,13 +390,15 @@ mod tests {
 
     fn auth(name: &str) -> ExternalAuth {
         let protocol = AuthProtocol::Http {
-            path: String::new(),
+            path: CheckPath::Prefix(String::new()),
             answers: Vec::new(),
+            to_clients: Vec::new(),
         };
         ExternalAuth {
             server: backend(name, AppProtocol::Http1),
             headers: Vec::new(),
             body: 0,
+            timeout: AUTH_TIMEOUT,
             protocol,
         }
     }

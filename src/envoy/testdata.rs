@@ -121,6 +121,7 @@ pub(super) fn policy(namespace: &str, name: &str) -> Access {
         basic_auth: None,
         oidc: None,
         jwt: None,
+        external_auth: None,
     }
 }
 

@@ -103,6 +103,12 @@ const STORED: &[(&str, &str)] = &[
     (ALLOW, "basicAuth: {users: {name: a}}\n  jwt: {issuer: a}"),
     (ALLOW, "oidc: {}"),
     (ALLOW, "oidc: text"),
+    (ALLOW, "externalAuth: {}"),
+    (
+        ALLOW,
+        "externalAuth: {protocol: HTTPS, backendRef: {name: auth, port: 80}}",
+    ),
+    (ALLOW, "externalAuth: {protocol: HTTP, backendRef: auth}"),
     (ALLOW, "apiKey: {headers: [x-key]}"),
     ("gatewright.io/v1alpha1", "gatewright.io/v1beta1"),
     ("gatewright.io/v1alpha1", "gatewright.io/v1"),

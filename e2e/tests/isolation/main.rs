@@ -17,6 +17,7 @@ mod differential;
 mod direct_responses;
 mod edge;
 mod endpoints;
+mod external_auth;
 mod external_names;
 mod files;
 mod flood;

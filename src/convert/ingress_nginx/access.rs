@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use gatewright_core::inputs::HTPASSWD_TYPE;
 use serde_json::{Value, json};
 
+use super::auth_url;
 use super::output::{Grant, Output};
 use super::report::Report;
 use super::source::{Ingress, Name, Source, name_in};
@@ -36,11 +37,11 @@ pub(super) fn access(
     if let Some(users) = users(source, ingress, &mut closed, output, report) {
         spec["basicAuth"] = users;
     }
-    if ingress
-        .annotation("auth-url")
-        .is_some_and(|url| !url.is_empty())
-    {
-        closed.push("auth-url");
+    if let Some(url) = ingress.annotation("auth-url").filter(|url| !url.is_empty()) {
+        match auth_url::server(source, ingress, url, output, report) {
+            Some(server) => spec["externalAuth"] = server,
+            None => closed.push("auth-url"),
+        }
     } else if source.keys.contains_key("global-auth-url")
         && ingress.flag(GLOBAL_AUTH) != Some(false)
     {

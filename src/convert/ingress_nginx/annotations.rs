@@ -3,7 +3,8 @@
 use super::row::{Row, carried, differs, gone, gone_unless, nothing};
 
 const OFF: &[&str] = &["false", "off", "no"];
-const AUTH: &str = "part of auth-url, which closes the routes";
+const AUTH_CACHE: &str = "the server is asked about each request";
+const AUTH_KEEPALIVE: &str = "Envoy keeps connections to the server";
 
 /// The annotations, without their prefix.
 pub const ANNOTATIONS: &[Row] = &[
@@ -24,18 +25,33 @@ pub const ANNOTATIONS: &[Row] = &[
         "AccessPolicy, clientAddress.allow",
     ),
     carried("app-root", "rule for the path / with RequestRedirect"),
-    gone("auth-always-set-cookie", AUTH),
-    gone("auth-cache-duration", AUTH),
-    gone("auth-cache-key", AUTH),
-    gone("auth-keepalive", AUTH),
-    gone("auth-keepalive-requests", AUTH),
-    gone("auth-keepalive-share-vars", AUTH),
-    gone("auth-keepalive-timeout", AUTH),
-    gone("auth-method", AUTH),
-    gone("auth-proxy-set-headers", AUTH),
+    carried(
+        "auth-always-set-cookie",
+        "AccessPolicy, externalAuth.http.clientResponseHeaders",
+    ),
+    gone("auth-cache-duration", AUTH_CACHE),
+    gone("auth-cache-key", AUTH_CACHE),
+    nothing("auth-keepalive", AUTH_KEEPALIVE),
+    nothing("auth-keepalive-requests", AUTH_KEEPALIVE),
+    nothing("auth-keepalive-share-vars", AUTH_KEEPALIVE),
+    nothing("auth-keepalive-timeout", AUTH_KEEPALIVE),
+    gone(
+        "auth-method",
+        "the server of auth-url gets the method of the request",
+    ),
+    gone(
+        "auth-proxy-set-headers",
+        "the server of auth-url gets headers of the request, and no others",
+    ),
     differs("auth-realm", "the realm is the name of the AccessPolicy"),
-    gone("auth-request-redirect", AUTH),
-    gone("auth-response-headers", AUTH),
+    gone(
+        "auth-request-redirect",
+        "the server of auth-url redirects by itself",
+    ),
+    carried(
+        "auth-response-headers",
+        "AccessPolicy, externalAuth.http.allowedResponseHeaders",
+    ),
     differs(
         "auth-secret",
         "Secret of type gatewright.io/htpasswd with hashes of SHA-1; with others the routes stay closed until you make one by htpasswd -s",
@@ -43,9 +59,12 @@ pub const ANNOTATIONS: &[Row] = &[
     carried("auth-secret-type", "both are read"),
     gone(
         "auth-signin",
-        "part of auth-url; AccessPolicy with oidc logs browsers in by itself",
+        "clients get the answer of the server of auth-url: let it redirect browsers by itself, or use oidc of AccessPolicy",
     ),
-    gone("auth-signin-redirect-param", AUTH),
+    gone(
+        "auth-signin-redirect-param",
+        "the server of auth-url redirects by itself",
+    ),
     gone("auth-snippet", "a snippet of nginx has no counterpart"),
     gone(
         "auth-tls-error-page",
@@ -76,9 +95,9 @@ pub const ANNOTATIONS: &[Row] = &[
         "auth-type",
         "basic: AccessPolicy, basicAuth. digest: the routes are closed",
     ),
-    gone(
+    differs(
         "auth-url",
-        "the routes are closed by an AccessPolicy; use filter ExternalAuth (experimental channel), or jwt or oidc of AccessPolicy, and delete it",
+        "AccessPolicy, externalAuth, if it is http://NAME.NAMESPACE.svc.cluster.local[:PORT]/PATH, and a request is permitted by 200 alone; else the routes are closed by an AccessPolicy",
     ),
     differs(
         "backend-protocol",

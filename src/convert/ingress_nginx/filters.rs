@@ -268,7 +268,7 @@ fn mirror(
 }
 
 /// The Service of a URL: name, namespace and port.
-fn service_of(url: &str) -> Option<(String, String, String)> {
+pub(super) fn service_of(url: &str) -> Option<(String, String, String)> {
     let url = url.trim_matches('"');
     let (scheme, rest) = url.split_once("://")?;
     let rest = rest.strip_suffix("$request_uri").unwrap_or(rest);

@@ -8,6 +8,7 @@
 mod access;
 mod annotations;
 mod arguments;
+mod auth_url;
 mod canary;
 mod filters;
 mod gateway;

@@ -25,6 +25,7 @@ pub use certificate::{chain, served};
 pub use policy::{guarded, settings, tls};
 pub use record::{of_owner, of_tenant};
 pub use request::{MATCH_LESS, matching};
+pub(crate) use route::of_check;
 pub use route::{OfServices, hostname, of_auth};
 pub use token::{
     FETCHED_TIME, OTHER_KEY, P384, P521, TOKEN_BYTES, TOKEN_TIME, milliseconds, time_of_token,

@@ -239,7 +239,12 @@ impl<'a> Explainer<'a> {
             .iter()
             .flat_map(|filters| filters.servers())
         {
-            self.explain_authorization("a filter of the listener", server, &mut explanation);
+            self.explain_authorization(
+                "a filter of the listener",
+                server,
+                question,
+                &mut explanation,
+            );
         }
         if let Some(upgrade) = question
             .upgrade
@@ -499,7 +504,7 @@ impl<'a> Explainer<'a> {
         }
         self.explain_traffic(question, route, (&hostname, listener), explanation);
         if let Some(auth) = &route.rule.auth {
-            self.explain_authorization("filter ExternalAuth", auth, explanation);
+            self.explain_authorization("filter ExternalAuth", auth, question, explanation);
             if !explanation.ok() {
                 return;
             }

@@ -7,6 +7,7 @@ mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
+mod external_auth;
 mod headers;
 mod jwt;
 mod oidc;
@@ -72,7 +73,8 @@ pub(crate) enum Phase {
     ForgetCopy,
     /// Other limits.
     Limit,
-    /// The authorization server of the rule.
+    /// Authorization servers of policies and of the rule, the latter last: behind the removal of
+    /// what clients write in the headers that backends get from one.
     Authorization,
     /// Headers with what Envoy knows of the client and the request, also where a server has set
     /// them.

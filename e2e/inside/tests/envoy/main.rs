@@ -19,6 +19,7 @@ mod direct_responses;
 mod endless_bodies;
 mod experimental;
 mod explained;
+mod external_auth;
 mod failures;
 mod fixtures;
 mod full_disk;

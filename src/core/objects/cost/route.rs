@@ -178,16 +178,23 @@ fn of_origin(origin: &Origin) -> Bytes {
 
 /// A filter ExternalAuth, for each match or virtual host that has it.
 pub fn of_auth(auth: &AuthFilter) -> Bytes {
-    let answers = match &auth.protocol {
-        AuthProtocol::Grpc => [].as_slice(),
-        AuthProtocol::Http { answers, .. } => answers,
+    of_check(&auth.headers, &auth.protocol)
+}
+
+/// The filter that asks a server by a protocol, which gets these headers.
+pub(crate) fn of_check(headers: &[String], protocol: &AuthProtocol) -> Bytes {
+    let of_protocol = match protocol {
+        AuthProtocol::Grpc => Bytes::default(),
+        AuthProtocol::Http {
+            path,
+            answers,
+            to_clients,
+        } => {
+            let names = answers.iter().chain(to_clients);
+            text(path.as_str()) + names.map(|name| text(name)).sum()
+        }
     };
-    AUTH + auth
-        .headers
-        .iter()
-        .chain(answers)
-        .map(|name| text(name))
-        .sum()
+    AUTH + of_protocol + headers.iter().map(|name| text(name)).sum()
 }
 
 fn of_retry(retry: &Retry) -> Bytes {

@@ -44,7 +44,9 @@ impl AccessPolicySpec {
 
     fn rules(self, namespace: &Arc<str>, only_routes: bool) -> Result<AccessRules, String> {
         if self.fields().next().is_none() {
-            return Err("spec: clientAddress, basicAuth, jwt or oidc is needed".to_owned());
+            return Err(
+                "spec: clientAddress, basicAuth, oidc, jwt or externalAuth is needed".to_owned(),
+            );
         }
         if self.basic_auth.is_some() && self.oidc.is_some() {
             return Err(

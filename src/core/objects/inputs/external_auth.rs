@@ -1,13 +1,15 @@
-//! Reading filter `ExternalAuth` of an HTTPRoute (GEP-1494).
+//! Reading filter `ExternalAuth` of an HTTPRoute (GEP-1494), of a listener, and `externalAuth` of an
+//! AccessPolicy, which is written in the same way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::schema::port;
 use super::{LocalRef, ParseError, Unsupported, schema, text};
 use crate::gateway_api::httproutes as gw;
-use crate::model::AuthProtocol;
+use crate::model::{AUTH_TIMEOUT, AuthProtocol, CheckPath};
 
-/// Settings of a filter of type `ExternalAuth`.
+/// Settings of a filter of type `ExternalAuth`, or of `externalAuth` of an AccessPolicy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthFilter {
     /// The authorization server.
@@ -18,13 +20,15 @@ pub struct AuthFilter {
     pub headers: Vec<String>,
     /// The most bytes of the request's body that are sent to the server.
     pub body: u32,
+    /// The time in which the server must answer.
+    pub timeout: Duration,
     /// The protocol of the server.
     pub protocol: AuthProtocol,
 }
 
 /// Reads the filter, or returns why it cannot be served: a rule whose filter cannot be carried out
 /// lets no request pass.
-pub(super) fn read(
+pub(crate) fn read(
     namespace: &Arc<str>,
     filter: gw::HttpRouteRulesFiltersExternalAuth,
 ) -> Result<Result<AuthFilter, Unsupported>, ParseError> {
@@ -76,8 +80,9 @@ pub(super) fn read(
             (
                 http.allowed_headers,
                 AuthProtocol::Http {
-                    path,
+                    path: CheckPath::Prefix(path),
                     answers: lower(answers),
+                    to_clients: Vec::new(),
                 },
             )
         }
@@ -98,6 +103,7 @@ pub(super) fn read(
         port: number,
         headers: lower(headers),
         body,
+        timeout: AUTH_TIMEOUT,
         protocol,
     }))
 }
@@ -111,7 +117,7 @@ fn check(name: &str) -> Result<(), text::Refused> {
 }
 
 /// Lower-case names, sorted, since their order has no meaning.
-fn lower(names: Vec<String>) -> Vec<String> {
+pub(crate) fn lower(names: Vec<String>) -> Vec<String> {
     let mut names: Vec<String> = names.iter().map(|name| name.to_ascii_lowercase()).collect();
     names.sort();
     names.dedup();
@@ -149,8 +155,9 @@ mod tests {
         assert_eq!(
             read.protocol,
             AuthProtocol::Http {
-                path: "/check".into(),
-                answers: vec!["x-user".into()]
+                path: CheckPath::Prefix("/check".into()),
+                answers: vec!["x-user".into()],
+                to_clients: Vec::new(),
             }
         );
     }

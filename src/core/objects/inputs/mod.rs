@@ -26,7 +26,7 @@ mod direct_response_filter;
 mod document;
 mod duration;
 mod export_headers;
-mod external_auth;
+pub(crate) mod external_auth;
 mod frontend_tls;
 mod gateway;
 mod grant;

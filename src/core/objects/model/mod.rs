@@ -57,7 +57,7 @@ pub use client_address::{ClientAddress, ProxyProtocol, ProxyProtocolMode};
 pub use client_validation::{ClientRoots, ClientValidation, RootsName, ValidationMode};
 pub use condition::{Condition, ConditionType, Reason, Status, clipped};
 pub use export_header::ExportHeader;
-pub use external_auth::{AuthProtocol, ExternalAuth};
+pub use external_auth::{AUTH_TIMEOUT, AuthProtocol, CheckPath, ExternalAuth};
 pub use family::Family;
 pub use fleet::{EnvoyFleet, Fleets};
 pub use frontend::{

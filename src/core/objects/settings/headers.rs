@@ -21,7 +21,7 @@ const HEADERS: usize = 16;
 const NAME: usize = 64;
 
 /// The filter before a match.
-const FILTER: Bytes = Bytes::of(2_500, 200);
+pub(super) const FILTER: Bytes = Bytes::of(2_500, 200);
 
 /// Headers that no route can set to a text, since backends trust Envoy to set them, and the value
 /// of Envoy's that they may have.

@@ -11,6 +11,7 @@ mod bandwidth_limit;
 mod basic_auth;
 mod client_address;
 mod compression;
+mod external_auth;
 mod headers;
 mod jwt;
 mod oidc;
@@ -30,6 +31,7 @@ use crate::cost::{Bytes, RuleSize};
 use crate::inputs::{ClassPolicyLimits, LocalRef};
 use crate::model::{BackendId, Enforcement, ObjectName, Reason, Rule};
 
+pub use crate::model::ExternalAuth;
 pub use bandwidth_limit::BandwidthLimit;
 pub use basic_auth::{BasicAuth, BasicAuthRules};
 pub use client_address::AddressList;
@@ -57,6 +59,7 @@ macro_rules! settings {
             basic_auth: BasicAuth, BasicAuth, "basicAuth";
             oidc: Login, OIDC, "oidc";
             jwt: TokenAuth, JWT, "jwt";
+            external_auth: ExternalAuth, ExternalAuth, "externalAuth";
         }
         traffic {
             rate_limit: RateLimits, RateLimit, "rateLimit";

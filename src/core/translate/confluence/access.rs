@@ -8,10 +8,11 @@ use super::{NAMESPACES, object, pick};
 use gatewright_objects::inputs::Object;
 
 /// Policies on Gateways, ListenerSets and routes that may not be there: AccessPolicies with a valid
-/// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap or a
-/// login at a Service, that may not be there, some of which only report; and TrafficPolicies with
-/// rate limits, compression, a rewrite, a header, or a page of a ConfigMap, which have the names of
-/// those on Services.
+/// list of networks, a long one or another, or with users of a Secret, keys of a ConfigMap, or a
+/// login or an authorization server at a Service, that may not be there, some of which only report.
+///
+/// And TrafficPolicies with rate limits, compression, a rewrite, a header, or a page of a
+/// ConfigMap, which have the names of those on Services.
 pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
     let target = prop_oneof![
         (Just("Gateway"), pick(&["g", "f"]), pick(&["", "l0", "l1"])),
@@ -41,6 +42,7 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
             "b",
             "jwt",
             "login",
+            "server",
             "Everyone",
             "ClientAddress",
             "Nobody",
@@ -109,6 +111,12 @@ pub(super) fn attached_policy() -> impl Strategy<Value = Object> {
                 let secret = json!({"name": "users", "namespace": "a"});
                 let oidc = json!({"provider": provider, "clientID": "c", "clientSecret": secret});
                 ("AccessPolicy", "oidc", oidc)
+            }
+            "server" => {
+                let namespace = if created == 1 { "b" } else { "a" };
+                let server = json!({"name": "web", "namespace": namespace, "port": 80});
+                let auth = json!({"protocol": "HTTP", "backendRef": server});
+                ("AccessPolicy", "externalAuth", auth)
             }
             "a" | "b" => {
                 let users = json!({"users": {"name": "users", "namespace": asked}});

@@ -63,6 +63,10 @@ impl Explainer<'_> {
             if explanation.ok() {
                 self.explain_login(access, explanation);
             }
+            if let (true, Some(auth)) = (explanation.ok(), &access.external_auth) {
+                let field = format!("AccessPolicy {}: externalAuth", access.policy);
+                self.explain_authorization(&field, auth, question, explanation);
+            }
             if !explanation.ok() {
                 return;
             }

@@ -1,11 +1,12 @@
 //! The authorization servers that a request needs the consent of.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::servers::ReachedServer;
-use super::{Explainer, Explanation, Link};
+use super::{Explainer, Explanation, Link, Question};
 use gatewright_objects::model::{AppProtocol, AuthProtocol, ExternalAuth};
 use gatewright_objects::request_outcome::AUTHORIZATION_FAILED;
 
@@ -23,6 +24,8 @@ pub struct AuthorizationServer {
     pub protocol: CheckProtocol,
     /// True if it is asked over TLS.
     pub tls: bool,
+    /// The time in which it must answer.
+    pub timeout: Duration,
 }
 
 /// How an authorization server is asked.
@@ -30,10 +33,10 @@ pub struct AuthorizationServer {
 pub enum CheckProtocol {
     /// By gRPC.
     Grpc,
-    /// By an HTTP request for the client's path behind a prefix.
+    /// By an HTTP request.
     Http {
-        /// The prefix.
-        prefix: String,
+        /// The path that it is asked for.
+        path: String,
         /// True if its Service says that it speaks HTTP/2.
         http2: bool,
     },
@@ -45,6 +48,7 @@ impl Explainer<'_> {
         &self,
         filter: &str,
         auth: &ExternalAuth,
+        question: &Question,
         explanation: &mut Explanation,
     ) {
         let port = &auth.server.port;
@@ -57,11 +61,11 @@ impl Explainer<'_> {
         };
         let (protocol, words) = match &auth.protocol {
             AuthProtocol::Grpc => (CheckProtocol::Grpc, "gRPC"),
-            AuthProtocol::Http { path, answers: _ } => {
+            AuthProtocol::Http { path, .. } => {
                 let http2 = auth.server.protocol == AppProtocol::H2c;
                 (
                     CheckProtocol::Http {
-                        prefix: path.clone(),
+                        path: path.of(&question.path),
                         http2,
                     },
                     "HTTP",
@@ -74,6 +78,7 @@ impl Explainer<'_> {
             endpoints: addresses,
             protocol,
             tls,
+            timeout: auth.timeout,
         };
         let text = format!("{filter}: Service {port} is asked by {words}");
         explanation.links.push(Link {

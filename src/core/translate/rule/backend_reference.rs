@@ -99,7 +99,7 @@ impl Referrer<'_> {
         Ok((at, known.protocol))
     }
 
-    /// The authorization server of a filter.
+    /// The authorization server of a filter, or of an AccessPolicy.
     pub(crate) fn auth(
         self,
         filter: &AuthFilter,
@@ -110,6 +110,7 @@ impl Referrer<'_> {
             port,
             headers,
             body,
+            timeout,
             protocol,
         } = filter;
         if server.backend_kind() == Some(Kind::XBackend) {
@@ -127,6 +128,7 @@ impl Referrer<'_> {
             server: BackendId::new(at, spoken),
             headers,
             body: *body,
+            timeout: *timeout,
             protocol,
         })
     }

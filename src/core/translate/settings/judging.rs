@@ -124,14 +124,18 @@ impl<'a> Judging<'a> {
         port: u16,
         field: &str,
     ) -> Result<BackendId, Refusal> {
-        let referrer = Referrer {
+        let (at, spoken) = self.referrer().look_up(server, Some(port), field)?;
+        Ok(BackendId::new(at, spoken))
+    }
+
+    /// The policy, as what refers to a Service.
+    pub(super) fn referrer(&self) -> Referrer<'_> {
+        Referrer {
             store: self.store,
             kind: Kind::AccessPolicy,
             name: self.name(),
             transport: Transport::Tcp,
-        };
-        let (at, spoken) = referrer.look_up(server, Some(port), field)?;
-        Ok(BackendId::new(at, spoken))
+        }
     }
 
     /// What is in a Secret of a type that a field refers to.

@@ -11,6 +11,7 @@ mod basic_auth;
 mod client_address;
 mod compression;
 mod explained;
+mod external_auth;
 mod headers;
 mod judging;
 mod jwt;

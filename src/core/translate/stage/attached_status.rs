@@ -59,6 +59,9 @@ impl Report<'_> {
         let reached = refused.map_or(Ok(()), |server| {
             let comes_of_it = match &access.oidc {
                 Some(login) if login.server == *server => "oidc.provider: nobody can log in",
+                _ if access.external_auth.as_ref().is_some_and(|auth| auth.server == *server) => {
+                    "externalAuth: requests are answered 403"
+                }
                 Some(_) | None => "jwt.jwks.remote: tokens are answered 401",
             };
             let text = format!(

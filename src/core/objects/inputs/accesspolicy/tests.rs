@@ -46,7 +46,10 @@ fn networks_are_read() {
 fn a_value_that_cannot_be_carried_out_is_kept_with_its_reason() {
     let many: Vec<String> = (0..65).map(|n| format!("10.0.{n}.0/24")).collect();
     for (spec, told) in [
-        (json!({}), "clientAddress, basicAuth, jwt or oidc is needed"),
+        (
+            json!({}),
+            "clientAddress, basicAuth, oidc, jwt or externalAuth is needed",
+        ),
         (json!({"clientAddress": {}}), "allow or deny is needed"),
         (
             json!({"clientAddress": {"allow": ["10.0.0.1/8"]}}),
