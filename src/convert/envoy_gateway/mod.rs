@@ -59,11 +59,11 @@ pub(super) fn convert(documents: &[Document], options: &Options) -> Conversion {
     let mut objects = Vec::new();
     for (index, range) in ranges.into_iter().enumerate() {
         let first = objects.len();
-        objects.extend(made.by_ref().take(range.len()));
         objects.extend(site.passed.remove(&index).map(|value| Converted {
             comments: Vec::new(),
             value,
         }));
+        objects.extend(made.by_ref().take(range.len()));
         if let Some(object) = objects.get_mut(first) {
             object.comments.clone_from(&documents[index].comments);
         }

@@ -71,7 +71,8 @@ fn restrict(
         );
         site.report
             .say(document, "targetRefs", Verdict::NotCarriedOver, text);
-        closed.push("targetRefs".to_owned());
+        let others: Vec<Target> = others.into_iter().cloned().collect();
+        site.close(document, name, &others);
     }
     if access.contains_key("oidc") && ours.iter().any(|target| target.kind != "HTTPRoute") {
         let text = "a login is for HTTPRoutes, so the routes are closed: name them in targetRefs of the AccessPolicy";
