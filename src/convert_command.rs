@@ -114,7 +114,7 @@ fn quoted(yaml: &str) -> String {
         }
         block = None;
         let content = line.trim_end();
-        let (before, value) = match content.rsplit_once([' ']) {
+        let (before, value) = match content.rsplit_once(' ') {
             Some((before, value)) if before.ends_with([':', '-']) => (before, value),
             _ => ("", ""),
         };
@@ -127,7 +127,7 @@ fn quoted(yaml: &str) -> String {
             });
         }
         if BOOLEANS.contains(&value.to_lowercase().as_str()) {
-            text.push_str(&format!("{before} '{value}'\n"));
+            text.push_str(&[before, " '", value, "'\n"].concat());
         } else {
             text.push_str(line);
         }

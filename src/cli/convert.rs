@@ -44,12 +44,12 @@ pub struct Convert {
     /// nginx, or eg without one]
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,
-    /// ConfigMap of ingress-nginx's controller [default: that of its command line, or the one called
-    /// ingress-nginx-controller or nginx-configuration]
+    /// ConfigMap of ingress-nginx's controller [default: that of its command line, or the one
+    /// called ingress-nginx-controller or nginx-configuration]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub configmap: Option<(String, String)>,
-    /// Gateway to write for Ingresses [default: nginx in the namespace of the Ingresses, or of the ConfigMap if
-    /// they are in several]
+    /// Gateway to write for Ingresses [default: nginx in the namespace of the Ingresses, or of the
+    /// ConfigMap if they are in several]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub gateway: Option<(String, String)>,
     /// GatewayClass of the Gateways

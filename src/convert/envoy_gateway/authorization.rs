@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::security::Part;
+use super::part::Part;
 
 /// The most networks of a list.
 const NETWORKS: usize = 64;

@@ -112,7 +112,8 @@ fn whole(pattern: &str, substitution: &str) -> Option<(String, String)> {
         pattern.pop();
     } else {
         pattern.push_str("(.*)");
-        substitution.push_str(&format!("\\{}", groups.len() + 1));
+        substitution.push('\\');
+        substitution.push_str(&(groups.len() + 1).to_string());
         if groups.len() == GROUPS {
             return None;
         }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::authorization::claims;
 use super::duration::within;
-use super::security::Part;
+use super::part::Part;
 use super::site::Site;
 use crate::convert::Verdict;
 use crate::convert::document::Name;

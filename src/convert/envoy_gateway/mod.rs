@@ -17,6 +17,7 @@ mod gateways;
 mod jwt;
 mod limits;
 mod oidc;
+mod part;
 mod report;
 mod routes;
 mod security;

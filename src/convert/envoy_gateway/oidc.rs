@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::security::Part;
+use super::part::Part;
 use super::site::Site;
 use super::targets::name_in;
 use crate::convert::document::Name;

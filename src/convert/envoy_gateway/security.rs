@@ -4,15 +4,13 @@
 
 use serde_json::{Map, Value, json};
 
+use super::part::Part;
 use super::site::Site;
 use super::targets::{Target, name_in};
 use super::{GATEWAY_GROUP, authorization, jwt, oidc};
 use crate::convert::Verdict;
 use crate::convert::document::Name;
 use crate::convert::secrets::{htpasswd, missing, users_of};
-
-/// What is carried over of the part of a policy, or why its targets are closed.
-pub(super) type Part = Result<Option<Value>, (&'static str, String)>;
 
 /// Converts a policy.
 pub(super) fn policy(site: &mut Site<'_>, document: usize) {
