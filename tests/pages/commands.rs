@@ -309,10 +309,6 @@ pub(super) const NOT_RUN: &[(&str, &str)] = &[
         "the objects are the reader's; the page converts a file by the same command",
     ),
     (
-        "kubectl get gatewayclasses,gateways,listenersets,httproutes,grpcroutes,tlsroutes,referencegrants",
-        "the objects are the reader's; the page converts a file by the same command",
-    ),
-    (
         "kubectl label namespace legacy",
         "the namespace is the reader's; tests of endpoints write the same label",
     ),
