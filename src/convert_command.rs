@@ -16,6 +16,9 @@ use crate::replace::replace;
 /// The most bytes of a file, and of standard input.
 const BYTES: u64 = 64 << 20;
 
+/// Booleans of YAML 1.1 that are texts of YAML 1.2.
+const BOOLEANS: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
+
 /// Runs the command. Returns false if something is not carried over.
 ///
 /// # Errors
@@ -92,9 +95,44 @@ fn text<'a>(objects: impl IntoIterator<Item = &'a Converted>) -> Result<String> 
             text.push_str(line);
             text.push('\n');
         }
-        text.push_str(&serde_yaml_ng::to_string(&object.value)?);
+        text.push_str(&quoted(&serde_yaml_ng::to_string(&object.value)?));
     }
     Ok(text)
+}
+
+/// YAML 1.2 with quotes around texts that are booleans of YAML 1.1, which `kubectl` reads.
+fn quoted(yaml: &str) -> String {
+    let mut text = String::new();
+    // The indentation of the key of a block, whose lines are more indented.
+    let mut block: Option<usize> = None;
+    for line in yaml.split_inclusive('\n') {
+        let indentation = line.len() - line.trim_start_matches([' ', '-']).len();
+        let is_blank = line.trim().is_empty();
+        if block.is_some_and(|key| is_blank || line.len() - line.trim_start().len() > key) {
+            text.push_str(line);
+            continue;
+        }
+        block = None;
+        let content = line.trim_end();
+        let (before, value) = match content.rsplit_once(' ') {
+            Some((before, value)) if before.ends_with([':', '-']) => (before, value),
+            _ => ("", ""),
+        };
+        if value.starts_with(['|', '>']) {
+            let is_item = before.ends_with('-');
+            block = Some(if is_item {
+                before.len() - 1
+            } else {
+                indentation
+            });
+        }
+        if BOOLEANS.contains(&value.to_lowercase().as_str()) {
+            text.push_str(&[before, " '", value, "'\n"].concat());
+        } else {
+            text.push_str(line);
+        }
+    }
+    text
 }
 
 /// Writes a file for each namespace. Secrets may be among the objects: only their owner reads it.
@@ -132,4 +170,29 @@ fn notes(notes: &[Note], format: Report) -> Result<String> {
             printable_json(&text).into_owned() + "\n"
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_kubectl_takes_for_booleans_have_quotes() {
+        for (yaml, expected) in [
+            ("mode: Off\n", "mode: 'Off'\n"),
+            ("a:\n- on\n- only\n", "a:\n- 'on'\n- only\n"),
+            (
+                "a: |-\n  mode: Off\n\n  b: no\nc: no\n",
+                "a: |-\n  mode: Off\n\n  b: no\nc: 'no'\n",
+            ),
+            (
+                "- a: |\n    x: on\n  b: y\n",
+                "- a: |\n    x: on\n  b: 'y'\n",
+            ),
+            ("a:\n- |\n  x: on\nb: on\n", "a:\n- |\n  x: on\nb: 'on'\n"),
+            ("a: x on\nb: true\n", "a: x on\nb: true\n"),
+        ] {
+            assert_eq!(quoted(yaml), expected, "{yaml}");
+        }
+    }
 }

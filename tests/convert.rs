@@ -9,19 +9,39 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use gatewright::convert::envoy_gateway::FIELDS;
 use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS};
-use gatewright::convert::{Document, Options, Source, convert};
+use gatewright::convert::{Document, Options, Source, Verdict, convert};
 use serde_json::json;
 
 /// The cases in which `lint` finds something, and the reasons: what a person has to add is missing.
-const FINDINGS: &[(&str, &[&str])] = &[
+const FINDINGS: &[(&str, &str, &[&str])] = &[
+    // The Secret of bcrypt hashes is not written; names outside of the cluster have to be enabled.
+    ("envoy-gateway", "access", &["Invalid", "UnsupportedValue"]),
+    ("envoy-gateway", "backends", &["UnsupportedValue"]),
+    ("envoy-gateway", "login", &["UnsupportedValue"]),
+    // A route at all listeners, of HTTP and of HTTPS.
+    ("envoy-gateway", "clients", &["ServedInClear"]),
+    // Filters without a counterpart stay, so that their rules are answered 500.
+    ("envoy-gateway", "filters", &["UnsupportedValue"]),
+    // A Service for each Gateway, which is there in a cluster only.
+    ("envoy-gateway", "proxy", &["InvalidParameters", "Pending"]),
+    // A Gateway of another controller.
+    ("envoy-gateway", "quick-start", &["ClassNotFound"]),
     // The Secret of bcrypt hashes is not written.
-    ("access", &["Invalid"]),
+    ("ingress-nginx", "access", &["Invalid"]),
     // A host without a certificate, beside the one for all names; and one of two namespaces.
-    ("namespaces", &["ServedInClear", "SharedHostname"]),
+    (
+        "ingress-nginx",
+        "namespaces",
+        &["ServedInClear", "SharedHostname"],
+    ),
     // Paths that are not redirected, at a host with a certificate.
-    ("shared-hosts", &["ServedInClear"]),
+    ("ingress-nginx", "shared-hosts", &["ServedInClear"]),
 ];
+
+/// The sources, as the command names them.
+const SOURCES: [&str; 2] = ["envoy-gateway", "ingress-nginx"];
 
 fn gatewright(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_gatewright"))
@@ -40,36 +60,45 @@ fn gatewright(args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/convert/ingress_nginx")
+/// The folder of a source.
+fn folder(source: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/convert")
+        .join(source.replace('-', "_"))
 }
 
-/// The names of the cases, in order.
-fn cases() -> Vec<String> {
-    let entries = fs::read_dir(folder().join("testdata")).expect("a folder of cases");
-    let names: BTreeSet<String> = entries
-        .map(|entry| entry.expect("an entry").file_name())
-        .filter_map(|name| Some(name.to_str()?.strip_suffix(".in.yaml")?.to_owned()))
-        .collect();
-    names.into_iter().collect()
+/// The cases in order: source, name and file.
+fn cases() -> Vec<(&'static str, String, PathBuf)> {
+    let mut cases = Vec::new();
+    for source in SOURCES {
+        let entries = fs::read_dir(folder(source).join("testdata")).expect("a folder of cases");
+        for entry in entries {
+            let file = entry.expect("an entry").path();
+            let name = file.file_name().and_then(|name| name.to_str());
+            if let Some(name) = name.and_then(|name| name.strip_suffix(".in.yaml")) {
+                cases.push((source, name.to_owned(), file));
+            }
+        }
+    }
+    cases.sort();
+    cases
 }
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-fn converted(input: &str) -> Output {
-    gatewright(&["convert", "--from", "ingress-nginx", "-"], input)
+fn converted(source: &str, input: &str) -> Output {
+    gatewright(&["convert", "--from", source, "-"], input)
 }
 
 #[test]
 fn cases_become_their_outputs() {
     let mut wrong = Vec::new();
-    for case in cases() {
-        let file = folder().join("testdata").join(format!("{case}.in.yaml"));
+    for (source, case, file) in cases() {
         let input = fs::read_to_string(&file).expect("a case");
-        let output = converted(&input);
-        let again = converted(&input);
+        let output = converted(source, &input);
+        let again = converted(source, &input);
         assert_eq!(output.stdout, again.stdout, "{case}: twice the same bytes");
         let mut written = format!("# exit status {}\n", output.status.code().unwrap_or(-1));
         for line in text(&output.stderr).lines() {
@@ -83,7 +112,7 @@ fn cases_become_their_outputs() {
         if std::env::var_os("UPDATE").is_some() {
             fs::write(&golden, written).expect("the output can be written");
         } else if fs::read_to_string(&golden).unwrap_or_default() != written {
-            wrong.push(format!("{case}\n{written}"));
+            wrong.push(format!("{source} {case}\n{written}"));
         }
     }
     assert!(
@@ -99,7 +128,11 @@ fn beside(input: &str, output: &str) -> String {
                     spec: {controllerName: gatewright.io/gateway-controller}\n"
         .to_owned();
     for document in input.split("\n---\n") {
-        if document.contains("\nkind: Service\n") {
+        let kinds = ["Service", "ConfigMap", "Namespace"];
+        if kinds
+            .iter()
+            .any(|kind| document.contains(&format!("\nkind: {kind}\n")))
+        {
             text.push_str("---\n");
             text.push_str(document);
             text.push('\n');
@@ -153,17 +186,16 @@ fn beside(input: &str, output: &str) -> String {
 #[test]
 fn lint_finds_nothing_in_what_is_written() {
     let mut wrong = Vec::new();
-    for case in cases() {
-        let file = folder().join("testdata").join(format!("{case}.in.yaml"));
+    for (source, case, file) in cases() {
         let input = fs::read_to_string(file).expect("a case");
-        let output = text(&converted(&input).stdout);
+        let output = text(&converted(source, &input).stdout);
         let manifests = format!("{}---\n{output}", beside(&input, &output));
         let found = gatewright(&["lint", "-", "-o", "json"], &manifests);
         let rows: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap_or_default();
         let expected = FINDINGS
             .iter()
-            .find(|(name, _)| *name == case)
-            .map_or(&[][..], |(_, reasons)| *reasons);
+            .find(|(of, name, _)| *of == source && *name == case)
+            .map_or(&[][..], |(_, _, reasons)| *reasons);
         let others: Vec<String> = rows
             .as_array()
             .into_iter()
@@ -174,7 +206,7 @@ fn lint_finds_nothing_in_what_is_written() {
         let is_judged = found.status.code().is_some_and(|code| code < 2);
         if !others.is_empty() || !is_judged {
             wrong.push(format!(
-                "{case}: {}\n{}",
+                "{source} {case}: {}\n{}",
                 others.join("\n"),
                 text(&found.stderr)
             ));
@@ -190,7 +222,7 @@ fn the_exit_status_says_whether_something_is_lost() {
                    backend: {service: {name: a, port: {number: 80}}}}]}}]}\n";
     let status = |annotation: &str| {
         let input = ingress.replace("ANNOTATION", annotation);
-        converted(&input).status.code()
+        converted("ingress-nginx", &input).status.code()
     };
     let of = "nginx.ingress.kubernetes.io";
     assert_eq!(status(""), Some(0), "all is carried over");
@@ -204,12 +236,16 @@ fn the_exit_status_says_whether_something_is_lost() {
         Some(2),
         "one is not"
     );
-    assert_eq!(converted("a: b\na: c\n").status.code(), Some(1), "no YAML");
+    assert_eq!(
+        converted("ingress-nginx", "a: b\na: c\n").status.code(),
+        Some(1),
+        "no YAML"
+    );
 }
 
 #[test]
 fn a_directory_gets_a_file_for_each_namespace() {
-    let file = folder().join("testdata/namespaces.in.yaml");
+    let file = folder("ingress-nginx").join("testdata/namespaces.in.yaml");
     let input = file.display().to_string();
     let dir = tempfile::tempdir().expect("a directory");
     let into = dir.path().join("site");
@@ -232,7 +268,7 @@ fn a_directory_gets_a_file_for_each_namespace() {
 
 #[test]
 fn the_content_of_a_secret_is_in_no_line() {
-    let file = folder().join("testdata/access.in.yaml");
+    let file = folder("ingress-nginx").join("testdata/access.in.yaml");
     let input = fs::read_to_string(file).expect("a case");
     for format in ["text", "json"] {
         let options = ["convert", "--from", "ingress-nginx", "-", "-o", format];
@@ -246,7 +282,7 @@ fn the_content_of_a_secret_is_in_no_line() {
 /// `e2e/ingress-nginx/names` writes the list from the source of ingress-nginx.
 #[test]
 fn every_setting_of_ingress_nginx_has_one_row() {
-    let names = fs::read_to_string(folder().join("names.txt")).expect("the list");
+    let names = fs::read_to_string(folder("ingress-nginx").join("names.txt")).expect("the list");
     for (what, rows) in [("annotation", ANNOTATIONS), ("key", KEYS)] {
         let listed: Vec<&str> = names
             .lines()
@@ -279,12 +315,7 @@ fn nothing_is_dropped_in_silence_whatever_its_value() {
         "::/0",
         &long,
     ];
-    let options = Options {
-        class: None,
-        configmap: None,
-        gateway: None,
-        gateway_class: "gatewright".to_owned(),
-    };
+    let options = options();
     for value in values {
         for row in ANNOTATIONS {
             let annotation = format!("nginx.ingress.kubernetes.io/{}", row.name);
@@ -308,6 +339,147 @@ fn nothing_is_dropped_in_silence_whatever_its_value() {
             let is_told = notes.iter().any(|note| note.setting == row.name);
             assert!(is_told, "{}: {value:?}: {notes:?}", row.name);
         }
+    }
+}
+
+/// `e2e/envoy-gateway/names` writes the list from the definitions of Envoy Gateway.
+#[test]
+fn every_field_of_envoy_gateway_has_one_row() {
+    let names = fs::read_to_string(folder("envoy-gateway").join("names.txt")).expect("the list");
+    let mut used = BTreeSet::new();
+    let mut fields = 0;
+    for line in names.lines().filter(|line| !line.starts_with('#')) {
+        let (kind, field) = line.split_once(' ').expect("a kind and a field");
+        let (_, rows) = FIELDS
+            .iter()
+            .find(|(name, _)| *name == kind)
+            .expect("a kind with rows");
+        let row = rows
+            .iter()
+            .copied()
+            .flatten()
+            .filter(|row| {
+                let rest = field.strip_prefix(row.name);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            })
+            .max_by_key(|row| row.name.len());
+        let row = row.unwrap_or_else(|| panic!("{kind} {field} has no row"));
+        used.insert((kind, row.name));
+        fields += 1;
+    }
+    assert!(fields > 900, "{fields} fields");
+    for (kind, lists) in FIELDS {
+        for rows in *lists {
+            assert!(
+                rows.is_sorted_by_key(|row| row.name),
+                "{kind}: in order of their names"
+            );
+            for row in *rows {
+                let is_used = used.contains(&(*kind, row.name));
+                assert!(is_used, "{kind} {}: no field is of this row", row.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn no_field_of_envoy_gateway_is_dropped_in_silence_whatever_its_value() {
+    let values = [
+        json!(""),
+        json!("true"),
+        json!(true),
+        json!(0),
+        json!(-1),
+        json!(u64::MAX),
+        json!("^/a(/.*)$"),
+        json!("99999999999999999h"),
+        json!(null),
+        json!([]),
+        json!({}),
+        json!(["a", 1, {"b": []}]),
+        json!({"a": {"b": "c"}}),
+    ];
+    let names = fs::read_to_string(folder("envoy-gateway").join("names.txt")).expect("the list");
+    for line in names.lines().filter(|line| !line.starts_with('#')) {
+        let (kind, field) = line.split_once(' ').expect("a kind and a field");
+        for value in &values {
+            let mut spec = value.clone();
+            for part in field.rsplit('.') {
+                let (name, depth) = (part.trim_end_matches("[]"), part.matches("[]").count());
+                for _ in 0..depth {
+                    spec = json!([spec]);
+                }
+                spec = json!({name: spec});
+            }
+            let group = "gateway.envoyproxy.io/v1alpha1";
+            let object = document(
+                json!({"apiVersion": group, "kind": kind, "metadata": {"name": "a"}, "spec": spec}),
+            );
+            let conversion = convert(Source::EnvoyGateway, &[object], &options());
+            assert!(!conversion.notes.is_empty(), "{kind} {field}: {value}");
+        }
+    }
+}
+
+/// What may restrict access closes its targets, whatever else is there.
+#[test]
+fn what_envoy_gateway_restricts_is_closed_where_it_is_not_carried_over() {
+    for (kind, lists) in FIELDS {
+        let rows = lists.iter().copied().flatten();
+        for row in rows.filter(|row| row.closes) {
+            let mut spec = json!("x");
+            for part in row.name.rsplit('.') {
+                let name = part.trim_end_matches("[]");
+                if part.ends_with("[]") {
+                    spec = json!([spec]);
+                }
+                spec = json!({name: spec});
+            }
+            spec["targetRef"] =
+                json!({"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "a"});
+            let group = "gateway.envoyproxy.io/v1alpha1";
+            let object = document(
+                json!({"apiVersion": group, "kind": kind, "metadata": {"name": "a"}, "spec": spec}),
+            );
+            let conversion = convert(Source::EnvoyGateway, &[object], &options());
+            let is_closed = conversion
+                .objects
+                .iter()
+                .any(|object| object.value["metadata"]["name"] == "a-closed");
+            assert!(is_closed, "{kind} {}: {conversion:?}", row.name);
+            let is_told = conversion
+                .notes
+                .iter()
+                .any(|note| note.setting == row.name && note.verdict == Verdict::NotCarriedOver);
+            assert!(is_told, "{kind} {}: {conversion:?}", row.name);
+        }
+    }
+}
+
+/// What is converted stays what it is when it is converted again.
+#[test]
+fn what_was_converted_from_envoy_gateway_stays_as_it_is() {
+    for (source, case, file) in cases() {
+        if source != "envoy-gateway" {
+            continue;
+        }
+        let input = fs::read_to_string(file).expect("a case");
+        let once = text(&converted(source, &input).stdout);
+        let twice = text(&converted(source, &once).stdout);
+        // Services, Secrets and others are read, and not repeated.
+        for document in twice.split("---\n") {
+            assert!(once.contains(document), "{case}: {document}");
+        }
+        assert!(!twice.is_empty(), "{case}");
+    }
+}
+
+fn options() -> Options {
+    Options {
+        class: None,
+        configmap: None,
+        gateway: None,
+        gateway_class: "gatewright".to_owned(),
     }
 }
 

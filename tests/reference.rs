@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Command, CommandFactory};
 use gatewright::cli::Cli;
 use gatewright::configuration;
-use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS, Row};
+use gatewright::convert::Row;
+use gatewright::convert::envoy_gateway::FIELDS;
+use gatewright::convert::ingress_nginx::{ANNOTATIONS, KEYS};
 use gatewright_control::metrics::{Program, text};
 use gatewright_core::model::{ConditionType, Reason};
 use gatewright_core::request_outcome::{OUTCOMES, RequestOutcome};
@@ -368,16 +370,35 @@ fn ingress_nginx() {
             "\n## {title}\n\n| {head} | | In Gatewright |\n| --- | --- | --- |"
         )
         .expect("a String takes every write");
-        for Row {
-            name,
-            verdict,
-            note,
-            ..
-        } in rows
-        {
-            writeln!(body, "| `{name}` | {} | {} |", verdict.as_str(), cell(note))
-                .expect("a String takes every write");
-        }
+        rows.iter().for_each(|row| line(row, &mut body));
     }
     page("ingress-nginx.md", &body);
+}
+
+/// Writes the line of a row of a source.
+fn line(row: &Row, body: &mut String) {
+    let (verdict, note) = (row.verdict.as_str(), cell(row.note));
+    writeln!(body, "| `{}` | {verdict} | {note} |", row.name).expect("a String takes every write");
+}
+
+#[test]
+fn envoy_gateway() {
+    let names = include_str!("../src/convert/envoy_gateway/names.txt");
+    let version = names.split([' ', ',']).nth(3).expect("a version");
+    let mut body = format!(
+        "# Fields of Envoy Gateway\n\nWhat [`gatewright convert`](../migrate.md#from-envoy-gateway) makes of each field of Envoy Gateway \
+         {version}, below `spec`. A row is a field with all that is below it, except what has a row of its own. Fields that are not \
+         here, of a later version, close the targets of their policy.\n"
+    );
+    for (kind, lists) in FIELDS {
+        writeln!(
+            body,
+            "\n## {kind}\n\n| Field | | In Gatewright |\n| --- | --- | --- |"
+        )
+        .expect("a String takes every write");
+        for row in lists.iter().copied().flatten() {
+            line(row, &mut body);
+        }
+    }
+    page("envoy-gateway.md", &body);
 }

@@ -13,14 +13,16 @@ Prints objects of the Gateway API, TrafficPolicies, AccessPolicies and others, a
 the input a line on standard error: carried over, carried over with a difference, or not carried over, with what to use
 instead. What restricts access and cannot be carried over closes its routes.
 
-Give it what the Ingresses refer to as well: Services, the Secrets of auth-secret, auth-tls-secret and proxy-ssl-secret,
-the ConfigMaps of the controller, and its Deployment, whose command line is read. These objects are not repeated in the
-output, and content of a Secret is in no line. Comments above an object are kept above the first object made of it.
+Give it what these objects refer to as well: Services, Secrets and ConfigMaps; of ingress-nginx also the ConfigMaps of the
+controller, and its Deployment, whose command line is read; of Envoy Gateway the GatewayClasses. Services, Secrets and
+ConfigMaps are not repeated in the output, and content of a Secret is in no line. Comments above an object are kept above
+the first object made of it.
 
 Examples:
   gatewright convert --from ingress-nginx ingresses.yaml >site/ingresses.yaml
   gatewright convert --from ingress-nginx --into site manifests
   kubectl get ingresses,ingressclasses,services,configmaps,deployments -A -o yaml | gatewright convert --from ingress-nginx - | gatewright lint -
+  gatewright convert --from envoy-gateway --into site manifests
 
 Exit status: 0 everything is carried over, perhaps with a difference; 2 something is not, or invalid command line; 1 the
 input cannot be read.")]
@@ -38,18 +40,19 @@ pub struct Convert {
     /// Format of the lines on standard error
     #[arg(short, long, value_enum, default_value_t = Report::Text)]
     pub output: Report,
-    /// Ingress class to convert [default: those of the controller's IngressClasses, and nginx]
+    /// Ingress class or GatewayClass to convert [default: those of the controller in the input, and
+    /// nginx, or eg without one]
     #[arg(long, value_name = "NAME")]
     pub class: Option<String>,
-    /// ConfigMap of the controller [default: that of its command line, or the one called
-    /// ingress-nginx-controller or nginx-configuration]
+    /// ConfigMap of ingress-nginx's controller [default: that of its command line, or the one
+    /// called ingress-nginx-controller or nginx-configuration]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub configmap: Option<(String, String)>,
-    /// Gateway to write [default: nginx in the namespace of the Ingresses, or of the ConfigMap if
-    /// they are in several]
+    /// Gateway to write for Ingresses [default: nginx in the namespace of the Ingresses, or of the
+    /// ConfigMap if they are in several]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub gateway: Option<(String, String)>,
-    /// GatewayClass of the Gateway
+    /// GatewayClass of the Gateways
     #[arg(long, value_name = "NAME", default_value = "gatewright")]
     pub gateway_class: String,
 }

@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::manifest;
 
+/// Namespace and name.
+pub(super) type Name = (String, String);
+
 /// An object of the source, with its place.
 #[derive(Clone, Debug)]
 pub struct Document {
@@ -59,6 +62,16 @@ pub fn documents(file: &str, text: &str) -> Result<Vec<Document>, String> {
         }
     }
     Ok(documents)
+}
+
+/// Namespace and name of an object.
+pub(super) fn name_of(object: &Value) -> Name {
+    let metadata = &object["metadata"];
+    let namespace = metadata["namespace"]
+        .as_str()
+        .filter(|name| !name.is_empty());
+    let name = metadata["name"].as_str().unwrap_or_default();
+    (namespace.unwrap_or("default").to_owned(), name.to_owned())
 }
 
 #[cfg(test)]

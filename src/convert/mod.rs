@@ -7,26 +7,35 @@
 //! A source is a row of [`Source`] and a folder.
 
 mod document;
+pub mod envoy_gateway;
 pub mod ingress_nginx;
 mod note;
+mod objects;
+mod output;
+mod report;
+mod row;
+mod secrets;
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 pub use document::{Document, documents};
 pub use note::{Note, Verdict};
+pub use row::Row;
 
 /// Where objects come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
     /// Ingresses with annotations of ingress-nginx, and its ConfigMaps
     IngressNginx,
+    /// Gateway API objects with policies of Envoy Gateway
+    EnvoyGateway,
 }
 
 /// What a person says of the result.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The Ingress class, in place of those of the source's controller.
+    /// The class of Ingresses or Gateways, in place of those of the source's controller.
     pub class: Option<String>,
     /// Namespace and name of the controller's ConfigMap.
     pub configmap: Option<(String, String)>,
@@ -67,5 +76,6 @@ impl Conversion {
 pub fn convert(source: Source, documents: &[Document], options: &Options) -> Conversion {
     match source {
         Source::IngressNginx => ingress_nginx::convert(documents, options),
+        Source::EnvoyGateway => envoy_gateway::convert(documents, options),
     }
 }

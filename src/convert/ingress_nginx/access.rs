@@ -4,16 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use gatewright_core::inputs::HTPASSWD_TYPE;
 use serde_json::{Value, json};
 
 use super::auth_url;
-use super::output::{Grant, Output};
-use super::report::Report;
-use super::source::{Ingress, Name, Source, name_in};
+use super::source::{Ingress, Source, name_in};
 use crate::convert::Verdict;
+use crate::convert::document::Name;
+use crate::convert::output::Output;
+use crate::convert::report::Report;
+use crate::convert::secrets::{htpasswd, missing, users_of};
 
 /// The most networks of a list.
 const NETWORKS: usize = 64;
@@ -61,15 +60,7 @@ pub(super) fn access(
         output.policy("AccessPolicy", name, targets, &spec);
     }
     if !closed.is_empty() {
-        // An address is always in one of them.
-        let spec = json!({"clientAddress": {"deny": ["0.0.0.0/0", "::/0"]}});
-        let wanted = format!("{}-closed", ingress.name);
-        output.policy(
-            "AccessPolicy",
-            (&ingress.namespace, &wanted),
-            targets,
-            &spec,
-        );
+        output.close(name, targets);
     }
 }
 
@@ -155,65 +146,22 @@ fn users(
         &ingress.namespace,
         ingress.annotation("auth-secret").unwrap_or_default(),
     );
-    let name = format!("{}-htpasswd", secret.1);
-    let ours = (secret.0.clone(), name.clone());
-    match htpasswd(source, ingress, &secret) {
-        Ok(users) => {
-            if output.name("Secret", &ours.0, &name) == name {
-                let data =
-                    json!({"type": HTPASSWD_TYPE, "data": {".htpasswd": STANDARD.encode(users)}});
-                output.add_with("v1", "Secret", (&ours.0, &name), &data);
-            }
-            let text = format!("Secret {}/{name}", ours.0);
-            report.tell(ingress, "auth-secret", Verdict::CarriedOver, text);
-        }
-        Err(why) => {
-            let text = format!(
-                "{why}: the routes are closed until there is Secret {}/{name} of type {HTPASSWD_TYPE} with .htpasswd of htpasswd -s",
-                ours.0
-            );
-            report.tell(ingress, "auth-secret", Verdict::NotCarriedOver, text);
-        }
-    }
-    let mut users = json!({"name": name});
-    if ours.0 != ingress.namespace {
-        users["namespace"] = json!(ours.0);
-        output.grant(Grant {
-            from: ("gatewright.io", "AccessPolicy", ingress.namespace.clone()),
-            to: ("Secret", ours),
-        });
-    }
+    let lines = lines(source, ingress, &secret);
+    let (users, verdict, text) = htpasswd(lines, &secret, &ingress.namespace, output);
+    report.tell(ingress, "auth-secret", verdict, text);
     Some(json!({"users": users, "credentials": "Remove"}))
 }
 
-/// The lines of users, if all hashes are those of SHA-1. No message has a part of them.
-fn htpasswd(source: &Source, ingress: &Ingress, secret: &Name) -> Result<String, String> {
-    let of = format!("Secret {}/{}", secret.0, secret.1);
-    let Some(data) = source.secret(secret) else {
-        return Err(format!("{of} is not in the input"));
+/// The lines of users. No message has a part of them.
+fn lines(source: &Source, ingress: &Ingress, secret: &Name) -> Result<Vec<String>, String> {
+    let Some(data) = source.objects.secret(secret) else {
+        return Err(missing(secret));
     };
-    let lines: Vec<String> = if ingress.annotation("auth-secret-type") == Some("auth-map") {
-        data.iter()
-            .map(|(user, hash)| format!("{user}:{}", String::from_utf8_lossy(hash).trim()))
-            .collect()
-    } else {
-        let text = data
-            .get("auth")
-            .ok_or_else(|| format!("{of} has no key auth"))?;
-        let text = String::from_utf8_lossy(text);
-        text.lines()
-            .map(|line| line.trim().to_owned())
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .collect()
-    };
-    if lines.is_empty() || !lines.iter().all(|line| is_sha(line)) {
-        return Err(format!("{of} has other hashes than those of SHA-1"));
+    if ingress.annotation("auth-secret-type") == Some("auth-map") {
+        let users = data
+            .iter()
+            .map(|(user, hash)| format!("{user}:{}", String::from_utf8_lossy(hash).trim()));
+        return Ok(users.collect());
     }
-    Ok(lines.join("\n") + "\n")
-}
-
-/// True for a line whose hash is one of SHA-1.
-fn is_sha(line: &str) -> bool {
-    let hash = line.split_once(':').map(|(_, hash)| hash);
-    hash.is_some_and(|hash| hash.starts_with("{SHA}"))
+    users_of(secret, &data, "auth")
 }

@@ -1,6 +1,6 @@
 //! The annotations of ingress-nginx, a row each in the order of their names: what becomes of them.
 
-use super::row::{Row, carried, differs, gone, gone_unless, nothing};
+use crate::convert::row::{Row, carried, differs, gone, gone_unless, nothing};
 
 const OFF: &[&str] = &["false", "off", "no"];
 const AUTH_CACHE: &str = "the server is asked about each request";

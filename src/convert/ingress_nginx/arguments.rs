@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
-use super::report::Report;
-use super::source::{Name, name_in, name_of};
+use super::source::name_in;
+use crate::convert::document::{Name, name_of};
+use crate::convert::report::Report;
 use crate::convert::{Document, Verdict};
 
 /// The argument with the Service of what no rule matches.

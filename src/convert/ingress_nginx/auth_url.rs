@@ -4,8 +4,8 @@
 use serde_json::{Value, json};
 
 use super::filters::service_of;
-use super::output::{Grant, Output};
-use super::report::Report;
+use crate::convert::output::{Grant, Output};
+use crate::convert::report::Report;
 use super::source::{Ingress, Source};
 use crate::convert::Verdict;
 

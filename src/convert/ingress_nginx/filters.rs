@@ -2,11 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::output::{Grant, OURS, Output};
 use super::redirect::Redirect;
-use super::report::Report;
-use super::source::{Ingress, Keys, Name, Source, name_in};
+use super::source::{Ingress, Source, name_in};
 use crate::convert::Verdict;
+use crate::convert::document::Name;
+use crate::convert::objects::Keys;
+use crate::convert::output::{Grant, OURS, Output};
+use crate::convert::report::Report;
 
 /// What CORS allows without annotations.
 const METHODS: &str = "GET, PUT, POST, DELETE, PATCH, OPTIONS";
@@ -153,7 +155,7 @@ fn list<'a>(ingress: &'a Ingress, name: &str, usual: &'a str) -> Vec<&'a str> {
 
 /// The headers of a ConfigMap; those whose values have a variable of nginx are left out.
 fn headers(source: &Source, name: &Name, tell: &mut dyn FnMut(Verdict, String)) -> Vec<Value> {
-    let Some(data) = source.data(name) else {
+    let Some(data) = source.objects.data(name) else {
         let text = format!("add ConfigMap {}/{} to the input", name.0, name.1);
         tell(Verdict::NotCarriedOver, text);
         return Vec::new();
@@ -245,7 +247,7 @@ fn mirror(
         report.tell(ingress, "mirror-target", Verdict::NotCarriedOver, text);
         return None;
     };
-    let port = match source.port(&namespace, &service, &port) {
+    let port = match source.objects.port(&namespace, &service, &port) {
         Ok(port) => port,
         Err(why) => {
             report.tell(ingress, "mirror-target", Verdict::NotCarriedOver, why);

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 
 use super::access::networks;
 use super::listeners::{Listeners, PORTS};
-use super::output::{OURS, Output};
-use super::protocol::config_map;
-use super::report::Report;
-use super::source::{Keys, Name, Source};
+use super::source::Source;
 use super::streams::{Stream, with_header};
+use crate::convert::document::Name;
+use crate::convert::objects::Keys;
+use crate::convert::output::{OURS, Output};
+use crate::convert::report::Report;
+use crate::convert::secrets::config_map;
 use crate::convert::{Options, Verdict};
 
 /// The most ports of an entry of clients.
@@ -176,6 +178,7 @@ fn client_ca(
 ) {
     let name = format!("{}-ca", secret.1);
     let pem = source
+        .objects
         .secret(secret)
         .and_then(|data| Some(String::from_utf8_lossy(data.get("ca.crt")?).into_owned()));
     match pem {

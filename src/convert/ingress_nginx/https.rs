@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::output::{GATEWAY_API, Output};
 use super::routes::{Hosts, Plan, Serving};
 use super::server::hosts;
 use super::source::Ingress;
+use crate::convert::output::{GATEWAY_API, Output};
 
 /// The header in which a proxy in front says how a client came.
 const FORWARDED_PROTO: &str = "X-Forwarded-Proto";

@@ -1,7 +1,7 @@
 //! The keys of ingress-nginx's ConfigMap, a row each in the order of their names: what becomes of
 //! them.
 
-use super::row::{Row, carried, differs, gone, gone_unless, nothing};
+use crate::convert::row::{Row, carried, differs, gone, gone_unless, nothing};
 
 const OFF: &[&str] = &["false", "off", "no", ""];
 const ON: &[&str] = &["true", "on"];

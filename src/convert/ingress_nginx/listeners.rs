@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::output::{GATEWAY_API, Grant, Output};
 use super::server::{CATCH_ALL, Server};
-use super::source::{Ingress, Name};
+use super::source::Ingress;
+use crate::convert::document::Name;
+use crate::convert::output::{GATEWAY_API, Grant, Output};
 
 /// The most listeners of a Gateway or ListenerSet.
 const LISTENERS: usize = 64;

@@ -15,14 +15,12 @@ mod gateway;
 mod https;
 mod keys;
 mod listeners;
-mod output;
 mod paths;
 mod protocol;
 mod redirect;
 mod report;
 mod rewrite;
 mod routes;
-mod row;
 mod rules;
 mod server;
 mod source;
@@ -36,14 +34,13 @@ use serde_json::{Value, json};
 
 pub use annotations::ANNOTATIONS;
 pub use keys::KEYS;
-pub use row::Row;
 
 use self::listeners::{Listeners, Parent};
-use self::output::{GATEWAY_API, Output};
-use self::report::Report;
 use self::routes::Hosts;
 use self::server::{Server, servers};
 use self::source::{Ingress, Source};
+use super::output::{GATEWAY_API, Output};
+use super::report::Report;
 use super::{Conversion, Document, Options, Verdict};
 
 /// Settings of a redirect, of which the others have no effect: it comes before them.
@@ -176,7 +173,7 @@ fn default_backend(
 ) -> Option<(String, Value)> {
     let (document, (namespace, service)) = source.arguments.backend.as_ref()?;
     let setting = arguments::BACKEND;
-    let Some(port) = source.first_port(namespace, service) else {
+    let Some(port) = source.objects.first_port(namespace, service) else {
         let text = format!("add Service {namespace}/{service} to the input");
         report.say(*document, setting, Verdict::NotCarriedOver, text);
         return None;

@@ -1,11 +1,12 @@
 //! What backends speak, and the certificates that they need.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::output::{GATEWAY_API, Output};
-use super::report::Report;
 use super::source::{Ingress, Source, name_in};
 use crate::convert::Verdict;
+use crate::convert::output::{GATEWAY_API, Output};
+use crate::convert::report::Report;
+use crate::convert::secrets::config_map;
 
 /// `backend-protocol`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ fn ca(
     report: &mut Report,
 ) -> Option<String> {
     let secret = name_in(&ingress.namespace, ingress.annotation("proxy-ssl-secret")?);
-    let data = source.secret(&secret);
+    let data = source.objects.secret(&secret);
     let is_unknown = data.is_none();
     if data
         .as_ref()
@@ -143,13 +144,4 @@ fn ca(
         return Some(format!("{}-ca", secret.1));
     }
     None
-}
-
-/// Writes a ConfigMap with certificates of a CA, once.
-pub(super) fn config_map(namespace: &str, name: &str, pem: &str, output: &mut Output) -> String {
-    if output.name("ConfigMap", namespace, name) == name {
-        let data: Value = json!({"data": {"ca.crt": pem}});
-        output.add_with("v1", "ConfigMap", (namespace, name), &data);
-    }
-    name.to_owned()
 }

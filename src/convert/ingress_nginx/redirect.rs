@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::report::Report;
 use super::source::Ingress;
 use crate::convert::Verdict;
+use crate::convert::report::Report;
 
 /// The statuses that a redirect may have.
 const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];

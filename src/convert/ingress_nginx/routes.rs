@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::filters::Filters;
 use super::listeners::{Listeners, Parent, Parents};
-use super::output::{GATEWAY_API, Output};
 use super::protocol::Protocol;
 use super::redirect::app_root;
-use super::report::Report;
 use super::server::{CATCH_ALL, Location, Server, hosts};
 use super::source::{Ingress, Source};
 use crate::convert::Verdict;
+use crate::convert::output::{GATEWAY_API, Output};
+use crate::convert::report::Report;
 
 /// The most rules of a route.
 const RULES: usize = 16;

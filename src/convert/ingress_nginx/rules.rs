@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 use super::canary::Canary;
 use super::filters::Filters;
 use super::protocol::Protocol;
-use super::report::Report;
 use super::rewrite::{Rewrite, rewrite};
 use super::routes::Hosts;
 use super::server::{Backend, Location, Server};
 use super::source::Ingress;
 use super::timeouts::{retry, timeouts};
 use crate::convert::Verdict;
+use crate::convert::report::Report;
 
 /// The rules of a path, and what became of it.
 pub(super) struct Rules {

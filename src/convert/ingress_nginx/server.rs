@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::networking::v1::{IngressBackend, IngressTLS};
 
 use super::paths::{Path, PathType};
-use super::report::Report;
-use super::source::{Ingress, Name, Source};
+use super::source::{Ingress, Source};
 use crate::convert::Verdict;
+use crate::convert::document::Name;
+use crate::convert::report::Report;
 
 /// The key of the host that has no name.
 pub(super) const CATCH_ALL: &str = "";
@@ -210,7 +211,9 @@ fn backend(
         (Some(number), _) => number.to_string(),
         (None, name) => name.unwrap_or_default(),
     };
-    let port = source.port(&ingress.namespace, &service.name, &text);
+    let port = source
+        .objects
+        .port(&ingress.namespace, &service.name, &text);
     if let Err(why) = &port {
         report.say(ingress.document, setting, Verdict::NotCarriedOver, why);
     }

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress as IngressObject, IngressClass, IngressSpec};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::arguments::Arguments;
-use super::report::Report;
+use crate::convert::document::Name;
+use crate::convert::objects::{Keys, Objects, of_kind};
+use crate::convert::report::Report;
 use crate::convert::{Document, Options, Verdict};
 
 /// The prefix of annotations, unless the controller has another one.
@@ -27,11 +26,6 @@ const CONFIGMAPS: [&str; 2] = ["ingress-nginx-controller", "nginx-configuration"
 /// The names of the ConfigMaps with ports of TCP and UDP.
 const TCP: [&str; 2] = ["tcp-services", "ingress-nginx-tcp"];
 const UDP: [&str; 2] = ["udp-services", "ingress-nginx-udp"];
-
-/// Namespace and name.
-pub(super) type Name = (String, String);
-/// The keys of a ConfigMap.
-pub(super) type Keys = BTreeMap<String, String>;
 
 /// An Ingress of the controller.
 pub(super) struct Ingress {
@@ -89,21 +83,17 @@ pub(super) struct Source {
     pub(super) udp: Option<(usize, Keys)>,
     /// The command line of the controller.
     pub(super) arguments: Arguments,
-    services: BTreeMap<Name, Service>,
-    secrets: BTreeMap<Name, Secret>,
-    configmaps: BTreeMap<Name, (usize, Keys)>,
+    /// Services, Secrets and ConfigMaps.
+    pub(super) objects: Objects,
 }
 
 impl Source {
     /// Reads the documents of a source.
     pub(super) fn read(documents: &[Document], options: &Options, report: &mut Report) -> Self {
         let arguments = Arguments::read(documents, report);
-        let configmaps: BTreeMap<Name, (usize, Keys)> =
-            of_kind::<ConfigMap>(documents, "ConfigMap", report)
-                .map(|(document, name, object)| (name, (document, object.data.unwrap_or_default())))
-                .collect();
+        let objects = Objects::read(documents, report);
         let configmap = named(
-            &configmaps,
+            &objects.configmaps,
             options.configmap.as_ref().or(arguments.configmap.as_ref()),
             &CONFIGMAPS,
         );
@@ -115,73 +105,14 @@ impl Source {
         Self {
             ingresses: ingresses(documents, options, &arguments, &keys, report),
             configmap: configmap.map(|(document, name, _)| (document, name)),
-            tcp: named(&configmaps, arguments.tcp.as_ref(), &TCP)
+            tcp: named(&objects.configmaps, arguments.tcp.as_ref(), &TCP)
                 .map(|(document, _, keys)| (document, keys)),
-            udp: named(&configmaps, arguments.udp.as_ref(), &UDP)
+            udp: named(&objects.configmaps, arguments.udp.as_ref(), &UDP)
                 .map(|(document, _, keys)| (document, keys)),
-            services: of_kind::<Service>(documents, "Service", report)
-                .map(|(_, name, object)| (name, object))
-                .collect(),
-            secrets: of_kind::<Secret>(documents, "Secret", report)
-                .map(|(_, name, object)| (name, object))
-                .collect(),
             keys,
             arguments,
-            configmaps,
+            objects,
         }
-    }
-
-    /// The number of a Service's port.
-    pub(super) fn port(&self, namespace: &str, service: &str, port: &str) -> Result<i32, String> {
-        if let Ok(number) = port.parse() {
-            return Ok(number);
-        }
-        let Some(object) = self
-            .services
-            .get(&(namespace.to_owned(), service.to_owned()))
-        else {
-            return Err(format!(
-                "port {port} is a name: add Service {namespace}/{service} to the input"
-            ));
-        };
-        object
-            .spec
-            .iter()
-            .flat_map(|spec| spec.ports.iter().flatten())
-            .find(|of| of.name.as_deref() == Some(port))
-            .map(|of| of.port)
-            .ok_or_else(|| format!("Service {namespace}/{service} has no port {port}"))
-    }
-
-    /// The first port of a Service of the source.
-    pub(super) fn first_port(&self, namespace: &str, service: &str) -> Option<i32> {
-        let service = self
-            .services
-            .get(&(namespace.to_owned(), service.to_owned()))?;
-        service
-            .spec
-            .as_ref()?
-            .ports
-            .as_ref()?
-            .first()
-            .map(|port| port.port)
-    }
-
-    /// The content of a Secret, if the Secret is of the source.
-    pub(super) fn secret(&self, name: &Name) -> Option<BTreeMap<&str, &[u8]>> {
-        let secret = self.secrets.get(name)?;
-        let data = secret.data.iter().flatten();
-        let texts = secret.string_data.iter().flatten();
-        Some(
-            data.map(|(key, value)| (key.as_str(), value.0.as_slice()))
-                .chain(texts.map(|(key, value)| (key.as_str(), value.as_bytes())))
-                .collect(),
-        )
-    }
-
-    /// The data of a ConfigMap of the source.
-    pub(super) fn data(&self, name: &Name) -> Option<&Keys> {
-        self.configmaps.get(name).map(|(_, keys)| keys)
     }
 }
 
@@ -199,45 +130,6 @@ fn named(
         }
     }?;
     Some((*document, name.clone(), keys.clone()))
-}
-
-/// The objects of a kind: index of the document, name, object.
-fn of_kind<'a, T: DeserializeOwned + 'a>(
-    documents: &'a [Document],
-    kind: &'static str,
-    report: &'a mut Report,
-) -> impl Iterator<Item = (usize, Name, T)> + 'a {
-    documents
-        .iter()
-        .enumerate()
-        .filter_map(move |(index, document)| {
-            if document.value["kind"] != kind {
-                return None;
-            }
-            match serde_json::from_value(document.value.clone()) {
-                Ok(object) => Some((index, name_of(&document.value), object)),
-                // The message of a Secret's error could have a part of its content.
-                Err(_) if kind == "Secret" => {
-                    report.say(index, kind, Verdict::NotCarriedOver, "cannot be read");
-                    None
-                }
-                Err(error) => {
-                    let text = format!("cannot be read: {error}");
-                    report.say(index, kind, Verdict::NotCarriedOver, text);
-                    None
-                }
-            }
-        })
-}
-
-/// Namespace and name of an object.
-pub(super) fn name_of(object: &Value) -> Name {
-    let metadata = &object["metadata"];
-    let namespace = metadata["namespace"]
-        .as_str()
-        .filter(|name| !name.is_empty());
-    let name = metadata["name"].as_str().unwrap_or_default();
-    (namespace.unwrap_or("default").to_owned(), name.to_owned())
 }
 
 /// A name with a namespace, or of this one.

@@ -3,10 +3,12 @@
 use serde_json::json;
 
 use super::listeners::{Listeners, Parent};
-use super::output::{GATEWAY_API, OURS, Output};
-use super::report::Report;
-use super::source::{Keys, Name, Source, name_in};
+use super::source::{Source, name_in};
 use crate::convert::Verdict;
+use crate::convert::document::Name;
+use crate::convert::objects::Keys;
+use crate::convert::output::{GATEWAY_API, OURS, Output};
+use crate::convert::report::Report;
 
 /// A port that leads to a Service.
 pub(super) struct Stream {
@@ -68,7 +70,7 @@ fn stream(
 ) -> Result<Stream, String> {
     let mut parts = value.split(':');
     let service = name_in("default", parts.next().unwrap_or_default().trim());
-    let target = source.port(
+    let target = source.objects.port(
         &service.0,
         &service.1,
         parts.next().unwrap_or_default().trim(),

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::report::Report;
 use super::source::Ingress;
 use crate::convert::Verdict;
+use crate::convert::report::Report;
 
 /// The seconds of a timeout that is as good as none: from nginx's own to that after which Envoy
 /// ends a stream without bytes.

@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::output::Output;
-use super::report::Report;
 use super::source::Ingress;
 use super::timeouts::{duration, seconds};
 use crate::convert::Verdict;
+use crate::convert::output::Output;
+use crate::convert::report::Report;
 
 /// The name of the cookie for sessions without an annotation.
 const COOKIE: &str = "INGRESSCOOKIE";
@@ -114,14 +114,30 @@ pub(super) fn of_services(
     for service in services {
         if let Some((annotation, value)) = &chosen {
             let field = ("loadBalancer", value.clone());
-            output.service(ingress, (service, annotation), field, report);
+            set(ingress, (service, annotation), field, output, report);
         }
         if let Some(seconds) = connect {
             let seconds = seconds.min(CONNECT_AT_MOST);
             let value = json!({"tcp": {"connectTimeout": format!("{seconds}s")}});
             let of = (*service, "proxy-connect-timeout");
-            output.service(ingress, of, ("timeout", value), report);
+            set(ingress, of, ("timeout", value), output, report);
         }
+    }
+}
+
+/// Sets a field of the policy of a Service. Another value of another Ingress stays.
+fn set(
+    ingress: &Ingress,
+    (service, annotation): (&str, &str),
+    field: (&'static str, Value),
+    output: &mut Output,
+    report: &mut Report,
+) {
+    let name = (ingress.namespace.clone(), service.to_owned());
+    let of = format!("{}/{}", ingress.namespace, ingress.name);
+    if let Err(by) = output.service(name, field, &of) {
+        let text = format!("Ingress {by} says otherwise of Service {service}, which has one");
+        report.tell(ingress, annotation, Verdict::NotCarriedOver, text);
     }
 }
 

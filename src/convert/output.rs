@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::report::Report;
-use super::source::{Ingress, Name};
-use crate::convert::{Converted, Verdict};
+use super::Converted;
+use super::document::Name;
 
 /// The group of the Gateway API, and its version here.
 pub(super) const GATEWAY_API: &str = "gateway.networking.k8s.io/v1";
@@ -30,7 +29,7 @@ pub(super) struct Output {
     /// The names that are taken: kind, namespace, name.
     names: BTreeSet<(String, String, String)>,
     grants: BTreeSet<Grant>,
-    /// The settings of Services, and the Ingress that each is of.
+    /// The settings of Services, and the object that each is of.
     services: BTreeMap<Name, BTreeMap<&'static str, (Value, String)>>,
 }
 
@@ -106,26 +105,31 @@ impl Output {
         self.grants.insert(grant);
     }
 
-    /// Sets a field of the TrafficPolicy of a Service. Another value of another Ingress stays.
+    /// Closes targets until a person deletes the policy.
+    pub(super) fn close(&mut self, (namespace, name): (&str, &str), targets: &[Value]) {
+        // An address is always in one of them.
+        let spec = json!({"clientAddress": {"deny": ["0.0.0.0/0", "::/0"]}});
+        let wanted = format!("{name}-closed");
+        self.policy("AccessPolicy", (namespace, &wanted), targets, &spec);
+    }
+
+    /// Sets a field of the TrafficPolicy of a Service. Another value of somebody else stays.
+    ///
+    /// # Errors
+    /// The one who said otherwise.
     pub(super) fn service(
         &mut self,
-        ingress: &Ingress,
-        (service, annotation): (&str, &str),
+        service: Name,
         (field, value): (&'static str, Value),
-        report: &mut Report,
-    ) {
-        let name = (ingress.namespace.clone(), service.to_owned());
-        let of = format!("{}/{}", ingress.namespace, ingress.name);
-        let fields = self.services.entry(name).or_default();
+        by: &str,
+    ) -> Result<(), String> {
+        let fields = self.services.entry(service).or_default();
         match fields.get(field) {
-            Some((other, by)) if *other != value => {
-                let text =
-                    format!("Ingress {by} says otherwise of Service {service}, which has one");
-                report.tell(ingress, annotation, Verdict::NotCarriedOver, text);
-            }
-            Some(_) => {}
+            Some((other, by)) if *other != value => Err(by.clone()),
+            Some(_) => Ok(()),
             None => {
-                fields.insert(field, (value, of));
+                fields.insert(field, (value, by.to_owned()));
+                Ok(())
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A row of what becomes of a setting.
 
-use crate::convert::Verdict;
+use super::Verdict;
 
-/// A setting of ingress-nginx, and what becomes of it.
+/// A setting of a source, and what becomes of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its name.
@@ -11,6 +11,8 @@ pub struct Row {
     pub verdict: Verdict,
     /// What it becomes, the difference, or why it is not carried over and what to use instead.
     pub note: &'static str,
+    /// True if the routes are closed where it is not carried over.
+    pub closes: bool,
     /// The values with which it asks for nothing.
     neutral: &'static [&'static str],
 }
@@ -30,6 +32,7 @@ const fn row(name: &'static str, verdict: Verdict, note: &'static str) -> Row {
         name,
         verdict,
         note,
+        closes: false,
         neutral: &[],
     }
 }
@@ -58,6 +61,26 @@ pub(super) const fn gone_unless(
     Row {
         neutral,
         ..gone(name, note)
+    }
+}
+
+/// A setting that restricts access, is not carried over, and so closes the routes.
+pub(super) const fn closes(name: &'static str, note: &'static str) -> Row {
+    Row {
+        closes: true,
+        ..gone(name, note)
+    }
+}
+
+/// A setting that closes the routes, except with these values.
+pub(super) const fn closes_unless(
+    name: &'static str,
+    neutral: &'static [&'static str],
+    note: &'static str,
+) -> Row {
+    Row {
+        closes: true,
+        ..gone_unless(name, neutral, note)
     }
 }
 

@@ -1,0 +1,158 @@
+//! Secrets and ConfigMaps that are written of others: those that we read have types and keys of
+//! their own. No message has a part of their content.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gatewright_core::inputs::{HTPASSWD_TYPE, OIDC_CLIENT_TYPE};
+use serde_json::{Value, json};
+
+use super::Verdict;
+use super::document::Name;
+use super::output::{Grant, Output};
+
+/// The key of an OpenID client's Secret, here and in Envoy Gateway.
+const CLIENT_SECRET: &str = "client-secret";
+/// How long its value may be.
+const CLIENT_SECRET_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// Says that a Secret is not of the source.
+pub(super) fn missing(secret: &Name) -> String {
+    format!("Secret {}/{} is not in the input", secret.0, secret.1)
+}
+
+/// The lines of users of a key of a Secret.
+///
+/// # Errors
+/// When the Secret has no such key.
+pub(super) fn users_of(
+    secret: &Name,
+    data: &BTreeMap<&str, &[u8]>,
+    key: &str,
+) -> Result<Vec<String>, String> {
+    let text = data
+        .get(key)
+        .ok_or_else(|| format!("Secret {}/{} has no key {key}", secret.0, secret.1))?;
+    Ok(String::from_utf8_lossy(text)
+        .lines()
+        .map(|line| line.trim().to_owned())
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .collect())
+}
+
+/// Writes the Secret of users where all hashes are those of SHA-1. Returns the reference of a
+/// policy in a namespace, and what becomes of the Secret of the source.
+pub(super) fn htpasswd(
+    lines: Result<Vec<String>, String>,
+    secret: &Name,
+    namespace: &str,
+    output: &mut Output,
+) -> (Value, Verdict, String) {
+    let name = format!("{}-htpasswd", secret.1);
+    let lines = lines.and_then(|lines| {
+        if lines.is_empty() || !lines.iter().all(|line| is_sha(line)) {
+            let text = "has other hashes than those of SHA-1";
+            return Err(format!("Secret {}/{} {text}", secret.0, secret.1));
+        }
+        Ok(lines)
+    });
+    let (verdict, text) = match lines {
+        Ok(lines) => {
+            if output.name("Secret", &secret.0, &name) == name {
+                let users = STANDARD.encode(lines.join("\n") + "\n");
+                let data = json!({"type": HTPASSWD_TYPE, "data": {".htpasswd": users}});
+                output.add_with("v1", "Secret", (&secret.0, &name), &data);
+            }
+            (Verdict::CarriedOver, format!("Secret {}/{name}", secret.0))
+        }
+        Err(why) => {
+            let text = format!(
+                "{why}: the routes are closed until there is Secret {}/{name} of type {HTPASSWD_TYPE} with .htpasswd of htpasswd -s",
+                secret.0
+            );
+            (Verdict::NotCarriedOver, text)
+        }
+    };
+    let secret = (secret.0.clone(), name);
+    (
+        reference("AccessPolicy", namespace, secret, output),
+        verdict,
+        text,
+    )
+}
+
+/// Writes the Secret of an OpenID client where its secret is long enough. Returns the reference of
+/// a policy in a namespace, and what becomes of the Secret of the source.
+pub(super) fn client_secret(
+    data: Option<&BTreeMap<&str, &[u8]>>,
+    secret: &Name,
+    namespace: &str,
+    output: &mut Output,
+) -> (Value, Verdict, String) {
+    let name = format!("{}-oidc-client", secret.1);
+    let key = data
+        .ok_or_else(|| missing(secret))
+        .and_then(|data| match data.get(CLIENT_SECRET) {
+            Some(key) if CLIENT_SECRET_BYTES.contains(&key.len()) => Ok(STANDARD.encode(key)),
+            _ => Err(format!(
+                "Secret {}/{} has no {CLIENT_SECRET} of 16 to 1024 characters",
+                secret.0, secret.1
+            )),
+        });
+    let (verdict, text) = match key {
+        Ok(key) => {
+            if output.name("Secret", &secret.0, &name) == name {
+                let data = json!({"type": OIDC_CLIENT_TYPE, "data": {CLIENT_SECRET: key}});
+                output.add_with("v1", "Secret", (&secret.0, &name), &data);
+            }
+            (Verdict::CarriedOver, format!("Secret {}/{name}", secret.0))
+        }
+        Err(why) => {
+            let text = format!(
+                "{why}: the routes are closed until there is Secret {}/{name} of type {OIDC_CLIENT_TYPE}",
+                secret.0
+            );
+            (Verdict::NotCarriedOver, text)
+        }
+    };
+    let secret = (secret.0.clone(), name);
+    (
+        reference("AccessPolicy", namespace, secret, output),
+        verdict,
+        text,
+    )
+}
+
+/// A reference to a Secret, with the permission that it needs.
+pub(super) fn reference(
+    kind: &'static str,
+    namespace: &str,
+    secret: Name,
+    output: &mut Output,
+) -> Value {
+    let mut reference = json!({"name": secret.1});
+    if secret.0 != namespace {
+        reference["namespace"] = json!(secret.0);
+        output.grant(Grant {
+            from: ("gatewright.io", kind, namespace.to_owned()),
+            to: ("Secret", secret),
+        });
+    }
+    reference
+}
+
+/// True for a line whose hash is one of SHA-1.
+fn is_sha(line: &str) -> bool {
+    let hash = line.split_once(':').map(|(_, hash)| hash);
+    hash.is_some_and(|hash| hash.starts_with("{SHA}"))
+}
+
+/// Writes a ConfigMap with certificates of a CA, once.
+pub(super) fn config_map(namespace: &str, name: &str, pem: &str, output: &mut Output) -> String {
+    if output.name("ConfigMap", namespace, name) == name {
+        let data: Value = json!({"data": {"ca.crt": pem}});
+        output.add_with("v1", "ConfigMap", (namespace, name), &data);
+    }
+    name.to_owned()
+}
