@@ -4,10 +4,10 @@
 use serde_json::{Value, json};
 
 use super::filters::service_of;
-use crate::convert::output::{Grant, Output};
-use crate::convert::report::Report;
 use super::source::{Ingress, Source};
 use crate::convert::Verdict;
+use crate::convert::output::{Grant, Output};
+use crate::convert::report::Report;
 
 /// The request headers that the server gets beside `Authorization`. nginx sends all.
 const HEADERS: [&str; 4] = ["Accept", "Cookie", "X-Forwarded-For", "X-Forwarded-Proto"];
@@ -71,7 +71,7 @@ fn backend(source: &Source, ingress: &Ingress, url: &str) -> Result<(Value, Stri
         return Err("the URL has a query or variables of nginx".to_owned());
     }
     let (service, namespace, port) = service_of(&format!("http://{authority}")).ok_or(FOREIGN)?;
-    let port = source.port(&namespace, &service, &port)?;
+    let port = source.objects.port(&namespace, &service, &port)?;
     let mut backend = json!({"name": service, "port": port});
     if namespace != ingress.namespace {
         backend["namespace"] = json!(namespace);
