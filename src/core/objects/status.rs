@@ -34,15 +34,13 @@ impl ObjectStatus {
             StatusBody::ListenerSet(status) => &status.listeners,
             StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => &[],
         };
-        let (parents, ancestors): (
-            &[(ParentRef, Vec<Condition>)],
-            &[(ObjectKey, Vec<Condition>)],
-        ) = match &self.body {
-            StatusBody::Route(status) => (&status.parents, &[]),
-            StatusBody::Policy(status) => (&[], &status.ancestors),
-            StatusBody::Class(_) | StatusBody::Gateway(_) | StatusBody::ListenerSet(_) => {
-                (&[], &[])
-            }
+        let parents: &[(ParentRef, Vec<Condition>)] = match &self.body {
+            StatusBody::Route(status) => &status.parents,
+            _ => &[],
+        };
+        let ancestors: &[(ObjectKey, Vec<Condition>)] = match &self.body {
+            StatusBody::Policy(status) => &status.ancestors,
+            _ => &[],
         };
         let listeners = listeners.iter().flat_map(|listener| {
             listener
