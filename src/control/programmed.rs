@@ -131,10 +131,7 @@ impl FleetAcks {
         let mut status = status.clone();
         let verdict = verdict(&self.acks.get(key).cloned().unwrap_or_default());
         match &mut status.body {
-            StatusBody::Class(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Telemetry(_)
-            | StatusBody::Attached(_) => {}
+            StatusBody::Class(_) | StatusBody::Policy(_) => {}
             StatusBody::Gateway(gateway) => {
                 let parent = ParentKey::Gateway(key.name.clone());
                 let rejected = self.listeners(&parent, &mut gateway.listeners, &verdict);

@@ -204,7 +204,7 @@ fn policies(store: &Store, draft: &Draft) -> BTreeSet<String> {
     let targets: BTreeSet<ObjectKey> = listeners.chain(gateways).chain(routes).collect();
     let attached = targets
         .iter()
-        .flat_map(|target| indexes.attached_by_target(target));
+        .flat_map(|target| indexes.policies_by_target(target));
     let routes = draft.routes.iter().filter_map(|route| store.route(route));
     let services = routes.flat_map(|route| target_ports(route));
     let on_services = services.flat_map(|port| indexes.policies_by_service(&port.service));

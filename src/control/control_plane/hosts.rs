@@ -114,15 +114,16 @@ impl ControlPlane {
         if ParentKey::of(key).is_some() || RouteKey::of(key).is_some() {
             return vec![key.clone()];
         }
-        let policies = store.policy(key).into_iter();
-        let targets = policies.flat_map(|policy| &policy.targets);
-        let routes = targets
-            .flat_map(|target| store.indexes().routes_by_service(&target.service))
+        let policy = store.policy(key).into_iter();
+        let routes = policy
+            .clone()
+            .flat_map(|policy| policy.services())
+            .flat_map(|service| store.indexes().routes_by_service(service))
             .map(RouteKey::object);
-        let attached = store.attached_policy(key).into_iter();
-        let targets: Vec<ObjectKey> = attached
+        let targets: Vec<ObjectKey> = policy
             .flat_map(|policy| &policy.targets)
             .map(|target| target.object.clone())
+            .filter(|object| object.kind != Kind::Service)
             .collect();
         // A policy on a Gateway is one on its ListenerSets.
         let gateways = targets.iter().filter(|key| key.kind == Kind::Gateway);

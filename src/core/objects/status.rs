@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::inputs::{ObjectKey, ParentRef, SetKind};
-use crate::model::{Condition, ObjectName, StatusAddress};
+use crate::model::{Condition, StatusAddress};
 
 /// The status of one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -27,62 +27,33 @@ impl ObjectStatus {
             StatusBody::Class(status) => &status.conditions,
             StatusBody::Gateway(status) => &status.conditions,
             StatusBody::ListenerSet(status) => &status.conditions,
-            StatusBody::Policy(status) => &status.conditions,
-            StatusBody::Route(_) | StatusBody::Telemetry(_) | StatusBody::Attached(_) => &[],
+            StatusBody::Route(_) | StatusBody::Policy(_) => &[],
         };
         let listeners: &[ListenerStatus] = match &self.body {
             StatusBody::Gateway(status) => &status.listeners,
             StatusBody::ListenerSet(status) => &status.listeners,
-            StatusBody::Class(_)
-            | StatusBody::Route(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Attached(_)
-            | StatusBody::Telemetry(_) => &[],
+            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => &[],
         };
-        let parents = match &self.body {
-            StatusBody::Route(status) => status.parents.as_slice(),
-            StatusBody::Class(_)
-            | StatusBody::Gateway(_)
-            | StatusBody::ListenerSet(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Attached(_)
-            | StatusBody::Telemetry(_) => &[],
+        let parents: &[(ParentRef, Vec<Condition>)] = match &self.body {
+            StatusBody::Route(status) => &status.parents,
+            _ => &[],
         };
-        let gateways = match &self.body {
-            StatusBody::Telemetry(status) => status.gateways.as_slice(),
-            StatusBody::Class(_)
-            | StatusBody::Attached(_)
-            | StatusBody::Gateway(_)
-            | StatusBody::ListenerSet(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Route(_) => &[],
+        let ancestors: &[(ObjectKey, Vec<Condition>)] = match &self.body {
+            StatusBody::Policy(status) => &status.ancestors,
+            _ => &[],
         };
-        let ancestors = match &self.body {
-            StatusBody::Attached(status) => status.ancestors.as_slice(),
-            StatusBody::Class(_)
-            | StatusBody::Gateway(_)
-            | StatusBody::ListenerSet(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Telemetry(_)
-            | StatusBody::Route(_) => &[],
-        };
-        let ancestors = ancestors.iter().flat_map(|(_, conditions)| conditions);
-        let gateways = gateways.iter().flat_map(|(_, conditions)| conditions);
         let listeners = listeners.iter().flat_map(|listener| {
             listener
                 .conditions
                 .iter()
                 .map(|condition| (Some(&*listener.name), condition))
         });
-        let parents = parents
-            .iter()
-            .flat_map(|(_, conditions)| conditions)
-            .map(|condition| (None, condition));
+        let parents = parents.iter().flat_map(|(_, conditions)| conditions);
+        let ancestors = ancestors.iter().flat_map(|(_, conditions)| conditions);
         own.iter()
             .map(|condition| (None, condition))
             .chain(listeners)
-            .chain(parents)
-            .chain(gateways.chain(ancestors).map(|condition| (None, condition)))
+            .chain(parents.chain(ancestors).map(|condition| (None, condition)))
     }
 
     /// True if all conditions are good.
@@ -123,12 +94,8 @@ pub enum StatusBody {
     ListenerSet(ListenerSetStatus),
     /// The status of a route of any kind.
     Route(RouteStatus),
-    /// Of a policy of any kind on Services.
+    /// Of a policy of any kind.
     Policy(PolicyStatus),
-    /// Of an XTelemetryPolicy.
-    Telemetry(TelemetryStatus),
-    /// Of a policy of any kind on Gateways, ListenerSets and routes.
-    Attached(AttachedStatus),
 }
 
 /// The status of a Gateway.
@@ -170,28 +137,11 @@ pub struct ListenerStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// Of a policy on Services.
+/// The status of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyStatus {
-    /// The Gateways with routes to its Services: its ancestors, those of its own namespace first,
-    /// sorted by name.
-    pub gateways: Vec<ObjectName>,
-    /// The conditions, the same for each Gateway.
-    pub conditions: Vec<Condition>,
-}
-
-/// The status of an XTelemetryPolicy.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TelemetryStatus {
-    /// Its target Gateways, each with its own conditions.
-    pub gateways: Vec<(ObjectName, Vec<Condition>)>,
-}
-
-/// The status of a policy on Gateways, ListenerSets and routes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AttachedStatus {
-    /// The Gateways whose hosts it is about, and targets that do not exist, each with its own
-    /// conditions; those of its own namespace first, sorted by kind and name.
+    /// The Gateways whose hosts or routes it is about, and targets that do not exist, each with its
+    /// own conditions; those of its own namespace first, sorted by kind and name.
     pub ancestors: Vec<(ObjectKey, Vec<Condition>)>,
 }
 

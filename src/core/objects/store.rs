@@ -2,7 +2,6 @@
 //! refer to them.
 
 mod answers;
-mod attached;
 mod default_gateways;
 mod external_names;
 mod granted;
@@ -11,7 +10,6 @@ mod indexing;
 mod policies;
 mod reserved;
 mod tables;
-mod telemetry;
 mod trust_bundles;
 mod withheld;
 
@@ -271,8 +269,6 @@ pub struct Replaced {
     pub addresses: Vec<IpAddr>,
     /// A policy.
     pub policy: Option<Arc<Policy>>,
-    /// The Gateways that an XTelemetryPolicy was about.
-    pub traced: BTreeSet<ObjectName>,
 }
 
 fn of_namespace<'a, V>(

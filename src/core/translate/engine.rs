@@ -17,13 +17,12 @@ use super::counters::Counters;
 use super::delta::{Change, Delta};
 use super::rule::settings::Settings;
 use super::stage::admission::count_route;
-use super::stage::attached_policing::touch_statuses;
+use super::stage::policy_marks::touch_statuses;
 use super::stage::settle::settle;
 use super::stage::solver::mark_solved;
 use super::stage::tls_secrets::show_certificate;
-use super::state::attached_policies::AttachedPolicies;
 use super::state::attachments::Attachments;
-use super::state::backend_policies::{BackendPolicies, compile_backend};
+use super::state::backend_clusters::compile_backend;
 use super::state::challenge_answers::ChallengeAnswers;
 use super::state::dirty::Dirty;
 use super::state::emissions::Emissions;
@@ -34,6 +33,7 @@ use super::state::gateway_services::GatewayServices;
 use super::state::issuance::Issuance;
 use super::state::login_secrets::show_login;
 use super::state::parents::Parents;
+use super::state::policies::Policies;
 use super::state::quotas::Quotas;
 use super::state::register::Register;
 use super::state::resolutions::Resolutions;
@@ -60,10 +60,8 @@ pub struct Engine {
     parents: Parents,
     attachments: Attachments,
     resolutions: Resolutions,
-    /// Evaluated BackendTLSPolicies.
-    policies: BackendPolicies,
-    /// Evaluated policies on Gateways, ListenerSets and routes.
-    attached: AttachedPolicies,
+    /// Evaluated policies.
+    policies: Policies,
     frontends: Frontends,
     certificates: Certificates,
     emissions: Emissions,
@@ -111,8 +109,7 @@ impl Engine {
             parents: Parents::default(),
             attachments: Attachments::default(),
             resolutions: Resolutions::default(),
-            policies: BackendPolicies::default(),
-            attached: AttachedPolicies::default(),
+            policies: Policies::default(),
             frontends: Frontends::default(),
             certificates: Certificates::default(),
             emissions: Emissions::default(),
@@ -141,15 +138,15 @@ impl Engine {
         while let Some(key) = self.policies.pop_due(now) {
             dirty.policies.insert(key);
         }
+        // Gateways count traces, and default Gateways whom routes admit.
+        while let Some(policy) = dirty.policies.pop_first() {
+            self.counters.policies += 1;
+            self.policing(now).judge(&policy, &mut dirty);
+        }
         // Gateways sort before ListenerSets, which depend on them.
         while let Some(key) = dirty.parents.pop_first() {
             self.counters.parents += 1;
             self.evaluation(now).evaluate(&key, &mut dirty);
-        }
-        // Default Gateways count them when routes are attached.
-        while let Some(policy) = dirty.attached.pop_first() {
-            self.counters.policies += 1;
-            self.attached_policing().judge(&policy, &mut dirty);
         }
         while let Some(key) = dirty.attachments.pop_first() {
             self.counters.attachments += 1;
@@ -167,10 +164,6 @@ impl Engine {
         while let Some(gateway) = dirty.clients.pop_first() {
             show_certificate(&gateway, &self.parents, &mut self.emissions, &mut dirty);
         }
-        while let Some(policy) = dirty.policies.pop_first() {
-            self.counters.policies += 1;
-            self.policing(now).judge(&policy, &mut dirty);
-        }
         while let Some(service) = dirty.policed.pop_first() {
             self.policing(now).rank(&service, &mut dirty);
         }
@@ -185,11 +178,9 @@ impl Engine {
                 parents,
                 store,
                 policies,
-                attached,
                 ..
             } = self;
             let attached_to = (&*parents, &*attachments);
-            let policies = (&*policies, &*attached);
             quotas.charge(&key, attached_to, store, policies, &mut dirty);
         }
         while let Some(key) = dirty.routes.pop_first() {
@@ -256,7 +247,7 @@ impl Engine {
             compile_backend(id, &self.policies, &mut self.emissions, &mut dirty);
         }
         while let Some(policy) = dirty.logins.pop_first() {
-            show_login(&policy, &self.attached, &mut self.emissions, &mut dirty);
+            show_login(&policy, &self.policies, &mut self.emissions, &mut dirty);
         }
         while let Some((cluster, port)) = dirty.pop_cluster_targets() {
             self.service_endpoints

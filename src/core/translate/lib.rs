@@ -31,8 +31,8 @@ pub use explain::{
 };
 pub use fact::{Fact, FactKey};
 pub use gatewright_objects::status::{
-    AttachedStatus, ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus,
-    PolicyStatus, RouteStatus, StatusBody, TelemetryStatus,
+    ClassStatus, GatewayStatus, ListenerSetStatus, ListenerStatus, ObjectStatus, PolicyStatus,
+    RouteStatus, StatusBody,
 };
 pub use gatewright_objects::store::RouteGrants;
 pub use key::{ListenerId, ParentKey, RouteKey, Verdict};

@@ -126,7 +126,7 @@ enum Decision {
 fn watched(kind: Kind) -> Option<&'static Watched> {
     match kind {
         Kind::Gateway | Kind::ListenerSet | Kind::XListenerSet => Some(&Watched::GATEWAY),
-        kind if kind.is_policy() || kind.is_attached_policy() => Some(&Watched::POLICY),
+        kind if kind.is_policy() => Some(&Watched::POLICY),
         kind => RouteKind::of(kind).map(|_| &Watched::ROUTE),
     }
 }

@@ -196,7 +196,7 @@ impl References {
     /// open without it.
     pub(crate) fn defer(&mut self, object: Object, asks: bool) -> Option<Object> {
         let key = object.key();
-        let waits = !matches!(object, Object::AttachedPolicy(_));
+        let waits = !matches!(&object, Object::Policy(policy) if policy.is_on_requests());
         if waits && (asks || self.is_waiting(&key)) {
             self.unchecked.insert(key.clone());
             self.deferred.insert(key, object);

@@ -318,8 +318,7 @@ pub(crate) fn references(object: &Object) -> Option<Vec<&LocalRef>> {
             )
         }
         Object::ListenerSet(set) => Some(certificates(&set.listeners).collect()),
-        Object::Policy(policy) => Some(policy.references().iter().collect()),
-        Object::AttachedPolicy(policy) => Some(policy.references().collect()),
+        Object::Policy(policy) => Some(policy.references().collect()),
         Object::DirectResponse(response) => Some(response.config_map().into_iter().collect()),
         _ => None,
     }

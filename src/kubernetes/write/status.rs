@@ -735,15 +735,17 @@ mod tests {
         );
     }
 
+    fn ancestor(gateway: String) -> (ObjectKey, Vec<Condition>) {
+        let key = ObjectKey::new(Kind::Gateway, ObjectName::new("a", gateway));
+        (key, vec![accepted(Status::True)])
+    }
+
     #[test]
     fn ancestors_of_others_are_kept_and_ours_are_as_many_as_fit() {
         fn policy(gateways: usize) -> ObjectStatus {
-            let gateways = (0..gateways)
-                .map(|number| ObjectName::new("a", format!("g{number:02}")))
-                .collect();
+            let names = (0..gateways).map(|number| format!("g{number:02}"));
             let body = PolicyStatus {
-                gateways,
-                conditions: vec![accepted(Status::True)],
+                ancestors: names.map(ancestor).collect(),
             };
             ObjectStatus {
                 generation: 2,
@@ -780,7 +782,7 @@ mod tests {
         let StatusBody::Policy(body) = &mut more.body else {
             panic!("a policy's")
         };
-        body.gateways.insert(0, ObjectName::new("a", "first"));
+        body.ancestors.insert(0, ancestor("first".to_owned()));
         let written = check(Kind::BackendTLSPolicy, Some(&more), &settled).expect("a difference");
         let names: Vec<_> = written["status"]["ancestors"]
             .as_array()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError};
+use super::{Kind, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::Enforcement;
 use crate::settings::{AccessRules, settings, specification};
@@ -28,7 +28,7 @@ settings! { specification, of access
 
 impl AccessPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(meta: Meta, mut written: Self) -> Result<AttachedPolicy, ParseError> {
+    pub(super) fn policy(meta: Meta, mut written: Self) -> Result<Policy, ParseError> {
         let targets = std::mem::take(&mut written.target_refs);
         let enforcement = written.enforcement;
         let only_routes = targets
@@ -39,7 +39,7 @@ impl AccessPolicySpec {
             Enforcement::Enforce => rules,
             Enforcement::Report => rules.and_then(rehearsed),
         };
-        AttachedPolicy::new(meta, targets, AttachedRules::Access(enforcement, rules))
+        Policy::new(meta, targets, PolicyRules::Access(enforcement, rules))
     }
 
     fn rules(self, namespace: &Arc<str>, only_routes: bool) -> Result<AccessRules, String> {

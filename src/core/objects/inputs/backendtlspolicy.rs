@@ -117,7 +117,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Object, PolicyTarget};
+    use crate::inputs::{Kind, Object, ObjectKey, PolicyTarget};
     use crate::model::ObjectName;
 
     fn policy(validation: Value) -> Policy {
@@ -146,7 +146,7 @@ mod tests {
         let read =
             policy(json!({"hostname": "web.example.org", "wellKnownCACertificates": "System"}));
         let web = PolicyTarget {
-            service: ObjectName::new("a", "web"),
+            object: ObjectKey::new(Kind::Service, ObjectName::new("a", "web")),
             section: Some("https".into()),
         };
         assert_eq!(read.targets, vec![web], "the Service is a target");
@@ -167,7 +167,7 @@ mod tests {
         let read = policy(
             json!({"hostname": "web.org", "caCertificateRefs": references, "subjectAltNames": names}),
         );
-        assert_eq!(&*read.references()[0].name.to_string(), "a/ca");
+        assert_eq!(&*read.roots()[0].name.to_string(), "a/ca");
         let read = validation(read).expect("it can be carried out");
         assert_eq!(
             read.names,

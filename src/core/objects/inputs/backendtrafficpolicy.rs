@@ -20,14 +20,14 @@ const COUNT: i64 = 1_000_000;
 
 /// The rules of an XBackendTrafficPolicy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TrafficRules {
+pub struct BackendTrafficRules {
     /// `retryConstraint`.
     pub budget: Option<RetryBudget>,
     /// `sessionPersistence`.
     pub session: Option<SessionPersistence>,
 }
 
-impl TrafficRules {
+impl BackendTrafficRules {
     pub(super) fn policy(
         meta: Meta,
         spec: XBackendTrafficPolicySpec,
@@ -46,7 +46,11 @@ impl TrafficRules {
                 .map_err(|(Unsupported::Value(text) | Unsupported::Incompatible(text))| text)?;
             Ok(Self { budget, session })
         });
-        Policy::new(meta, same_shape(target_refs)?, PolicyRules::Traffic(rules))
+        Policy::new(
+            meta,
+            same_shape(target_refs)?,
+            PolicyRules::BackendTraffic(rules),
+        )
     }
 }
 
@@ -95,7 +99,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Object, PolicyTarget};
+    use crate::inputs::{Kind, Object, ObjectKey, PolicyTarget};
     use crate::model::ObjectName;
 
     fn policy(spec: Value) -> Result<Policy, String> {
@@ -108,17 +112,17 @@ mod tests {
         }
     }
 
-    fn rules(spec: Value) -> Result<TrafficRules, String> {
+    fn rules(spec: Value) -> Result<BackendTrafficRules, String> {
         let policy = policy(spec).expect("a policy");
         assert_eq!(
             policy.targets,
             [PolicyTarget {
-                service: ObjectName::new("a", "web"),
+                object: ObjectKey::new(Kind::Service, ObjectName::new("a", "web")),
                 section: None
             }]
         );
         match policy.rules {
-            PolicyRules::Traffic(rules) => rules,
+            PolicyRules::BackendTraffic(rules) => rules,
             other => panic!("{other:?}"),
         }
     }
@@ -156,7 +160,7 @@ mod tests {
         );
         assert_eq!(
             rules(json!({})),
-            Ok(TrafficRules {
+            Ok(BackendTrafficRules {
                 budget: None,
                 session: None
             })
@@ -169,7 +173,7 @@ mod tests {
         let session = Some(SessionPersistence::Header("x-session".to_owned()));
         assert_eq!(
             rules(json!({"sessionPersistence": asked})),
-            Ok(TrafficRules {
+            Ok(BackendTrafficRules {
                 budget: None,
                 session
             })

@@ -28,10 +28,6 @@ struct KindRow {
     status: Option<StatusList>,
     /// The kind of a change of one.
     change: ChangeKind,
-    /// True if it is a policy on Services.
-    on_services: bool,
-    /// True if it is a policy on Gateways, ListenerSets and routes.
-    on_requests: bool,
 }
 
 /// The part of a watched object that is read.
@@ -81,8 +77,6 @@ const CORE: KindRow = KindRow {
     has_credentials: false,
     status: None,
     change: ChangeKind::Service,
-    on_services: false,
-    on_requests: false,
 };
 
 const GATEWAY_API: KindRow = KindRow {
@@ -128,7 +122,7 @@ macro_rules! first {
 macro_rules! enum_of_kinds {
     (
         $($type:ident($($of:tt)*) |$o:ident| $key:tt $(in $table:ident by $by:ty $(as $get:ident)?)? {
-            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+            $($(#[$doc:meta])* $kind:ident $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
         })*
         _ { $($(#[$other_doc:meta])* $other_kind:ident, $other_row:expr;)* }
     ) => {
@@ -234,16 +228,10 @@ impl Kind {
         self.row().change
     }
 
-    /// True for policies on Services; a TrafficPolicy is one by its targets. An XBackend is one on
-    /// the Service as which it is served.
+    /// True for policies, which have statuses for ancestors. An XBackend is one on the Service as
+    /// which it is served.
     pub fn is_policy(self) -> bool {
-        self.row().on_services
-    }
-
-    /// True for policies on Gateways, ListenerSets and routes; a TrafficPolicy is one by its
-    /// targets.
-    pub fn is_attached_policy(self) -> bool {
-        self.row().on_requests
+        self.status() == Some(StatusList::Ancestors)
     }
 
     /// True if objects of this kind live in a namespace.

@@ -6,7 +6,7 @@
 ///
 /// ```text
 /// TYPE |o| [KIND, NAME] in TABLE by KEY as GETTER {
-///     KIND or TYPE: HOW(READER) else SALVAGE, ROW;
+///     KIND: HOW(READER) else SALVAGE, ROW;
 /// }
 /// ```
 ///
@@ -14,9 +14,8 @@
 ///   one type.
 /// - The table of the store, its key, and how objects are asked for. A type without a table is kept
 ///   in another way, or not at all.
-/// - For each kind: another type, if objects may be of two; the method of
-///   `Manifest` by which a manifest is read, and the reader; what reads the rest of an object that
-///   cannot be read as a whole; and the `KindRow`.
+/// - For each kind: the method of `Manifest` by which a manifest is read, and the reader; what reads
+///   the rest of an object that cannot be read as a whole; and the `KindRow`.
 ///
 /// A kind without a reader is not read from manifests. Kinds that stand last have no objects here.
 #[macro_export]
@@ -56,22 +55,14 @@ macro_rules! kinds {
         }
         Policy(Policy) |o| [o.kind(), o.meta.name] in policies by ObjectKey as policy {
             BackendTLSPolicy: spec(Validation::policy) else Policy::salvage,
-                KindRow { versions: &["v1", "v1alpha3"], on_services: true, ..GATEWAY_API }.policy();
+                KindRow { versions: &["v1", "v1alpha3"], ..GATEWAY_API }.policy();
             XBackend: spec(Destination::policy) else Policy::salvage,
-                KindRow { on_services: true, change: ChangeKind::Service, ..EXPERIMENTAL.policy() };
-            XBackendTrafficPolicy: spec(TrafficRules::policy) else Policy::salvage,
-                KindRow { on_services: true, ..EXPERIMENTAL }.policy();
-            TrafficPolicy or AttachedPolicy: spec(TrafficPolicySpec::policy) else trafficpolicy::salvage,
-                KindRow { on_services: true, on_requests: true, ..OWN }.policy();
-        }
-        AttachedPolicy(AttachedPolicy) |o| [o.kind(), o.meta.name] in attached by ObjectKey as attached_policy {
-            AccessPolicy: spec(AccessPolicySpec::policy) else AttachedPolicy::salvage,
-                KindRow { on_requests: true, ..OWN }.policy();
-        }
-        TelemetryPolicy(TelemetryPolicy) |o| [Kind::XTelemetryPolicy, o.meta.name]
-            in telemetry by ObjectName as telemetry_policy {
+                KindRow { change: ChangeKind::Service, ..EXPERIMENTAL.policy() };
+            XBackendTrafficPolicy: spec(BackendTrafficRules::policy) else Policy::salvage, EXPERIMENTAL.policy();
+            TrafficPolicy: spec(TrafficPolicySpec::policy) else Policy::salvage, OWN.policy();
+            AccessPolicy: spec(AccessPolicySpec::policy) else Policy::salvage, OWN.policy();
             // A header of the requests to the collector may be a credential.
-            XTelemetryPolicy: spec(TelemetryPolicy::read) else TelemetryPolicy::salvage,
+            XTelemetryPolicy: spec(telemetry_policy::policy) else Policy::salvage,
                 KindRow { has_credentials: true, ..EXPERIMENTAL }.policy();
         }
         DirectResponse(DirectResponse) |o| [Kind::DirectResponse, o.meta.name]

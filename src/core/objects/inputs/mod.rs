@@ -9,7 +9,6 @@ mod access_log;
 mod accesspolicy;
 mod address;
 mod admitted;
-mod attached_policy;
 mod automaton;
 mod backend_health;
 mod backendtlspolicy;
@@ -49,6 +48,7 @@ mod oidc_client;
 mod parameters;
 mod plain_words;
 mod policy;
+mod policy_target;
 mod re2;
 mod reference;
 mod route;
@@ -65,6 +65,7 @@ mod telemetry_policy;
 mod tenantgateway;
 pub(crate) mod text;
 mod tlsroute;
+mod tracing_rules;
 mod traffic_distribution;
 mod trafficpolicy;
 pub(crate) mod trafficpolicy_value;
@@ -76,9 +77,8 @@ mod xlistenerset;
 pub use access_log::{AccessLogParameters, CollectorRef, SinkParameters};
 pub use accesspolicy::ACCESS_POLICY_CRD;
 pub use address::{Address, AddressRequest};
-pub use attached_policy::{AttachedPolicy, AttachedRules, AttachmentTarget};
 pub use backendtlspolicy::{Roots, Validation};
-pub use backendtrafficpolicy::TrafficRules;
+pub use backendtrafficpolicy::BackendTrafficRules;
 pub use chain_judgement::ChainJudgement;
 pub use change::ObjectChange;
 pub use change_kind::ChangeKind;
@@ -119,7 +119,8 @@ pub use parameters::{
     PlainHttp, PortProtocol, RouteHostnames, ServiceParameters, ServiceType, SpokenProtocol,
 };
 pub use plain_words::plain;
-pub use policy::{Destination, Policy, PolicyRules, PolicyTarget};
+pub use policy::{Destination, Policy, PolicyRules};
+pub use policy_target::PolicyTarget;
 pub use reference::{LocalRef, ParentRef};
 pub use route::{BackendRef, Filters, Regexes, Route, RouteKind, RouteKinds, RouteRule};
 pub use route_key::{ParentKey, RouteKey, SetKey, SetKind};
@@ -132,12 +133,12 @@ pub use service::{EndpointSlice, Service, ServicePortSpec, TargetPort};
 pub use session::SessionPersistence;
 pub use slice_endpoint::SliceEndpoint;
 pub use substitution::Substitution;
-pub use telemetry_policy::{TelemetryPolicy, TracingParameters, TracingRules};
 pub use tenantgateway::{
     ADDRESSES, CRD, Cloudflare, DIRECTORY, DigitalOcean, Dns01, ISSUER, Invalid, LocalObject, Mode,
     Rfc2136, Route53, SecretKey, Source, Spec, TenantGateway,
 };
 pub use text::{Unsupported, kept_headers};
+pub use tracing_rules::{TracingParameters, TracingRules};
 pub use traffic_distribution::TrafficDistribution;
 pub use trafficpolicy::TRAFFIC_POLICY_CRD;
 pub use trust_bundle::ClusterTrustBundle;

@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::accesspolicy::AccessPolicySpec;
 use super::document::{Fields, text};
 use super::manifest::Manifest;
-use super::trafficpolicy::{TrafficPolicy, TrafficPolicySpec};
+use super::trafficpolicy::TrafficPolicySpec;
 use super::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
+    BackendTrafficRules, ClusterTrustBundle, ConfigMap, Destination, DirectResponse, EndpointSlice,
     Gateway, GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Node, ObjectKey,
-    ParseError, Pod, Policy, ReferenceGrant, Route, Secret, Service, TelemetryPolicy,
-    TenantGateway, TrafficRules, Validation, admitted, configmap, trafficpolicy, xlistenerset,
+    ParseError, Pod, Policy, ReferenceGrant, Route, Secret, Service, TenantGateway, Validation,
+    admitted, configmap, telemetry_policy, xlistenerset,
 };
 use crate::kinds;
 use crate::limits::ObjectLimits;
@@ -19,7 +19,7 @@ use crate::model::ObjectName;
 macro_rules! object_of_kinds {
     (
         $($type:ident($of:ty) |$o:ident| [$own:expr, $name:expr] $(in $table:ident by $by:ty $(as $get:ident)?)? {
-            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+            $($(#[$doc:meta])* $kind:ident $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
         })*
         _ $rest:tt
     ) => {
@@ -63,15 +63,6 @@ macro_rules! object_of_kinds {
 }
 
 kinds!(object_of_kinds);
-
-impl From<TrafficPolicy> for Object {
-    fn from(policy: TrafficPolicy) -> Self {
-        match policy {
-            TrafficPolicy::OfServices(policy) => Self::Policy(policy),
-            TrafficPolicy::OfRoutes(policy) => Self::AttachedPolicy(policy),
-        }
-    }
-}
 
 impl Object {
     /// Reads one object. Unknown fields, wrong types and missing required fields are errors, as
@@ -158,8 +149,6 @@ impl Object {
             Object::ListenerSet(o) => Some(&mut o.meta.created),
             Object::Route(o) => Some(&mut o.meta.created),
             Object::Policy(o) => Some(&mut o.meta.created),
-            Object::TelemetryPolicy(o) => Some(&mut o.meta.created),
-            Object::AttachedPolicy(o) => Some(&mut o.meta.created),
             Object::TenantGateway(o) => Some(&mut o.created),
             _ => None,
         }

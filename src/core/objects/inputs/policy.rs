@@ -1,23 +1,35 @@
-//! Policies on Services (GEP-713): BackendTLSPolicy, XBackendTrafficPolicy and TrafficPolicy. What
-//! one is about is read in the same way, whatever it asks for. An XBackend is a Service and a
-//! policy on it in one.
+//! Policies (GEP-713): what one is about is read in the same way, whatever it asks for. An XBackend
+//! is a Service and a policy on it in one.
+//!
+//! A new kind of policies gets a variant of [`PolicyRules`], and its own file that reads `spec`; a
+//! new setting of AccessPolicy, or of TrafficPolicy on requests, is a row of `settings/mod.rs`.
 
 use std::sync::Arc;
 
-use super::document::text;
-use super::manifest::Manifest;
-use super::{Kind, LocalRef, Meta, ObjectKey, ParseError, Roots, TrafficRules, Validation};
-use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
-use crate::model::{AppProtocol, BackendSettings, ObjectName, xbackend_of, xbackend_service};
+use serde::Deserialize;
+use serde_json::Value;
 
-/// A policy on Services of its namespace.
+use super::manifest::Manifest;
+use super::policy_target::{Targets, hides_targets, is_written_for_requests, salvaged};
+use super::{
+    BackendTrafficRules, Kind, LocalRef, Meta, ObjectKey, ParseError, PolicyTarget, Roots,
+    TracingRules, Validation,
+};
+use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
+use crate::model::{AppProtocol, BackendSettings, Enforcement, ObjectName, xbackend_service};
+use crate::settings::{AccessRules, TrafficRules};
+
+/// The most targets of a policy.
+const TARGETS: usize = 16;
+
+/// A policy on objects of its namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// Its metadata.
     pub meta: Meta,
-    /// The Services that it is about.
+    /// The objects that it is about, sorted.
     pub targets: Vec<PolicyTarget>,
-    /// References to anything but a Service, as text; the policy has no effect there.
+    /// References to anything that it cannot be about, as text; the policy has no effect there.
     pub others: Vec<String>,
     /// Its rules.
     pub rules: PolicyRules,
@@ -30,12 +42,20 @@ pub enum PolicyRules {
     /// them.
     Tls(Result<Validation, String>),
     /// XBackendTrafficPolicy: how they are retried, and which sessions stay with them.
-    Traffic(Result<TrafficRules, String>),
+    BackendTraffic(Result<BackendTrafficRules, String>),
     /// XBackend: what is reached, and how it is verified. Where that cannot be told nothing is sent
     /// there.
     Destination(Result<Destination, String>),
-    /// TrafficPolicy: how their endpoints are chosen, checked and limited.
+    /// TrafficPolicy on Services: how their endpoints are chosen, checked and limited.
     Backend(Result<Arc<BackendSettings>, String>),
+    /// TrafficPolicy on Gateways, ListenerSets and routes: what becomes of requests and responses.
+    /// Where it cannot be told the policy has no effect.
+    Traffic(Result<TrafficRules, String>),
+    /// AccessPolicy: who may send requests. Where it cannot be told, nobody may, unless the policy
+    /// only reports.
+    Access(Enforcement, Result<AccessRules, String>),
+    /// XTelemetryPolicy: traces of the requests of Gateways.
+    Tracing(Result<TracingRules, String>),
 }
 
 /// What an XBackend says of a host outside of the cluster.
@@ -51,76 +71,50 @@ pub struct Destination {
     pub tls: Option<Validation>,
 }
 
-/// A Service, or one of its ports.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PolicyTarget {
-    /// The Service.
-    pub service: ObjectName,
-    /// The name of its port; `None` for all of them.
-    pub section: Option<Arc<str>>,
-}
-
 impl Policy {
+    /// A policy as written.
+    ///
+    /// # Errors
+    /// If it has no target, too many, or one on whose requests it cannot be.
     pub(super) fn new(
         meta: Meta,
-        targets: Vec<BackendTlsPolicyTargetRefs>,
+        written: Vec<BackendTlsPolicyTargetRefs>,
         rules: PolicyRules,
     ) -> Result<Self, ParseError> {
-        if targets.is_empty() || targets.len() > 16 {
-            return Err(ParseError::Schema(
-                "spec.targetRefs: 1 to 16 are needed".to_owned(),
-            ));
+        if written.is_empty() || written.len() > TARGETS {
+            return Err(ParseError::Schema(format!(
+                "spec.targetRefs: 1 to {TARGETS} are needed"
+            )));
         }
-        Ok(Self::on(meta, targets, rules))
+        let (targets, others) = rules.about().read(&meta, &written)?;
+        Ok(Self::on(meta, targets, others, rules))
     }
 
     /// A policy whose specification cannot be read as a whole, `why` not. What it is about is known
-    /// all the same: Services are not to be served unguarded.
+    /// all the same: that is not to be served unguarded.
     pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
         let why = format!("the specification cannot be read ({why})");
-        let rules = match manifest.kind {
-            Kind::BackendTLSPolicy => PolicyRules::Tls(Err(why)),
-            Kind::XBackendTrafficPolicy => PolicyRules::Traffic(Err(why)),
-            Kind::XBackend => PolicyRules::Destination(Err(why)),
-            Kind::TrafficPolicy => PolicyRules::Backend(Err(why)),
-            _ => return None,
-        };
+        let rules = PolicyRules::unread(manifest, why)?;
         let meta = manifest.meta()?;
-        if manifest.kind == Kind::XBackend {
+        if matches!(rules, PolicyRules::Destination(_)) {
             return Some(Self::of_xbackend(meta, rules));
         }
-        let written = manifest.value["spec"]["targetRefs"].as_array()?.iter();
-        let read = written.filter_map(|target| {
-            Some(BackendTlsPolicyTargetRefs {
-                group: text(target, "group").unwrap_or_default().to_owned(),
-                kind: text(target, "kind")?.to_owned(),
-                name: text(target, "name")?.to_owned(),
-                section_name: text(target, "sectionName").map(str::to_owned),
-            })
-        });
-        Some(Self::on(meta, read.collect(), rules))
+        let (targets, others) = salvaged(rules.about(), &meta, manifest.value)?;
+        Some(Self::on(meta, targets, others, rules))
     }
 
-    fn on(meta: Meta, written: Vec<BackendTlsPolicyTargetRefs>, rules: PolicyRules) -> Self {
-        let mut targets = Vec::new();
-        let mut others = Vec::new();
-        for target in written {
-            let service = ObjectName::new(meta.name.namespace.clone(), target.name.as_str());
-            // An XBackend is no target of policies, by whatever name.
-            let is_service = target.group.is_empty() && target.kind == "Service";
-            if is_service && xbackend_of(&service).is_none() {
-                let section = target
-                    .section_name
-                    .filter(|section| !section.is_empty())
-                    .map(Arc::from);
-                targets.push(PolicyTarget { service, section });
-            } else {
-                others.push(format!(
-                    "{} {} of group {:?}",
-                    target.kind, target.name, target.group
-                ));
-            }
-        }
+    /// True if a policy that cannot be read as a whole may be about something that
+    /// [`Self::salvage`] does not know.
+    pub(super) fn hides_targets(&self, value: &Value) -> bool {
+        self.targets.is_empty() || hides_targets(&self.meta, value)
+    }
+
+    fn on(
+        meta: Meta,
+        mut targets: Vec<PolicyTarget>,
+        others: Vec<String>,
+        rules: PolicyRules,
+    ) -> Self {
         targets.sort();
         targets.dedup();
         Self {
@@ -134,24 +128,21 @@ impl Policy {
     /// An XBackend: a policy on the Service as which it is served.
     pub(super) fn of_xbackend(meta: Meta, rules: PolicyRules) -> Self {
         let target = PolicyTarget {
-            service: xbackend_service(&meta.name),
+            object: ObjectKey::new(Kind::Service, xbackend_service(&meta.name)),
             section: None,
         };
-        Self {
-            meta,
-            targets: vec![target],
-            others: Vec::new(),
-            rules,
-        }
+        Self::on(meta, vec![target], Vec::new(), rules)
     }
 
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match self.rules {
             PolicyRules::Tls(_) => Kind::BackendTLSPolicy,
-            PolicyRules::Traffic(_) => Kind::XBackendTrafficPolicy,
+            PolicyRules::BackendTraffic(_) => Kind::XBackendTrafficPolicy,
             PolicyRules::Destination(_) => Kind::XBackend,
-            PolicyRules::Backend(_) => Kind::TrafficPolicy,
+            PolicyRules::Backend(_) | PolicyRules::Traffic(_) => Kind::TrafficPolicy,
+            PolicyRules::Access(..) => Kind::AccessPolicy,
+            PolicyRules::Tracing(_) => Kind::XTelemetryPolicy,
         }
     }
 
@@ -160,13 +151,44 @@ impl Policy {
         ObjectKey::new(self.kind(), self.meta.name.clone())
     }
 
+    /// True for a policy on the requests of Gateways, ListenerSets and routes.
+    pub fn is_on_requests(&self) -> bool {
+        self.rules.about() == Targets::Requests
+    }
+
+    /// The Services that it is about.
+    pub fn services(&self) -> impl Iterator<Item = &ObjectName> {
+        let targets = self.targets.iter().map(|target| &target.object);
+        targets
+            .filter(|object| object.kind == Kind::Service)
+            .map(|object| &object.name)
+    }
+
     /// True if it asks for checks of the endpoints of its Services.
     pub fn checks_health(&self) -> bool {
         matches!(&self.rules, PolicyRules::Backend(Ok(settings)) if settings.active.is_some())
     }
 
-    /// The objects in which its roots are.
-    pub fn references(&self) -> &[LocalRef] {
+    /// The objects that it refers to, beside its targets.
+    pub fn references(&self) -> impl Iterator<Item = &LocalRef> {
+        let of_settings = match &self.rules {
+            PolicyRules::Access(_, Ok(rules)) => rules.references().collect(),
+            PolicyRules::Traffic(Ok(rules)) => rules.references().collect(),
+            PolicyRules::Tracing(Ok(rules)) => rules.collector().into_iter().collect(),
+            _ => Vec::new(),
+        };
+        self.roots().iter().chain(of_settings)
+    }
+
+    /// The Services that it has requests, or spans, sent to.
+    pub fn servers(&self) -> impl Iterator<Item = &ObjectName> {
+        self.references()
+            .filter(|reference| reference.kind == Kind::Service.as_str())
+            .map(|reference| &reference.name)
+    }
+
+    /// The objects in which the roots of its verification are.
+    pub fn roots(&self) -> &[LocalRef] {
         match self.validation() {
             Some(Validation {
                 roots: Roots::References(references),
@@ -181,7 +203,39 @@ impl Policy {
         match &self.rules {
             PolicyRules::Tls(validation) => validation.as_ref().ok(),
             PolicyRules::Destination(destination) => destination.as_ref().ok()?.tls.as_ref(),
-            PolicyRules::Traffic(_) | PolicyRules::Backend(_) => None,
+            _ => None,
+        }
+    }
+}
+
+impl PolicyRules {
+    /// The rules of a policy that cannot be read as a whole.
+    fn unread(manifest: Manifest<'_>, why: String) -> Option<Self> {
+        Some(match manifest.kind {
+            Kind::BackendTLSPolicy => Self::Tls(Err(why)),
+            Kind::XBackendTrafficPolicy => Self::BackendTraffic(Err(why)),
+            Kind::XBackend => Self::Destination(Err(why)),
+            Kind::TrafficPolicy if is_written_for_requests(manifest.value) => {
+                Self::Traffic(Err(why))
+            }
+            Kind::TrafficPolicy => Self::Backend(Err(why)),
+            Kind::AccessPolicy => {
+                let written = Enforcement::deserialize(&manifest.value["spec"]["enforcement"]);
+                Self::Access(written.unwrap_or_default(), Err(why))
+            }
+            Kind::XTelemetryPolicy => Self::Tracing(Err(why)),
+            _ => return None,
+        })
+    }
+
+    /// What a policy with these rules can be about.
+    fn about(&self) -> Targets {
+        match self {
+            Self::Tls(_) | Self::BackendTraffic(_) | Self::Destination(_) | Self::Backend(_) => {
+                Targets::Services
+            }
+            Self::Traffic(_) | Self::Access(..) => Targets::Requests,
+            Self::Tracing(_) => Targets::Gateways,
         }
     }
 }

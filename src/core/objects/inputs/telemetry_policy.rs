@@ -3,137 +3,37 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::document::text;
 use super::export_headers::headers;
-use super::manifest::Manifest;
-use super::schema::port;
-use super::{Kind, LocalRef, Meta, ParseError};
+use super::schema::{port, same_shape};
+use super::{LocalRef, Meta, ParseError, Policy, PolicyRules, TracingParameters, TracingRules};
 use crate::gateway_api::xtelemetrypolicies::{
-    XTelemetryPolicySpec, XTelemetryPolicyTargetRefs, XTelemetryPolicyTracing,
-    XTelemetryPolicyTracingAttributes as Attribute,
+    XTelemetryPolicySpec, XTelemetryPolicyTracing, XTelemetryPolicyTracingAttributes as Attribute,
     XTelemetryPolicyTracingAttributesSourceType as SourceType, XTelemetryPolicyTracingMode as Mode,
     XTelemetryPolicyTracingParentBasedSampling as ParentBasedSampling,
     XTelemetryPolicyTracingParentBasedSamplingMode as ParentMode,
     XTelemetryPolicyTracingProvider as Provider,
 };
-use crate::model::{
-    AttributeValue, ExportHeader, KnownAttribute, ObjectName, SamplingRate, SpanAttribute,
-};
+use crate::model::{AttributeValue, ExportHeader, KnownAttribute, SamplingRate, SpanAttribute};
 
-/// The most target Gateways (`maxItems`).
-const MOST_TARGETS: usize = 16;
 /// The most attributes. The schema has no limit.
 const MOST_ATTRIBUTES: usize = 32;
 /// Headers that hold credentials, which no span may have.
 const SECRET: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
 
-/// An XTelemetryPolicy.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TelemetryPolicy {
-    /// Its metadata.
-    pub meta: Meta,
-    /// The Gateways that it is about, of its namespace.
-    pub gateways: BTreeSet<ObjectName>,
-    /// References to anything but a Gateway, as text; the policy has no effect there.
-    pub others: Vec<String>,
-    /// Its rules, or why they cannot be carried out.
-    pub tracing: Result<TracingRules, String>,
-}
-
-/// `spec.tracing`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TracingRules {
-    /// No traces: mode `Disabled`, and `ImplementationDefault`.
-    Off,
-    /// Traces.
-    On(Box<TracingParameters>),
-}
-
-/// `spec.tracing` in mode `Enabled`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TracingParameters {
-    /// The collector.
-    pub collector: LocalRef,
-    /// The port of its Service.
-    pub port: Option<u16>,
-    /// Further headers of the requests to the collector.
-    pub headers: Vec<ExportHeader>,
-    /// The part of the requests that have a span.
-    pub sampling: SamplingRate,
-    /// The part of those that clients sample; `None` if what they say does not count.
-    pub parents: Option<SamplingRate>,
-    /// `service.name` of the spans.
-    pub service_name: Option<Arc<str>>,
-    /// The name of the spans.
-    pub span_name: Option<Arc<str>>,
-    /// Attributes of the spans.
-    pub attributes: Vec<SpanAttribute>,
-    /// Keys of attributes that have no value here.
-    pub unknown: Vec<String>,
-}
-
-impl TelemetryPolicy {
-    pub(super) fn read(meta: Meta, spec: XTelemetryPolicySpec) -> Result<Self, ParseError> {
-        let XTelemetryPolicySpec {
-            target_refs,
-            tracing,
-        } = spec;
-        if target_refs.is_empty() || target_refs.len() > MOST_TARGETS {
-            return Err(ParseError::Schema(format!(
-                "spec.targetRefs: 1 to {MOST_TARGETS} are needed"
-            )));
-        }
-        let tracing = tracing
-            .ok_or_else(|| "spec.tracing is missing".to_owned())
-            .and_then(|written| rules(&meta.name.namespace, written));
-        Ok(Self::on(meta, target_refs, tracing))
-    }
-
-    /// A policy whose specification cannot be read as a whole, `why` not: its Gateways are known
-    /// all the same, where its status says so.
-    pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<Self> {
-        let meta = manifest.meta()?;
-        let targets = manifest.value["spec"]["targetRefs"].as_array()?.iter();
-        let read = targets.take(MOST_TARGETS).filter_map(|target| {
-            Some(XTelemetryPolicyTargetRefs {
-                group: text(target, "group").unwrap_or_default().to_owned(),
-                kind: text(target, "kind")?.to_owned(),
-                name: text(target, "name")?.to_owned(),
-            })
-        });
-        let why = format!("the specification cannot be read ({why})");
-        Some(Self::on(meta, read.collect(), Err(why)))
-    }
-
-    fn on(
-        meta: Meta,
-        written: Vec<XTelemetryPolicyTargetRefs>,
-        tracing: Result<TracingRules, String>,
-    ) -> Self {
-        let mut gateways = BTreeSet::new();
-        let mut others = Vec::new();
-        for XTelemetryPolicyTargetRefs { group, kind, name } in written {
-            if group == Kind::Gateway.group() && kind == Kind::Gateway.as_str() {
-                gateways.insert(ObjectName::new(meta.name.namespace.clone(), name));
-            } else {
-                others.push(format!("{kind} {name} of group {group:?}"));
-            }
-        }
-        Self {
-            meta,
-            gateways,
-            others,
-            tracing,
-        }
-    }
-
-    /// The Service that spans go to.
-    pub fn collector(&self) -> Option<&LocalRef> {
-        match &self.tracing {
-            Ok(TracingRules::On(parameters)) => Some(&parameters.collector),
-            Ok(TracingRules::Off) | Err(_) => None,
-        }
-    }
+/// Reads a policy.
+pub(super) fn policy(meta: Meta, spec: XTelemetryPolicySpec) -> Result<Policy, ParseError> {
+    let XTelemetryPolicySpec {
+        target_refs,
+        tracing,
+    } = spec;
+    let tracing = tracing
+        .ok_or_else(|| "spec.tracing is missing".to_owned())
+        .and_then(|written| rules(&meta.name.namespace, written));
+    Policy::new(
+        meta,
+        same_shape(target_refs)?,
+        PolicyRules::Tracing(tracing),
+    )
 }
 
 fn rules(namespace: &Arc<str>, written: XTelemetryPolicyTracing) -> Result<TracingRules, String> {
@@ -329,17 +229,25 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::Object;
+    use crate::inputs::{Kind, Object, ObjectKey, PolicyTarget};
+    use crate::model::ObjectName;
 
-    fn policy(tracing: Value) -> TelemetryPolicy {
+    fn policy(tracing: Value) -> Policy {
         let value = json!({"apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XTelemetryPolicy",
             "metadata": {"name": "p", "namespace": "a"}, "spec": {"tracing": tracing, "targetRefs": [
                 {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "edge"},
                 {"group": "", "kind": "Service", "name": "web"}]}});
-        let Ok(Object::TelemetryPolicy(policy)) = Object::parse(value) else {
+        let Ok(Object::Policy(policy)) = Object::parse(value) else {
             panic!("a policy")
         };
         policy
+    }
+
+    fn tracing_of(policy: Policy) -> Result<TracingRules, String> {
+        match policy.rules {
+            PolicyRules::Tracing(tracing) => tracing,
+            other => panic!("{other:?}"),
+        }
     }
 
     fn enabled(more: Value) -> Result<TracingParameters, String> {
@@ -348,7 +256,7 @@ mod tests {
         for (field, value) in more.as_object().expect("an object") {
             tracing[field] = value.clone();
         }
-        match policy(tracing).tracing? {
+        match tracing_of(policy(tracing))? {
             TracingRules::On(parameters) => Ok(*parameters),
             TracingRules::Off => panic!("it is on"),
         }
@@ -357,10 +265,14 @@ mod tests {
     #[test]
     fn gateways_are_targets_and_others_are_told() {
         let read = policy(json!({"mode": "Disabled"}));
-        assert_eq!(read.gateways, [ObjectName::new("a", "edge")].into());
+        let edge = PolicyTarget {
+            object: ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
+            section: None,
+        };
+        assert_eq!(read.targets, [edge], "the Gateway is a target");
         assert_eq!(read.others, ["Service web of group \"\""]);
-        assert_eq!(read.tracing, Ok(TracingRules::Off), "it is off");
-        let default = policy(json!({})).tracing;
+        assert_eq!(tracing_of(read), Ok(TracingRules::Off), "it is off");
+        let default = tracing_of(policy(json!({})));
         assert_eq!(default, Ok(TracingRules::Off), "and so by default");
     }
 
@@ -443,7 +355,7 @@ mod tests {
             let error = enabled(written.clone()).expect_err("it is not valid");
             assert!(error.contains(expected), "{written}: {error}");
         }
-        let none = policy(json!({"mode": "Enabled"})).tracing;
+        let none = tracing_of(policy(json!({"mode": "Enabled"})));
         let error = none.expect_err("there is no collector");
         assert!(error.contains("provider is required"), "{error}");
     }

@@ -1,6 +1,6 @@
 //! TrafficPolicy (`gatewright.io/v1alpha1`): how the endpoints of a Service are chosen, checked and
-//! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy. One on Gateways,
-//! ListenerSets and routes is another object to us: `settings/` has its settings.
+//! limited. Fields have the names of Envoy Gateway's BackendTrafficPolicy. `settings/` has the
+//! settings of one on Gateways, ListenerSets and routes.
 //!
 //! The bounds are those of the definition in `deploy/crds`, for manifests that no API server has
 //! validated.
@@ -9,13 +9,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::attached_policy::is_attachable;
 use super::backend_health::{self, WrittenHealthCheck};
-use super::document::text as text_of;
-use super::manifest::Manifest;
+use super::policy_target::{Targets, is_for_requests};
 use super::text::{self, Refused};
 use super::trafficpolicy_value::{number, time};
-use super::{AttachedPolicy, AttachedRules, Kind, Meta, ParseError, Policy, PolicyRules};
+use super::{Kind, Meta, ParseError, Policy, PolicyRules};
 use crate::gateway_api::backendtlspolicies::BackendTlsPolicyTargetRefs;
 use crate::model::{BackendLimits, BackendSettings, HashKey, LoadBalancing, ProxyHeader};
 use crate::settings::{PolicyField, TrafficRules, settings, specification};
@@ -122,36 +120,23 @@ enum WrittenVersion {
     V2,
 }
 
-/// A TrafficPolicy by what it is about.
-pub(super) enum TrafficPolicy {
-    /// One on Services.
-    OfServices(Policy),
-    /// One on Gateways, ListenerSets and routes.
-    OfRoutes(AttachedPolicy),
-}
-
 impl TrafficPolicySpec {
     /// The policy. A value that cannot be carried out is kept with its reason.
-    pub(super) fn policy(meta: Meta, mut written: Self) -> Result<TrafficPolicy, ParseError> {
+    pub(super) fn policy(meta: Meta, mut written: Self) -> Result<Policy, ParseError> {
         let targets = std::mem::take(&mut written.target_refs);
-        if is_of_routes(&mut targets.iter().map(|one| (&*one.group, &*one.kind))) {
-            let rules = written.of_routes(&meta.name.namespace, &targets);
-            return AttachedPolicy::new(meta, targets, AttachedRules::Traffic(rules))
-                .map(TrafficPolicy::OfRoutes);
-        }
-        let is_mixed = targets
-            .iter()
-            .any(|one| is_attachable(&one.group, &one.kind));
-        let rules = if is_mixed {
-            Err(
-                "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes"
-                    .to_owned(),
-            )
+        let kinds = targets.iter().map(|target| (&*target.group, &*target.kind));
+        let rules = if is_for_requests(kinds.clone()) {
+            PolicyRules::Traffic(written.of_routes(&meta.name.namespace, &targets))
+        } else if kinds
+            .clone()
+            .any(|(group, kind)| Targets::Requests.has(group, kind))
+        {
+            let text = "targetRefs: a policy is about Services, or about Gateways, ListenerSets and routes";
+            PolicyRules::Backend(Err(text.to_owned()))
         } else {
-            written.of_services()
+            PolicyRules::Backend(written.of_services().map(Arc::new))
         };
-        Policy::new(meta, targets, PolicyRules::Backend(rules.map(Arc::new)))
-            .map(TrafficPolicy::OfServices)
+        Policy::new(meta, targets, rules)
     }
 
     fn of_routes(
@@ -241,26 +226,6 @@ fn listed(names: Vec<&str>) -> String {
         [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         _ => names.concat(),
     }
-}
-
-/// True for targets that are all Gateways, ListenerSets and routes, by their groups and kinds.
-fn is_of_routes(targets: &mut dyn Iterator<Item = (&str, &str)>) -> bool {
-    let mut targets = targets.peekable();
-    targets.peek().is_some() && targets.all(|(group, kind)| is_attachable(group, kind))
-}
-
-/// A TrafficPolicy whose specification cannot be read as a whole, `why` not: what it is about is
-/// known all the same.
-pub(super) fn salvage(manifest: Manifest<'_>, why: &ParseError) -> Option<TrafficPolicy> {
-    let refs = manifest.value["spec"]["targetRefs"].as_array()?.iter();
-    let mut targets = refs.map(|one| {
-        let group = text_of(one, "group").unwrap_or_default();
-        (group, text_of(one, "kind").unwrap_or_default())
-    });
-    if is_of_routes(&mut targets) {
-        return AttachedPolicy::salvage(manifest, why).map(TrafficPolicy::OfRoutes);
-    }
-    Policy::salvage(manifest, why).map(TrafficPolicy::OfServices)
 }
 
 fn balancing(written: WrittenLoadBalancer) -> Result<LoadBalancing, String> {

@@ -42,7 +42,7 @@ impl Unreadable {
             Object::salvage(value, told, Fields::Known).ok()
         });
         let hides_access = match &salvaged {
-            Some(Object::AttachedPolicy(policy)) if policy.kind() == Kind::AccessPolicy => {
+            Some(Object::Policy(policy)) if policy.kind() == Kind::AccessPolicy => {
                 policy.hides_targets(value)
             }
             Some(_) => false,
@@ -66,7 +66,7 @@ impl Unreadable {
             is_access(value) || text(value, "kind").is_none() && is_mentioned();
         unreadable.salvaged = unreadable
             .salvaged
-            .filter(|object| matches!(object, Object::AttachedPolicy(_)));
+            .filter(|object| matches!(object, Object::Policy(policy) if policy.is_on_requests()));
         unreadable
     }
 }

@@ -128,7 +128,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::inputs::{Object, ObjectKey};
+    use crate::inputs::{Kind, Object, ObjectKey};
     use crate::model::ObjectName;
 
     fn object(spec: Value) -> Value {
@@ -164,7 +164,10 @@ mod tests {
         ));
         assert_eq!(read.key().to_string(), "xbackend a/api");
         let service = read.service().expect("a Service");
-        assert_eq!(read.targets[0].service, service.meta.name);
+        assert_eq!(
+            read.targets[0].object,
+            ObjectKey::new(Kind::Service, service.meta.name.clone())
+        );
         assert_ne!(service.meta.name, ObjectName::new("a", "api"));
         assert_eq!(service.external_name.as_deref(), Some("api.example"));
         assert_eq!(service.ports[0].target, TargetPort::Number(443));

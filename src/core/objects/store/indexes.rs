@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::inputs::{ObjectKey, ParentKey, RouteKey, SetKey};
+use crate::inputs::{Kind, ObjectKey, ParentKey, RouteKey, SetKey};
 use crate::model::{Hostname, ObjectName};
 use crate::multimap::MultiMap;
 
@@ -35,22 +35,12 @@ pub struct Indexes {
     pub(super) parents_by_service: MultiMap<ObjectName, ParentKey>,
     /// EndpointSlices by Service.
     pub(super) slices_by_service: MultiMap<ObjectName, ObjectName>,
-    /// Policies by the Services that they target.
-    pub(super) policies_by_service: MultiMap<ObjectName, ObjectKey>,
-    /// Policies by the ConfigMaps and ClusterTrustBundles that they refer to.
-    pub(super) policies_by_roots: MultiMap<ObjectName, ObjectKey>,
-    /// Policies on Gateways, ListenerSets and routes by what they are attached to.
-    pub(super) attached_by_target: MultiMap<ObjectKey, ObjectKey>,
-    /// The same policies by the Secrets and ConfigMaps that they refer to.
-    pub(super) attached_by_content: MultiMap<ObjectName, ObjectKey>,
-    /// The same policies that refer into another namespace, by that namespace.
-    pub(super) attached_across: MultiMap<Arc<str>, ObjectKey>,
-    /// XTelemetryPolicies by the Gateways that they target, in order of precedence.
-    pub(super) telemetry_by_gateway: MultiMap<ObjectName, (i64, ObjectName)>,
-    /// XTelemetryPolicies by the Services that spans go to.
-    pub(super) telemetry_by_collector: MultiMap<ObjectName, ObjectName>,
-    /// XTelemetryPolicies with a collector in another namespace, by that namespace.
-    pub(super) telemetry_across: MultiMap<Arc<str>, ObjectName>,
+    /// Policies by their targets.
+    pub(super) policies_by_target: MultiMap<ObjectKey, ObjectKey>,
+    /// Policies by the objects of any kind that they refer to.
+    pub(super) policies_by_reference: MultiMap<ObjectName, ObjectKey>,
+    /// Policies that refer into another namespace, by that namespace.
+    pub(super) policies_across: MultiMap<Arc<str>, ObjectKey>,
     /// Routes that refer into another namespace, by that namespace.
     pub(super) routes_across: MultiMap<Arc<str>, RouteKey>,
     /// Parents that refer into another namespace, by that namespace.
@@ -130,45 +120,37 @@ impl Indexes {
         self.parents_by_service.of(service)
     }
 
+    /// The policies that target an object.
+    pub fn policies_by_target<'a>(
+        &'a self,
+        target: &ObjectKey,
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.policies_by_target.of(target)
+    }
+
     /// The policies that target a Service.
     pub fn policies_by_service<'a>(
         &'a self,
         service: &ObjectName,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
-        self.policies_by_service.of(service)
+        self.policies_by_target(&ObjectKey::new(Kind::Service, service.clone()))
     }
 
-    /// The policies that refer to a ConfigMap or ClusterTrustBundle.
-    pub fn policies_by_roots<'a>(
+    /// The policies that refer to a Secret, ConfigMap, ClusterTrustBundle or Service of this name.
+    pub fn policies_by_reference<'a>(
         &'a self,
-        roots: &ObjectName,
+        name: &ObjectName,
     ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
-        self.policies_by_roots.of(roots)
+        self.policies_by_reference.of(name)
     }
 
-    /// The policies that are attached to a Gateway, ListenerSet or route.
-    pub fn attached_by_target<'a>(
-        &'a self,
-        target: &ObjectKey,
-    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
-        self.attached_by_target.of(target)
-    }
-
-    /// The XTelemetryPolicies whose spans go to a Service.
-    pub fn telemetry_by_collector<'a>(
-        &'a self,
-        service: &ObjectName,
-    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
-        self.telemetry_by_collector.of(service)
-    }
-
-    /// The XTelemetryPolicies of other namespaces with a collector in a namespace: a ReferenceGrant
-    /// there affects them.
-    pub fn telemetry_across<'a>(
+    /// The policies of other namespaces that refer into a namespace: a ReferenceGrant there affects
+    /// them.
+    pub fn policies_across<'a>(
         &'a self,
         namespace: &Arc<str>,
-    ) -> impl Iterator<Item = &'a ObjectName> + use<'a> {
-        self.telemetry_across.of(namespace)
+    ) -> impl Iterator<Item = &'a ObjectKey> + use<'a> {
+        self.policies_across.of(namespace)
     }
 
     /// The routes of other namespaces that refer into a namespace: a ReferenceGrant there affects

@@ -1,29 +1,28 @@
-//! Policies, and the Services that they are about.
+//! Policies, what they are about, and what they refer to.
 
 use std::sync::Arc;
 
 use super::tables::Indexed;
 use super::{Replaced, Store};
-use crate::inputs::{AttachedPolicy, Policy};
+use crate::inputs::Policy;
 
 impl Indexed for Policy {
     fn index(&self, store: &mut Store, there: bool) {
         let key = self.key();
         let indexes = &mut store.indexes;
         for target in &self.targets {
-            indexes
-                .policies_by_service
-                .set(&target.service, &key, there);
+            indexes.policies_by_target.set(&target.object, &key, there);
         }
         for reference in self.references() {
-            indexes.policies_by_roots.set(&reference.name, &key, there);
+            let name = &reference.name;
+            indexes.policies_by_reference.set(name, &key, there);
+            if name.namespace != key.name.namespace {
+                indexes.policies_across.set(&name.namespace, &key, there);
+            }
         }
     }
 
-    fn replaced(store: &mut Store, old: Option<&Arc<Self>>, new: Option<&Arc<Self>>) -> Replaced {
-        if let Some(new) = new {
-            store.remove::<AttachedPolicy>(&new.key());
-        }
+    fn replaced(_: &mut Store, old: Option<&Arc<Self>>, _: Option<&Arc<Self>>) -> Replaced {
         Replaced {
             policy: old.cloned(),
             ..Replaced::default()

@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use super::{Replaced, Store};
 use crate::inputs::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
-    GatewayClass, GatewayParameters, Kind, ListenerSet, Located, Namespace, Node, Object,
-    ObjectKey, Pod, Policy, ReferenceGrant, Route, RouteKey, Secret, Service, SetKey,
-    TelemetryPolicy, TenantGateway,
+    ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway, GatewayClass,
+    GatewayParameters, Kind, ListenerSet, Located, Namespace, Node, Object, ObjectKey, Pod, Policy,
+    ReferenceGrant, Route, RouteKey, Secret, Service, SetKey, TenantGateway,
 };
 use crate::kinds;
 use crate::model::ObjectName;
@@ -93,7 +92,7 @@ impl TableKey for SetKey {
 macro_rules! tables_of_kinds {
     (
         $($type:ident($of:ty) |$o:ident| $key:tt $(in $table:ident by $by:ty $(as $get:ident)?)? {
-            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+            $($(#[$doc:meta])* $kind:ident $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
         })*
         _ { $($(#[$other_doc:meta])* $other_kind:ident, $other_row:expr;)* }
     ) => {
@@ -137,10 +136,7 @@ macro_rules! tables_of_kinds {
             /// Removes an object. Returns `None` if there was none.
             pub fn delete(&mut self, key: &ObjectKey) -> Option<Replaced> {
                 match key.kind {
-                    $($(Kind::$kind => {
-                        <$of as Stored>::delete(key, self)
-                            $(.or_else(|| <$other as Stored>::delete(key, self)))?
-                    })*)*
+                    $($(Kind::$kind => <$of as Stored>::delete(key, self),)*)*
                     $(Kind::$other_kind => None,)*
                 }
             }

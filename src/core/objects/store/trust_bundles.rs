@@ -15,7 +15,7 @@ impl Store {
     /// The policies and the Gateways that refer to ClusterTrustBundles.
     pub fn users_of_trust_bundles(&self) -> (Vec<ObjectKey>, Vec<ObjectName>) {
         (
-            of_bundles(&self.indexes.policies_by_roots),
+            of_bundles(&self.indexes.policies_by_reference),
             of_bundles(&self.indexes.gateways_by_roots),
         )
     }

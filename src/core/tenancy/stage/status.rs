@@ -70,11 +70,7 @@ impl From<&ObjectStatus> for ParentState {
         let (conditions, listeners) = match &status.body {
             StatusBody::Gateway(gateway) => (&gateway.conditions, &gateway.listeners),
             StatusBody::ListenerSet(set) => (&set.conditions, &set.listeners),
-            StatusBody::Class(_)
-            | StatusBody::Route(_)
-            | StatusBody::Policy(_)
-            | StatusBody::Telemetry(_)
-            | StatusBody::Attached(_) => {
+            StatusBody::Class(_) | StatusBody::Route(_) | StatusBody::Policy(_) => {
                 return Self::default();
             }
         };

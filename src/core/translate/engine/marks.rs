@@ -5,13 +5,12 @@ use super::super::stage::fleet::{touch_class, touch_fleet, touch_parameters};
 use super::super::state::answers;
 use super::super::state::dirty::Dirty;
 use super::super::state::log_collectors;
-use super::super::state::telemetry_marks;
 use super::Engine;
 use super::intake::{touch_parent, touch_route};
 use gatewright_objects::inputs::{
-    AttachedPolicy, ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway,
-    GatewayClass, GatewayParameters, Kind, ListenerSet, Namespace, Node, ObjectKey, Pod, Policy,
-    ReferenceGrant, Route, Secret, Service, TelemetryPolicy, TenantGateway,
+    ClusterTrustBundle, ConfigMap, DirectResponse, EndpointSlice, Gateway, GatewayClass,
+    GatewayParameters, Kind, ListenerSet, Namespace, Node, ObjectKey, Pod, Policy, ReferenceGrant,
+    Route, Secret, Service, TenantGateway,
 };
 use gatewright_objects::kinds;
 use gatewright_objects::model::{ObjectName, xbackend_service};
@@ -26,7 +25,7 @@ trait Marks {
 macro_rules! marks_of_kinds {
     (
         $($type:ident($of:ty) |$o:ident| $key:tt $(in $table:ident by $by:ty $(as $get:ident)?)? {
-            $($(#[$doc:meta])* $kind:ident $(or $other:ty)? $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
+            $($(#[$doc:meta])* $kind:ident $(: $how:ident($read:path) $(else $salvage:path)?)?, $row:expr;)*
         })*
         _ { $($(#[$other_doc:meta])* $other_kind:ident, $other_row:expr;)* }
     ) => {
@@ -116,12 +115,9 @@ impl Marks for ReferenceGrant {
             dirty.parents.insert(parent.clone());
             dirty.uses.insert(parent.object());
         }
-        for policy in indexes.telemetry_across(namespace) {
-            telemetry_marks::touch_policy(policy, &engine.store, dirty);
-        }
         dirty
-            .attached
-            .extend(engine.store.attached_across(namespace).cloned());
+            .policies
+            .extend(indexes.policies_across(namespace).cloned());
         for route in indexes.routes_across(namespace) {
             dirty.routes.insert(route.clone());
             dirty.charged.insert(route.clone());
@@ -136,8 +132,8 @@ impl Marks for Service {
         let store = &engine.store;
         let indexes = store.indexes();
         dirty
-            .attached
-            .extend(store.attached_by_content(name).cloned());
+            .policies
+            .extend(indexes.policies_by_reference(name).cloned());
         for route in indexes.routes_by_service(name) {
             dirty.routes.insert(route.clone());
             // A backend that leads nowhere has a route of its own.
@@ -197,35 +193,31 @@ impl Marks for Secret {
     fn mark(engine: &mut Engine, key: &ObjectKey, _: &Replaced, dirty: &mut Dirty) {
         let parents = engine.parents.of_secret(&key.name);
         dirty.parents.extend(parents.cloned());
-        dirty
-            .attached
-            .extend(engine.store.attached_by_content(&key.name).cloned());
+        let policies = engine.store.indexes().policies_by_reference(&key.name);
+        dirty.policies.extend(policies.cloned());
     }
 }
 
 impl Marks for ConfigMap {
     fn mark(engine: &mut Engine, key: &ObjectKey, _: &Replaced, dirty: &mut Dirty) {
         let name = &key.name;
-        dirty
-            .attached
-            .extend(engine.store.attached_by_content(name).cloned());
         answers::touch(engine.store.routes_by_body(name), &engine.store, dirty);
-        mark_roots(engine, name, dirty);
+        mark_references(engine, name, dirty);
     }
 }
 
 impl Marks for ClusterTrustBundle {
     fn mark(engine: &mut Engine, key: &ObjectKey, _: &Replaced, dirty: &mut Dirty) {
-        mark_roots(engine, &key.name, dirty);
+        mark_references(engine, &key.name, dirty);
     }
 }
 
-/// Marks the policies and Gateways that refer to certificates of CAs.
-fn mark_roots(engine: &Engine, name: &ObjectName, dirty: &mut Dirty) {
+/// Marks the policies and Gateways that refer to a ConfigMap or ClusterTrustBundle.
+fn mark_references(engine: &Engine, name: &ObjectName, dirty: &mut Dirty) {
     let indexes = engine.store.indexes();
     dirty
         .policies
-        .extend(indexes.policies_by_roots(name).cloned());
+        .extend(indexes.policies_by_reference(name).cloned());
     let gateways = indexes.gateways_by_roots(name).cloned();
     dirty.parents.extend(gateways.map(ParentKey::Gateway));
 }
@@ -234,19 +226,13 @@ impl Marks for Policy {
     fn mark(engine: &mut Engine, key: &ObjectKey, replaced: &Replaced, dirty: &mut Dirty) {
         let store = &engine.store;
         let policies = [replaced.policy.as_ref(), store.policy(key)];
-        let services = policies
-            .into_iter()
-            .flatten()
-            .flat_map(|policy| &policy.targets)
-            .map(|target| &target.service);
+        let services = policies.into_iter().flatten();
         dirty.policed.extend(
             services
+                .flat_map(|policy| policy.services())
                 .filter(|service| engine.begins_or_ends(service))
                 .cloned(),
         );
-        if store.attached_policy(key).is_some() || engine.attached.get(key).is_some() {
-            dirty.attached.insert(key.clone());
-        }
         if key.kind == Kind::XBackend {
             // Routes say why it cannot be served.
             let service = xbackend_service(&key.name);
@@ -255,26 +241,7 @@ impl Marks for Policy {
                 dirty.charged.insert(route.clone());
             }
         }
-        if replaced.policy.is_some() || store.policy(key).is_some() {
-            dirty.policies.insert(key.clone());
-        }
-    }
-}
-
-impl Marks for AttachedPolicy {
-    fn mark(_: &mut Engine, key: &ObjectKey, _: &Replaced, dirty: &mut Dirty) {
-        dirty.attached.insert(key.clone());
-    }
-}
-
-impl Marks for TelemetryPolicy {
-    fn mark(engine: &mut Engine, key: &ObjectKey, replaced: &Replaced, dirty: &mut Dirty) {
-        let policy = engine.store.telemetry_policy(&key.name);
-        let now = policy.iter().flat_map(|policy| &policy.gateways);
-        for gateway in replaced.traced.iter().chain(now) {
-            telemetry_marks::touch_traced(gateway, &engine.store, dirty);
-        }
-        dirty.statuses.insert(key.clone());
+        dirty.policies.insert(key.clone());
     }
 }
 

@@ -465,7 +465,6 @@ impl Engine {
                 store,
                 resolutions: &self.resolutions,
                 policies: &self.policies,
-                attached: &self.attached,
                 admission: self.admission(),
             },
             allowed: AllowedEndpoints {

@@ -5,7 +5,6 @@ use std::time::SystemTime;
 use super::super::stage::admission::Admission;
 use super::super::stage::assembly::Assembly;
 use super::super::stage::attach::Attaching;
-use super::super::stage::attached_policing::AttachedPolicing;
 use super::super::stage::bind::Binding;
 use super::super::stage::challenge::Answering;
 use super::super::stage::compile::Units;
@@ -31,6 +30,7 @@ impl Engine {
             store: &self.store,
             attachments: &self.attachments,
             gateway_services: &self.gateway_services,
+            policies: &self.policies,
             quotas: &mut self.quotas,
             parents: &mut self.parents,
             register: &mut self.register,
@@ -44,7 +44,7 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             parents: &self.parents,
-            attached: &self.attached,
+            policies: &self.policies,
             attachments: &mut self.attachments,
             quotas: &mut self.quotas,
             register: &mut self.register,
@@ -56,6 +56,7 @@ impl Engine {
             settings: &self.settings,
             store: &self.store,
             quotas: &self.quotas,
+            policies: &self.policies,
             service_endpoints: &self.service_endpoints,
             parents: &self.parents,
             gateway_services: &mut self.gateway_services,
@@ -100,19 +101,6 @@ impl Engine {
         }
     }
 
-    pub(super) fn attached_policing(&mut self) -> AttachedPolicing<'_> {
-        AttachedPolicing {
-            store: &self.store,
-            quotas: &self.quotas,
-            admission: Admission {
-                parents: &self.parents,
-                attachments: &self.attachments,
-                register: &self.register,
-            },
-            attached: &mut self.attached,
-        }
-    }
-
     pub(super) fn resolving(&mut self) -> Resolving<'_> {
         Resolving {
             settings: &self.settings,
@@ -139,7 +127,6 @@ impl Engine {
                 store: &self.store,
                 resolutions: &self.resolutions,
                 policies: &self.policies,
-                attached: &self.attached,
                 admission,
             },
             names: &mut self.certificates.names,
@@ -225,13 +212,11 @@ impl Engine {
         Report {
             settings: &self.settings,
             store: &self.store,
-            quotas: &self.quotas,
             parents: &self.parents,
             attachments: &self.attachments,
             register: &self.register,
             resolutions: &self.resolutions,
             policies: &self.policies,
-            attached: &self.attached,
             frontends: &self.frontends,
             service_endpoints: &self.service_endpoints,
             issuance: &self.certificates.issuance,

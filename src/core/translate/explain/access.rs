@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::key::{ListenerId, RouteKey};
-use super::super::state::attached_policies::{Effect, JudgedAttachment};
+use super::super::state::policies::judged::{Effect, Judged};
 use super::{Explainer, Explanation, Question, with_causes};
 use crate::settings::{Denial, ExplainedAccess};
 use gatewright_objects::cost::{self, TOKEN_TIME, milliseconds};
@@ -79,7 +79,7 @@ impl Explainer<'_> {
             return;
         }
         let key = ObjectKey::new(Kind::AccessPolicy, access.policy.clone());
-        let judged = self.routing.attached.get(&key);
+        let judged = self.routing.policies.get(&key);
         if let Some(Err((_, why))) = judged.map(|judged| self.report.works(judged).0) {
             let text = format!("AccessPolicy {}: {why}", access.policy);
             explanation.fail_by("access", text, Some(UNAUTHENTICATED[0]));
@@ -118,11 +118,11 @@ impl Explainer<'_> {
         &'a self,
         object: &'a ObjectKey,
         listener: &ListenerId,
-    ) -> impl Iterator<Item = &'a JudgedAttachment> {
+    ) -> impl Iterator<Item = &'a Judged> {
         let parent = self.admission().parents.get(&listener.parent);
         let parent = parent.filter(|parent| parent.key.object() == *object);
         let route = RouteKey::of(object).and_then(|key| self.routing.store.route(&key));
-        self.routing.attached.on(object).filter(move |judged| {
+        self.routing.policies.on(object).filter(move |judged| {
             route.is_some_and(|route| judged.closes_route(object, &route.rules))
                 || parent.is_some_and(|parent| judged.closes_parent(object, parent))
         })
@@ -170,9 +170,9 @@ impl Explainer<'_> {
         &self,
         hostname: &Hostname,
         listener: &ListenerId,
-    ) -> impl Iterator<Item = &JudgedAttachment> {
+    ) -> impl Iterator<Item = &Judged> {
         let objects = self.attached_to(hostname, listener).into_iter();
-        objects.flat_map(|object| self.routing.attached.on(&object))
+        objects.flat_map(|object| self.routing.policies.on(&object))
     }
 
     /// What policies that concern a hostname at a listener are attached to.

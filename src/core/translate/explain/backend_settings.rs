@@ -31,7 +31,7 @@ impl Explainer<'_> {
             .filter(|key| key.kind == Kind::TrafficPolicy);
         let mut notes = Vec::new();
         for key in keys {
-            let judged = self.routing.policies.judged(key);
+            let judged = self.routing.policies.get(key);
             if let Some(Err((reason, text))) = judged.map(|judged| &judged.accepted) {
                 notes.push(format!(
                     "{key} cannot be carried out: {}: {text}",
@@ -42,7 +42,7 @@ impl Explainer<'_> {
             for PolicyTarget { section, .. } in targets
                 .into_iter()
                 .flatten()
-                .filter(|target| target.service == *service)
+                .filter(|target| target.object.name == *service)
             {
                 let Some(section) = section else { continue };
                 let ports = store.service(service).map(|service| &service.ports);

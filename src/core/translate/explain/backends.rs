@@ -277,7 +277,7 @@ impl Explainer<'_> {
 
     /// The messages of the conditions of a policy that fail.
     fn why_unverified(&self, policy: &ObjectKey) -> Vec<String> {
-        let Some(judged) = self.routing.policies.judged(policy) else {
+        let Some(judged) = self.routing.policies.get(policy) else {
             return Vec::new();
         };
         let failed = [
@@ -311,7 +311,7 @@ impl Explainer<'_> {
                 let targets = policy
                     .targets
                     .iter()
-                    .filter(|target| target.service == *service);
+                    .filter(|target| target.object.name == *service);
                 targets
                     .filter_map(move |PolicyTarget { section, .. }| Some((key, section.as_ref()?)))
             });

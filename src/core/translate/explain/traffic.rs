@@ -39,11 +39,11 @@ impl Explainer<'_> {
         let keys: BTreeSet<&ObjectKey> = self
             .attached_to(hostname, listener)
             .iter()
-            .flat_map(|object| indexes.attached_by_target(object))
+            .flat_map(|object| indexes.policies_by_target(object))
             .filter(|key| key.kind == Kind::TrafficPolicy)
             .collect();
         let refused = keys.into_iter().filter_map(|key| {
-            let judged = self.routing.attached.get(key)?;
+            let judged = self.routing.policies.get(key)?;
             let (reason, text) = judged.accepted.as_ref().err()?;
             let reason = reason.as_str();
             Some(format!("{key} cannot be carried out: {reason}: {text}"))

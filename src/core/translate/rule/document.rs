@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use gatewright_objects::inputs::{Kind, ParentRef, SetKind};
-use gatewright_objects::model::{
-    Condition, ConditionType, ObjectName, Status, StatusAddress, clipped,
-};
+use gatewright_objects::inputs::{Kind, ObjectKey, ParentRef, SetKind};
+use gatewright_objects::model::{Condition, ConditionType, Status, StatusAddress, clipped};
 use gatewright_objects::status::{ListenerStatus, ObjectStatus, StatusBody};
 use gatewright_objects::status_maxima::{ADDRESSES, FEATURES, KINDS};
 
@@ -55,27 +53,27 @@ pub fn status_document(
                 "conditions": writer.conditions(&format!("parents/{index}/"), conditions),
             })).collect::<Vec<_>>(),
         }),
-        StatusBody::Policy(policy) => {
-            let gateways = policy.gateways.iter();
-            writer.ancestors(
-                controller,
-                gateways.map(|gateway| (Kind::Gateway, gateway, &policy.conditions)),
-            )
-        }
-        StatusBody::Telemetry(policy) => {
-            let gateways = policy.gateways.iter();
-            writer.ancestors(
-                controller,
-                gateways.map(|(gateway, conditions)| (Kind::Gateway, gateway, conditions)),
-            )
-        }
-        StatusBody::Attached(policy) => {
-            let ancestors = policy.ancestors.iter();
-            writer.ancestors(
-                controller,
-                ancestors.map(|(key, conditions)| (key.kind, &key.name, conditions)),
-            )
-        }
+        StatusBody::Policy(policy) => json!({
+            "ancestors": policy.ancestors.iter().map(|(ancestor, conditions)| json!({
+                "controllerName": controller,
+                "ancestorRef": {
+                    "group": ancestor.kind.group(),
+                    "kind": ancestor.kind.as_str(),
+                    "namespace": &*ancestor.name.namespace,
+                    "name": &*ancestor.name.name,
+                },
+                "conditions": writer.conditions(&place(ancestor), conditions),
+            })).collect::<Vec<_>>(),
+        }),
+    }
+}
+
+/// The path of the conditions of an ancestor.
+fn place(ancestor: &ObjectKey) -> String {
+    let name = &ancestor.name;
+    match ancestor.kind {
+        Kind::Gateway => format!("ancestors/{name}/"),
+        kind => format!("ancestors/{}/{name}/", kind.as_str()),
     }
 }
 
@@ -173,31 +171,6 @@ impl Writer<'_> {
                 })
             })
             .collect()
-    }
-
-    /// The entries of a policy, one for each ancestor.
-    fn ancestors<'a>(
-        &self,
-        controller: &str,
-        ancestors: impl Iterator<Item = (Kind, &'a ObjectName, &'a Vec<Condition>)>,
-    ) -> Value {
-        let ancestors = ancestors.map(|(kind, name, conditions)| {
-            let place = match kind {
-                Kind::Gateway => format!("ancestors/{name}/"),
-                kind => format!("ancestors/{}/{name}/", kind.as_str()),
-            };
-            json!({
-                "controllerName": controller,
-                "ancestorRef": {
-                    "group": kind.group(),
-                    "kind": kind.as_str(),
-                    "namespace": &*name.namespace,
-                    "name": &*name.name,
-                },
-                "conditions": self.conditions(&place, conditions),
-            })
-        });
-        json!({"ancestors": ancestors.collect::<Vec<_>>()})
     }
 
     /// The entries of an XListenerSet, whose schema requires a port other than 0.

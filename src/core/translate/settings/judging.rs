@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::key::Verdict;
 use crate::rule::backend_reference::Referrer;
-use crate::state::attached_policies::{Effect, JudgedAttachment};
-use gatewright_objects::inputs::{AttachedPolicy, AttachedRules, Kind, LocalRef, Secret};
+use crate::state::policies::judged::{Effect, Judged};
+use gatewright_objects::inputs::{Kind, LocalRef, Policy, PolicyRules, Secret};
 use gatewright_objects::limits::ObjectLimits;
 use gatewright_objects::model::{
     BackendId, ClientCredentials, Enforcement, ObjectName, Reason, Transport,
@@ -16,7 +16,7 @@ use gatewright_objects::store::Store;
 
 /// A policy whose settings are judged, and what they leave beside their results.
 pub(super) struct Judging<'a> {
-    pub(super) policy: &'a AttachedPolicy,
+    pub(super) policy: &'a Policy,
     pub(super) limits: &'a ObjectLimits,
     /// `limits.namespace.matchingMicros` of its namespace.
     pub(super) matching_micros: u64,
@@ -29,14 +29,14 @@ pub(super) struct Judging<'a> {
     pub(super) notes: Vec<&'static str>,
 }
 
-/// A policy by itself; `beyond` is why it is one too many, if it is. With limits of objects, and
-/// `limits.namespace.matchingMicros` of its namespace.
+/// A policy on requests by itself; `beyond` is why it is one too many, if it is. With limits of
+/// objects, and `limits.namespace.matchingMicros` of its namespace.
 pub(crate) fn judged(
-    policy: &Arc<AttachedPolicy>,
+    policy: &Arc<Policy>,
     beyond: Option<Refusal>,
     (limits, matching_micros): (&ObjectLimits, u64),
     store: &Store,
-) -> JudgedAttachment {
+) -> Judged {
     let mut judging = Judging {
         policy,
         limits,
@@ -47,21 +47,23 @@ pub(crate) fn judged(
         notes: Vec::new(),
     };
     let (accepted, effect) = match &policy.rules {
-        AttachedRules::Access(enforcement, rules) => {
+        PolicyRules::Access(enforcement, rules) => {
             let access = readable(rules, beyond)
                 .and_then(|rules| rules.judge(&policy.meta.name, *enforcement, &mut judging));
             judging.access(*enforcement, access)
         }
-        AttachedRules::Traffic(rules) => {
+        PolicyRules::Traffic(rules) => {
             let settings = readable(rules, beyond)
                 .and_then(|rules| rules.judge(&policy.meta.name, &mut judging));
             judging.traffic(settings)
         }
+        _ => (Ok(()), Effect::Nothing),
     };
-    JudgedAttachment {
+    Judged {
         policy: policy.clone(),
+        resolved: None,
         credentials: judging.credentials.filter(|_| accepted.is_ok()),
-        notes: judging.notes,
+        notes: judging.notes.into_iter().map(str::to_owned).collect(),
         accepted,
         effect,
     }

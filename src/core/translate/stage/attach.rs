@@ -10,7 +10,6 @@ use super::plain_http::has_https;
 use crate::key::{ListenerId, ParentKey, RouteKey};
 use crate::rule::protocol::Protocol;
 use crate::rule::settings::Settings;
-use crate::state::attached_policies::AttachedPolicies;
 use crate::state::attachments::{
     Attached, Attachment, Attachments, Contribution, Moved, OfRoute, Way, handed_out,
 };
@@ -18,6 +17,7 @@ use crate::state::by_record::ByRecord;
 use crate::state::dirty::Dirty;
 use crate::state::parent::{Parent, ParentListener};
 use crate::state::parents::Parents;
+use crate::state::policies::Policies;
 use crate::state::quotas::Quotas;
 use crate::state::register::Register;
 use gatewright_objects::inputs::{ParentRef, Route};
@@ -50,7 +50,7 @@ pub(crate) struct Attaching<'a> {
     pub(crate) store: &'a Store,
     pub(crate) parents: &'a Parents,
     /// Default Gateways count AccessPolicies.
-    pub(crate) attached: &'a AttachedPolicies,
+    pub(crate) policies: &'a Policies,
     pub(crate) attachments: &'a mut Attachments,
     pub(crate) quotas: &'a mut Quotas,
     /// Claims of routes.
@@ -161,7 +161,7 @@ impl Attaching<'_> {
         {
             let attachment =
                 self.quotas
-                    .at_default(route, parent, (store, self.attached), attachment, dirty);
+                    .at_default(route, parent, (store, self.policies), attachment, dirty);
             all.push((Way::Default, parent.key.clone(), attachment));
         }
         all

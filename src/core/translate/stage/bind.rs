@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use super::client_addresses::clients_of;
 use super::exposure::{made_service, ports_of};
 use super::fleet::{gateway_exposure, shared_service_ports};
 use super::frontend_logs;
-use super::telemetry;
 use crate::key::ParentKey;
 use crate::rule::gateway_exposure::{Fleet, is_shared};
 use crate::rule::internal_ports::{recorded, reserved_ports};
@@ -20,10 +20,14 @@ use crate::state::gateway_services::GatewayServices;
 use crate::state::named_service;
 use crate::state::parent::GatewayPlacement;
 use crate::state::parents::Parents;
+use crate::state::policies::Policies;
+use crate::state::policies::judged::Effect;
 use crate::state::quotas::Quotas;
 use crate::state::register::Register;
 use gatewright_objects::inputs::{Address, Gateway};
-use gatewright_objects::model::{Family, FrontendId, ObjectName, Transport, TransportPort};
+use gatewright_objects::model::{
+    Family, FrontendId, ObjectName, Tracing, Transport, TransportPort,
+};
 use gatewright_objects::ownership::{Ownable, Recording};
 use gatewright_objects::store::Store;
 
@@ -32,6 +36,7 @@ pub(crate) struct Binding<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
     pub(crate) quotas: &'a Quotas,
+    pub(crate) policies: &'a Policies,
     pub(crate) service_endpoints: &'a ServiceEndpoints,
     pub(crate) parents: &'a Parents,
     pub(crate) gateway_services: &'a mut GatewayServices,
@@ -60,13 +65,7 @@ impl Binding<'_> {
         }
         let access_log =
             frontend_logs::of_frontends(gateway, self.parents, self.store, self.settings);
-        let tracing = telemetry::tracing(
-            gateway,
-            self.parents,
-            self.store,
-            self.quotas,
-            self.settings,
-        );
+        let tracing = self.tracing(gateway).cloned();
         let (age, socket) = self.sockets_of(gateway);
         let reserved = reserved_ports(self.settings);
         let sockets: Vec<(Vec<IpAddr>, u16)> =
@@ -133,6 +132,16 @@ impl Binding<'_> {
                 self.service_endpoints
                     .touch_socket(address, self.settings, self.store, dirty);
             }
+        }
+    }
+
+    /// The tracing of the frontends of a Gateway; `None` for none, and for the shared fleet.
+    fn tracing(&self, gateway: &ObjectName) -> Option<&Arc<Tracing>> {
+        let parent = self.parents.get(&ParentKey::Gateway(gateway.clone()))?;
+        let judged = self.policies.tracing(gateway)?;
+        match &judged.effect {
+            Effect::Trace { tracing, .. } if parent.allows(judged).is_ok() => tracing.as_ref(),
+            _ => None,
         }
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::{Admission, note_admitting};
-use super::attached_policing::{touch_sections, touch_statuses, touch_verified};
 use super::certificate_condition::touch_routes;
 use super::host_settings::touch_hosts;
 use super::offer;
-use super::policing::{touch_filtered, touch_units_of};
+use super::policy_marks::{
+    touch_filtered, touch_sections, touch_statuses, touch_units_of, touch_verified,
+};
 use super::tls_secrets::place_roots;
 use crate::delta::ResourceKey;
 use crate::key::ParentKey;
@@ -29,10 +30,10 @@ use crate::state::gateway_services::GatewayServices;
 use crate::state::http3;
 use crate::state::parent::Parent;
 use crate::state::parents::Parents;
+use crate::state::policies::Policies;
 use crate::state::quotas::Quotas;
 use crate::state::redirecting_ports::own_ports;
 use crate::state::register::Register;
-use crate::state::telemetry_marks;
 use gatewright_objects::cost::{self, Bytes};
 use gatewright_objects::model::{FrontendId, Hostname, ObjectName, SecretName};
 use gatewright_objects::ownership::Ownable;
@@ -45,6 +46,7 @@ pub(crate) struct Evaluation<'a> {
     pub(crate) store: &'a Store,
     pub(crate) attachments: &'a Attachments,
     pub(crate) gateway_services: &'a GatewayServices,
+    pub(crate) policies: &'a Policies,
     pub(crate) quotas: &'a mut Quotas,
     pub(crate) parents: &'a mut Parents,
     /// Claims of listeners.
@@ -80,7 +82,7 @@ impl Evaluation<'_> {
         };
         let new = self
             .quotas
-            .within_limits(key, new, self.store, self.settings, dirty);
+            .within_limits(key, new, self.policies, self.settings, dirty);
         if let ParentKey::Gateway(name) = key {
             // ListenerSets depend on what their Gateway admits and on its placement, which rarely
             // change.
@@ -98,7 +100,6 @@ impl Evaluation<'_> {
                 );
             }
             dirty.bindings.insert(name.clone());
-            telemetry_marks::touch_statuses(name, self.store, dirty);
             self.gateway_services.touch_rivals(name, dirty);
         }
         touch_statuses(&key.object(), self.store, dirty);

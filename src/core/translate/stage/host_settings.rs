@@ -1,7 +1,7 @@
 //! Settings of a Gateway that all of its hosts have.
 
-use super::attached_policing::touch_statuses;
 use super::certificate_condition::touch_routes_at;
+use super::policy_marks::touch_statuses;
 use crate::rule::gateway_exposure::GatewayExposure;
 use crate::state::attachments::Attachments;
 use crate::state::dirty::Dirty;

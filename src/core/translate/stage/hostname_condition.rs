@@ -96,7 +96,6 @@ impl Report<'_> {
                 store: self.store,
                 resolutions: self.resolutions,
                 policies: self.policies,
-                attached: self.attached,
                 admission: self.admission(),
             },
             frontends: self.frontends,

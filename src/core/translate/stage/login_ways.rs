@@ -9,8 +9,8 @@ use std::net::Ipv4Addr;
 
 use super::resolve::label;
 use crate::key::{RouteKey, Verdict};
-use crate::state::attached_policies::JudgedAttachment;
 use crate::state::attachments::{Attachments, handed_out};
+use crate::state::policies::judged::Judged;
 use gatewright_objects::inputs::{ObjectKey, Route, RouteRule};
 use gatewright_objects::model::{Hostname, Match, PathMatch, Reason};
 use gatewright_objects::settings::Login;
@@ -38,7 +38,7 @@ pub(crate) struct LoginWays {
 
 /// Judges the ways of the login of a policy; `None` where no target is served.
 pub(crate) fn ways(
-    judged: &JudgedAttachment,
+    judged: &Judged,
     login: &Login,
     store: &Store,
     attachments: &Attachments,
@@ -72,11 +72,7 @@ struct Place<'a> {
     rules: Vec<usize>,
 }
 
-fn places<'a>(
-    judged: &JudgedAttachment,
-    store: &'a Store,
-    attachments: &Attachments,
-) -> Vec<Place<'a>> {
+fn places<'a>(judged: &Judged, store: &'a Store, attachments: &Attachments) -> Vec<Place<'a>> {
     let mut places = Vec::new();
     for target in &judged.policy.targets {
         let Some(key) = RouteKey::of(&target.object) else {

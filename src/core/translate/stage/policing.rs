@@ -1,27 +1,31 @@
-//! The stage of policies: each is judged by itself when it changes or something that it refers to;
-//! then the Services that it is about have theirs ranked anew. What comes of that are their
-//! backends, the routes that lead there, and statuses.
+//! The stage of policies: each is judged by itself when it changes or something that it refers to.
+//! Then the units of what it is attached to are compiled again, if something else comes of it; and
+//! the Services that it is about have theirs ranked anew. What comes of that are their backends,
+//! the routes that lead there, and statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::admission::Admission;
+use super::policy_marks::{touch_filtered, touch_traced, touch_units_of};
 use crate::key::{ParentKey, RouteKey};
 use crate::rule::ca_bundles::next_time;
 use crate::rule::gateway_exposure::Fleet;
 use crate::rule::settings::Settings;
 use crate::rule::surroundings::Surroundings;
-use crate::state::attachments::handed_out;
-use crate::state::backend_policies::{BackendPolicies, RankedPolicy, Uses};
+use crate::settings::judged;
 use crate::state::backends::Backends;
 use crate::state::datagrams;
 use crate::state::dirty::Dirty;
-use crate::state::judged_policy::Judged;
 use crate::state::log_collectors;
-use crate::state::parent::ParentListener;
+use crate::state::policies::Policies;
+use crate::state::policies::backends::{RankedPolicy, Uses};
+use crate::state::policies::judged::Judged;
 use crate::state::quotas::Quotas;
-use gatewright_objects::inputs::{Kind, ListenerFilter, ObjectKey, RouteKind};
+use gatewright_objects::inputs::{
+    Kind, ListenerFilter, ObjectKey, Policy, PolicyTarget, RouteKind,
+};
 use gatewright_objects::model::{ObjectName, Transport, TransportPort, xbackend_of};
 use gatewright_objects::store::{Store, targets};
 
@@ -34,41 +38,78 @@ pub(crate) struct Policing<'a> {
     pub(crate) admission: Admission<'a>,
     /// The backends that are in use.
     pub(crate) backends: &'a Backends,
-    pub(crate) policies: &'a mut BackendPolicies,
+    pub(crate) policies: &'a mut Policies,
 }
 
 impl Policing<'_> {
-    /// Judges a policy by itself, and marks the Services that go by another policy for it. The work
-    /// does not grow with the other policies: of those beyond the limit there may be any number.
+    /// Judges a policy by itself, and marks what goes by another policy for it. The work does not
+    /// grow with the other policies: of those beyond the limit there may be any number.
     pub(crate) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
+        let policy = self.store.policy(key);
+        let next = policy.and_then(|policy| next_time(policy.roots(), self.store, self.now));
+        self.policies.set_deadline(key, next);
+        let new = policy.map(|policy| self.judged(key, policy));
+        dirty.statuses.insert(key.clone());
+        let [before, after] = [self.policies.get(key), new.as_ref()]
+            .map(|judged| judged.and_then(|judged| judged.credentials.as_ref()));
+        if before != after {
+            dirty.logins.insert(key.name.clone());
+        }
+        // The Services that requests or spans are sent to are uses of its targets.
+        let old = self.policies.get(key).map(|judged| &judged.policy);
+        let policies = old.into_iter().chain(policy);
+        let sending = policies.filter(|policy| policy.servers().next().is_some());
+        let targets = sending.flat_map(|policy| &policy.targets);
+        dirty
+            .uses
+            .extend(targets.map(|target| target.object.clone()));
+        for target in self.policies.set(key, new) {
+            if target.object.kind == Kind::Service {
+                dirty.policed.insert(target.object.name);
+                continue;
+            }
+            dirty.uses.insert(target.object.clone());
+            if key.kind == Kind::XTelemetryPolicy {
+                touch_traced(&target.object.name, self.store, dirty);
+            } else {
+                self.touch_guarded(key.kind, &target, dirty);
+            }
+            if key.kind != Kind::AccessPolicy {
+                // Another one may be the first of its target now.
+                let others = self.policies.on(&target.object);
+                let others = others.map(|judged| judged.policy.key());
+                dirty
+                    .statuses
+                    .extend(others.filter(|other| other.kind == key.kind));
+            }
+        }
+    }
+
+    fn judged(&self, key: &ObjectKey, policy: &Arc<Policy>) -> Judged {
+        let beyond = self.quotas.policy_beyond(key);
+        if policy.is_on_requests() {
+            let limits = (
+                self.quotas.of_objects(),
+                self.quotas.matching_micros(&key.name.namespace),
+            );
+            return judged(policy, beyond, limits, self.store);
+        }
         let around = Surroundings {
             store: self.store,
             settings: self.settings,
             now: self.now,
         };
-        let policy = self.store.policy(key);
-        self.policies.set_deadline(
-            key,
-            policy.and_then(|policy| next_time(policy.references(), self.store, self.now)),
-        );
-        let new = policy.map(|policy| {
-            let judged = match self.quotas.policy_beyond(key) {
-                Some(error) => Judged::refused(policy, error),
-                None => Judged::of(policy, &around),
-            };
-            (policy.clone(), judged)
-        });
-        dirty.statuses.insert(key.clone());
-        dirty.policed.extend(self.policies.set_judged(key, new));
+        Judged::of(policy, beyond, &around)
     }
 
     /// Decides which policies a Service goes by, and marks what changes by that. Of several of a
     /// kind the oldest comes first, then the first by name; one for a port comes before one for all
     /// (Gateway API, `BackendTLSPolicySpec`).
     pub(crate) fn rank(&mut self, service: &ObjectName, dirty: &mut Dirty) {
+        let object = ObjectKey::new(Kind::Service, service.clone());
         dirty
             .statuses
-            .extend(self.policies.accepted(service).cloned());
+            .extend(self.policies.accepted(&object).cloned());
         dirty
             .backends
             .extend(self.backends.of_service(service).cloned());
@@ -92,7 +133,7 @@ impl Policing<'_> {
         dirty
             .charged
             .extend(self.store.indexes().routes_by_service(service).cloned());
-        self.touch_guarded(service, dirty);
+        self.touch_senders(service, dirty);
         if !ranked.begins_or_ends && !ranked.changes_routes && !ranked.changes_settings {
             return;
         }
@@ -159,11 +200,11 @@ impl Policing<'_> {
             .collect()
     }
 
-    /// Marks the AccessPolicies that send requests to a Service, and what they are attached to.
-    fn touch_guarded(&self, service: &ObjectName, dirty: &mut Dirty) {
-        for key in self.store.attached_by_content(service) {
+    /// Marks the policies that have requests or spans sent to a Service, and their targets.
+    fn touch_senders(&self, service: &ObjectName, dirty: &mut Dirty) {
+        for key in self.store.indexes().policies_by_reference(service) {
             dirty.statuses.insert(key.clone());
-            let policy = self.store.attached_policy(key);
+            let policy = self.store.policy(key);
             let targets = policy.into_iter().flat_map(|policy| &policy.targets);
             dirty
                 .uses
@@ -171,15 +212,15 @@ impl Policing<'_> {
         }
     }
 
-    /// The Services that the AccessPolicies of an object send requests to, and may.
+    /// The Services that the policies of an object have requests or spans sent to, and may.
     fn guards(&self, object: &ObjectKey) -> impl Iterator<Item = &ObjectName> {
-        let keys = self.store.indexes().attached_by_target(object);
-        let policies = keys.filter_map(move |key| self.store.attached_policy(key));
+        let keys = self.store.indexes().policies_by_target(object);
+        let policies = keys.filter_map(move |key| self.store.policy(key));
         policies.flat_map(move |policy| {
             let namespace = &policy.meta.name.namespace;
             policy.servers().filter(move |service| {
                 self.store
-                    .permits_backend(Kind::AccessPolicy, namespace, service)
+                    .permits_backend(policy.kind(), namespace, service)
             })
         })
     }
@@ -189,7 +230,7 @@ impl Policing<'_> {
     /// a ReferenceGrant do not count: anybody could have such, at Gateways with names of their
     /// choice.
     pub(crate) fn note_uses(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        if self.policies.is_empty() {
+        if self.policies.concern_no_service() {
             return;
         }
         let uses = match RouteKey::of(key) {
@@ -247,13 +288,10 @@ impl Policing<'_> {
             .iter()
             .filter(|_| exposure.fleet != Fleet::Shared);
         let collectors = logs.flat_map(|log| log.collectors());
-        let policies = self.store.telemetry_policies(&parent.placement.gateway);
-        let traces = policies.filter_map(|policy| policy.collector());
         let services = filters
             .filter_map(ListenerFilter::auth)
             .map(|auth| &auth.server.name)
-            .chain(collectors.map(|collector| &collector.port.service))
-            .chain(traces.map(|collector| &collector.name));
+            .chain(collectors.map(|collector| &collector.port.service));
         self.uses(
             &key.object(),
             services,
@@ -289,62 +327,13 @@ fn of_port<'a>(
     kind: Kind,
     name: &Arc<str>,
     service: &ObjectName,
-    policies: &'a BackendPolicies,
+    policies: &'a Policies,
 ) -> Option<&'a ObjectKey> {
-    let place = (service.clone(), kind, Some(name.clone()));
-    let of_section = policies.first(&place);
-    of_section.or_else(|| policies.first(&(place.0, place.1, None)))
-}
-
-/// Marks everything that a route gives to hostnames.
-pub(crate) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &mut Dirty) {
-    let Admission {
-        parents,
-        attachments,
-        ..
-    } = admission;
-    for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
-        if let Some(id) = parents.frontend_of(&listener) {
-            attachments.touch_solved(&id, &listener, &hostname, dirty);
-            admission.touch_kept(&id, &listener, &hostname, key, dirty);
-            dirty.units.insert((id, hostname));
-        }
-    }
-}
-
-/// Marks every host of the listeners of a parent that have filters.
-pub(crate) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
-    touch_listeners(admission, key, dirty, |listener| {
-        listener.guard.filters.is_some()
-    });
-}
-
-/// Marks every host of some listeners of a parent.
-pub(crate) fn touch_listeners(
-    admission: Admission<'_>,
-    key: &ParentKey,
-    dirty: &mut Dirty,
-    is_meant: impl Fn(&ParentListener) -> bool,
-) {
-    let Some(parent) = admission.parents.get(key) else {
-        return;
+    let object = ObjectKey::new(Kind::Service, service.clone());
+    let port = PolicyTarget {
+        object: object.clone(),
+        section: Some(name.clone()),
     };
-    for listener in parent
-        .listeners
-        .iter()
-        .filter(|listener| is_meant(listener))
-    {
-        let frontend = parent.frontend(listener.transport_port());
-        let id = parent.id(listener);
-        let kept = admission.kept_under(&id, &listener.hostname);
-        let names = admission
-            .attachments
-            .names_of(&id)
-            .cloned()
-            .chain(kept)
-            .chain([listener.hostname.clone()]);
-        dirty
-            .units
-            .extend(names.map(|name| (frontend.clone(), name)));
-    }
+    let of_section = policies.first(kind, &port);
+    of_section.or_else(|| policies.first(kind, &PolicyTarget::whole(object)))
 }

@@ -6,16 +6,28 @@
 
 use super::resolve::label;
 use crate::key::Verdict;
-use crate::rule::gateway_exposure::PolicyAllowance;
-use crate::state::attached_policies::{Effect, JudgedAttachment};
+use crate::rule::gateway_exposure::{Fleet, PolicyAllowance};
 use crate::state::parent::Parent;
-use gatewright_objects::inputs::Route;
+use crate::state::policies::judged::{Effect, Judged};
+use gatewright_objects::inputs::{Kind, Route};
 use gatewright_objects::model::Reason;
 use gatewright_objects::settings::{Amount, PolicyField};
 
 impl Parent {
-    /// Ok if the class of the Gateway allows a policy.
-    pub(crate) fn allows(&self, judged: &JudgedAttachment) -> Verdict {
+    /// Ok if the class of the Gateway allows a policy. The collector of spans is a setting of a
+    /// connection manager, and that of a port of the shared fleet belongs to Gateways of all
+    /// namespaces.
+    pub(crate) fn allows(&self, judged: &Judged) -> Verdict {
+        if judged.policy.kind() == Kind::XTelemetryPolicy
+            && self.placement.exposure.fleet == Fleet::Shared
+        {
+            let text = format!(
+                "Gateway {} is of fleet Shared, whose ports have Gateways of all namespaces in common: traces need fleet \
+                 Dedicated or Isolated",
+                self.placement.gateway.name
+            );
+            return Err((Reason::Invalid, text));
+        }
         match &self.placement.exposure.policies {
             Some(allowance) => allowance.verdict(judged),
             None => Ok(()),
@@ -57,7 +69,7 @@ impl Parent {
 
 impl PolicyAllowance {
     /// Ok if a policy has effect at the Gateways of the class.
-    fn verdict(&self, judged: &JudgedAttachment) -> Verdict {
+    fn verdict(&self, judged: &Judged) -> Verdict {
         if judged.policy.meta.name.namespace == self.parameters.namespace {
             return Ok(());
         }
@@ -70,7 +82,7 @@ impl PolicyAllowance {
             Effect::Traffic(settings) => {
                 (settings.amounts(limits), "the policy has no effect there")
             }
-            Effect::Close | Effect::Nothing => return Ok(()),
+            _ => return Ok(()),
         };
         asked
             .into_iter()

@@ -23,9 +23,7 @@ use crate::rule::gateway_exposure::{Fleet, is_shared};
 use crate::rule::internal_ports::exhausted;
 use crate::rule::protocol::Protocol;
 use crate::rule::settings::Settings;
-use crate::state::attached_policies::AttachedPolicies;
 use crate::state::attachments::Attachments;
-use crate::state::backend_policies::BackendPolicies;
 use crate::state::by_record::admitted;
 use crate::state::claims::claiming;
 use crate::state::endpoints::ServiceEndpoints;
@@ -35,7 +33,7 @@ use crate::state::issuance::Issuance;
 use crate::state::named_service;
 use crate::state::parent::{Parent, ParentListener};
 use crate::state::parents::Parents;
-use crate::state::quotas::Quotas;
+use crate::state::policies::Policies;
 use crate::state::register::Register;
 use crate::state::resolutions::Resolutions;
 use crate::state::session_tickets::SessionTickets;
@@ -58,13 +56,11 @@ use gatewright_objects::store::Store;
 pub(crate) struct Report<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
-    pub(crate) quotas: &'a Quotas,
     pub(crate) parents: &'a Parents,
     pub(crate) attachments: &'a Attachments,
     pub(crate) register: &'a Register,
     pub(crate) resolutions: &'a Resolutions,
-    pub(crate) policies: &'a BackendPolicies,
-    pub(crate) attached: &'a AttachedPolicies,
+    pub(crate) policies: &'a Policies,
     pub(crate) frontends: &'a Frontends,
     pub(crate) service_endpoints: &'a ServiceEndpoints,
     pub(crate) issuance: &'a Issuance,
@@ -81,9 +77,7 @@ impl Report<'_> {
             Kind::GatewayClass => self.class_status(key),
             Kind::Gateway => self.gateway_status(key),
             Kind::ListenerSet | Kind::XListenerSet => self.listener_set_status(SetKey::of(key)?),
-            kind if kind.is_policy() && self.store.policy(key).is_some() => self.policy_status(key),
-            kind if kind.is_attached_policy() => self.attached_status(key),
-            Kind::XTelemetryPolicy => self.telemetry_status(key),
+            kind if kind.is_policy() => self.policy_status(key),
             _ => self.route_status(&RouteKey::of(key)?),
         }
     }

@@ -9,9 +9,9 @@ use super::resolve::{resolve, respond};
 use crate::key::{ListenerId, RouteKey};
 use crate::rule::precedence::{match_rank, route_rank};
 use crate::rule::settings::Settings;
-use crate::state::attached_policies::{AccessAt, AttachedPolicies, Place, has_logins};
-use crate::state::backend_policies::BackendPolicies;
 use crate::state::parent::ParentListener;
+use crate::state::policies::place::Place;
+use crate::state::policies::{AccessAt, Policies, has_logins};
 use crate::state::resolutions::{Resolutions, Resolved, ResolvedRule};
 use gatewright_objects::inputs::Route as InputRoute;
 use gatewright_objects::model::{
@@ -27,8 +27,7 @@ pub(crate) struct Routing<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) store: &'a Store,
     pub(crate) resolutions: &'a Resolutions,
-    pub(crate) policies: &'a BackendPolicies,
-    pub(crate) attached: &'a AttachedPolicies,
+    pub(crate) policies: &'a Policies,
     pub(crate) admission: Admission<'a>,
 }
 
@@ -130,7 +129,7 @@ impl<'a> Routing<'a> {
             Action::Answer(_) => parent.allows_answers(&route.name.namespace).is_ok(),
             Action::Forward(_) | Action::Redirect(_) | Action::Respond(_) => true,
         };
-        let mut traffic = self.attached.traffic(place, self.admission.attachments);
+        let mut traffic = self.policies.traffic(place, self.admission.attachments);
         traffic.serve_at(ServedAt {
             port: at.number,
             verifies_clients: parent
@@ -147,7 +146,7 @@ impl<'a> Routing<'a> {
     /// The clients that may send requests to a place. Cookies of a login are for TLS alone.
     fn access(self, at: Port, place: Place<'_>) -> AccessAt {
         let parents = self.admission.parents;
-        match self.attached.access(place) {
+        match self.policies.access(place) {
             AccessAt::Admit(all) if !at.tls && has_logins(&all, 1) => AccessAt::Closed,
             AccessAt::Admit(all) => {
                 let client = parents.client_of(place.listener);

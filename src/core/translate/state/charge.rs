@@ -4,13 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attachment, Attachments, Contribution, Way, handed_out};
-use super::backend_policies::BackendPolicies;
 use super::cost_quotas::Counted;
 use super::http3::udp_port;
 use super::parent::{Parent, ParentListener};
 use super::parents::Parents;
+use super::policies::Policies;
 use super::redirecting_ports;
 use super::shared_parts::SharedParts;
 use crate::key::{ListenerId, ParentKey, RouteKey};
@@ -152,8 +151,7 @@ impl Charged {
 pub(crate) struct Charging<'a> {
     pub(crate) parents: &'a Parents,
     pub(crate) attachments: &'a Attachments,
-    pub(crate) policies: &'a BackendPolicies,
-    pub(crate) attached: &'a AttachedPolicies,
+    pub(crate) policies: &'a Policies,
     pub(crate) store: &'a Store,
     /// Endpoints of Services that have many.
     pub(crate) endpoints: &'a BTreeMap<ObjectName, u64>,
@@ -235,7 +233,7 @@ impl Charging<'_> {
         defaults: &BTreeSet<&ParentKey>,
         servers: &mut BTreeSet<BackendId>,
     ) -> Bytes {
-        if self.attached.is_empty() || !route.has_requests() {
+        if self.policies.guard_nothing() || !route.has_requests() {
             return Bytes::default();
         }
         let each = hostnames(all)
@@ -243,12 +241,12 @@ impl Charging<'_> {
             .filter_map(|(listener, hostnames)| {
                 let parent = self.parents.get(&listener.parent)?;
                 let limits = self
-                    .attached
+                    .policies
                     .traffic_cost(parent, listener, route, self.attachments);
                 let each = if defaults.contains(&listener.parent) {
                     limits
                 } else {
-                    limits + self.attached.access_cost(parent, listener, route, servers)
+                    limits + self.policies.access_cost(parent, listener, route, servers)
                 };
                 Some(each * hostnames)
             });
@@ -257,7 +255,7 @@ impl Charging<'_> {
 
     /// The regular expressions of TrafficPolicies at its matches, for all hostnames.
     fn expressions(self, route: &Route, all: &BTreeSet<Contribution>) -> u64 {
-        if self.attached.is_empty() || !route.has_requests() {
+        if self.policies.guard_nothing() || !route.has_requests() {
             return 0;
         }
         let each = hostnames(all)
@@ -265,7 +263,7 @@ impl Charging<'_> {
             .filter_map(|(listener, hostnames)| {
                 let parent = self.parents.get(&listener.parent)?;
                 let of_policies =
-                    self.attached
+                    self.policies
                         .traffic_expressions(parent, listener, route, self.attachments);
                 Some(of_policies * hostnames)
             });

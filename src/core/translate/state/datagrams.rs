@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::backend_policies::BackendPolicies;
+use super::policies::Policies;
 use gatewright_objects::inputs::{Route, Service, ServicePortSpec};
 use gatewright_objects::model::{
     BackendLimits, BackendSettings, DatagramSettings, HashKey, HealthCheck, LoadBalancing, Probe,
@@ -111,7 +111,7 @@ pub(crate) fn without_effect(all: &BackendSettings, is_checked: bool) -> Vec<&'s
 /// a zone if there are several, or if a share is discarded: then the weights decide.
 pub(crate) fn of_shares(
     shares: &[WeightedTarget],
-    policies: &BackendPolicies,
+    policies: &Policies,
 ) -> Option<DatagramSettings> {
     let ports: BTreeSet<&ServicePort> = shares
         .iter()
@@ -135,7 +135,7 @@ pub(crate) fn of_shares(
 }
 
 /// The settings that all ports have, zones aside; `None` without any, or if they differ.
-fn common(ports: &BTreeSet<&ServicePort>, policies: &BackendPolicies) -> Option<BackendSettings> {
+fn common(ports: &BTreeSet<&ServicePort>, policies: &Policies) -> Option<BackendSettings> {
     let mut all = ports.iter().map(|port| {
         policies
             .settings_at(port)
@@ -158,7 +158,7 @@ fn is_same(one: &BackendSettings, other: &BackendSettings) -> bool {
 }
 
 /// A note on a UDPRoute whose backends ask for what one cluster cannot have.
-pub(crate) fn note(route: &Route, policies: &BackendPolicies) -> Option<String> {
+pub(crate) fn note(route: &Route, policies: &Policies) -> Option<String> {
     let ports: BTreeSet<ServicePort> = target_ports(route).collect();
     let ports: BTreeSet<&ServicePort> = ports.iter().collect();
     let has_several = ports.len() > 1;

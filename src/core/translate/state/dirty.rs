@@ -68,8 +68,6 @@ pub(crate) struct Dirty {
     /// Policies, the Services that they are about, and routes that may lead there.
     pub(crate) policies: Marks<ObjectKey>,
     pub(crate) policed: Marks<ObjectName>,
-    /// Policies on Gateways, ListenerSets and routes.
-    pub(crate) attached: Marks<ObjectKey>,
     pub(crate) uses: Marks<ObjectKey>,
     /// Routes for whose hostnames listeners may have other filters.
     pub(crate) charged: Marks<RouteKey>,

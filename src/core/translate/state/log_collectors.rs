@@ -1,10 +1,9 @@
 //! Collectors of access logs: whether lines reach them, by what objects say. A collector that is
 //! not reached loses lines; no request waits for it, and no Gateway is refused because of it.
 
-use super::backend_policies::BackendPolicies;
 use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
-use super::telemetry_marks;
+use super::policies::Policies;
 use crate::key::{ParentKey, Verdict};
 use crate::rule::backend_reference::Referrer;
 use gatewright_objects::inputs::{Kind, LocalRef, ObjectKey};
@@ -18,7 +17,7 @@ use gatewright_objects::store::Store;
 #[derive(Clone, Copy)]
 pub(crate) struct Collectors<'a> {
     pub(crate) store: &'a Store,
-    pub(crate) policies: &'a BackendPolicies,
+    pub(crate) policies: &'a Policies,
     pub(crate) service_endpoints: &'a ServiceEndpoints,
 }
 
@@ -94,23 +93,20 @@ fn users(service: &ObjectName, store: &Store) -> Vec<ObjectKey> {
     all
 }
 
-/// Marks what depends on a Service as a collector of access logs or spans.
+/// Marks what depends on a Service as a collector of access logs.
 pub(crate) fn touch_collector(service: &ObjectName, store: &Store, dirty: &mut Dirty) {
     let logged = users(service, store);
     dirty.uses.extend(logged.iter().cloned());
     dirty.statuses.extend(logged);
-    for policy in store.indexes().telemetry_by_collector(service) {
-        telemetry_marks::touch_policy(policy, store, dirty);
-    }
 }
 
 /// Marks the statuses that say whether a Service gets lines of access logs, or spans.
 pub(crate) fn touch_users(service: &ObjectName, store: &Store, dirty: &mut Dirty) {
     dirty.statuses.extend(users(service, store));
-    let policies = store.indexes().telemetry_by_collector(service).cloned();
+    let policies = store.indexes().policies_by_reference(service).cloned();
     dirty
         .statuses
-        .extend(policies.map(|name| ObjectKey::new(Kind::XTelemetryPolicy, name)));
+        .extend(policies.filter(|key| key.kind == Kind::XTelemetryPolicy));
 }
 
 #[cfg(test)]

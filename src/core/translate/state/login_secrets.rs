@@ -1,9 +1,9 @@
 //! Secrets of logins: those of AccessPolicies that emitted routes refer to. They are resources of
 //! their own, so that they are replaced without a change of the routes.
 
-use super::attached_policies::AttachedPolicies;
 use super::dirty::Dirty;
 use super::emissions::Emissions;
+use super::policies::Policies;
 use super::uses::{Edge, Uses};
 use crate::delta::{Resource, ResourceKey};
 use gatewright_objects::inputs::{Kind, ObjectKey};
@@ -50,13 +50,13 @@ fn keys(policy: &ObjectName) -> [ResourceKey; 2] {
 /// Emits the secrets of a policy, or removes them if no route refers to them any more.
 pub(crate) fn show_login(
     policy: &ObjectName,
-    attached: &AttachedPolicies,
+    policies: &Policies,
     emissions: &mut Emissions,
     dirty: &mut Dirty,
 ) {
     let key = ObjectKey::new(Kind::AccessPolicy, policy.clone());
     let is_used = emissions.logins().used.has(policy);
-    let judged = attached.get(&key).filter(|_| is_used);
+    let judged = policies.get(&key).filter(|_| is_used);
     let credentials = judged.and_then(|judged| judged.credentials.as_ref());
     let secrets = credentials.map(|credentials| credentials.generic(policy).map(Some));
     for (key, secret) in keys(policy).into_iter().zip(secrets.unwrap_or_default()) {

@@ -2,9 +2,8 @@
 //! no stage.
 
 pub(crate) mod answers;
-pub(crate) mod attached_policies;
 pub(crate) mod attachments;
-pub(crate) mod backend_policies;
+pub(crate) mod backend_clusters;
 pub(crate) mod backends;
 pub(crate) mod by_record;
 pub(crate) mod challenge_answer;
@@ -32,7 +31,6 @@ pub(crate) mod http3;
 pub(crate) mod isolated_envoys;
 pub(crate) mod issuance;
 pub(crate) mod item_claims;
-pub(crate) mod judged_policy;
 pub(crate) mod log_collectors;
 pub(crate) mod login_secrets;
 pub(crate) mod named_endpoints;
@@ -40,6 +38,7 @@ pub(crate) mod named_service;
 pub(crate) mod parent;
 pub(crate) mod parents;
 pub(crate) mod placed_hosts;
+pub(crate) mod policies;
 pub(crate) mod quotas;
 pub(crate) mod redirecting_ports;
 pub(crate) mod register;
@@ -53,7 +52,6 @@ pub(crate) mod session_tickets;
 pub(crate) mod shared_parts;
 pub(crate) mod sni_matcher;
 pub(crate) mod statuses;
-pub(crate) mod telemetry_marks;
 pub(crate) mod udp_ports;
 pub(crate) mod uses;
 pub(crate) mod wanted_index;

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::answers;
-use super::attached_policies::AttachedPolicies;
 use super::attachments::{Attached, Attachment};
 use super::charge::{Charge, Charged, ChargedCluster, parent as charge_of, parts, rounded};
 use super::cost_quotas::CostQuotas;
@@ -15,6 +14,7 @@ use super::dirty::Dirty;
 use super::endpoints::ServiceEndpoints;
 use super::host_quota::{CountedOption, HostQuota};
 use super::parent::Parent;
+use super::policies::Policies;
 use super::resolutions::Resolved;
 use super::shared_parts::SharedParts;
 use super::udp_ports::UdpPorts;
@@ -29,12 +29,11 @@ use gatewright_objects::model::{FrontendId, Hostname, ObjectName, Reason, clippe
 use gatewright_objects::quota::{Member, Quota};
 use gatewright_objects::store::{Store, targets};
 
-mod attached;
 mod external_names;
 mod matching;
 mod overrides;
+mod policies;
 mod routes;
-mod telemetry;
 mod uses;
 
 use matching::nanoseconds;
@@ -79,16 +78,8 @@ pub(crate) struct Quotas {
     of_service: Quota<ObjectName, ObjectName>,
     /// Endpoints of each namespace.
     of_namespace: Quota<Arc<str>, ObjectName>,
-    /// BackendTLSPolicies and XBackends.
-    tls_policies: Quota<Arc<str>, ObjectKey>,
-    /// XBackendTrafficPolicies.
-    traffic_policies: Quota<Arc<str>, ObjectKey>,
-    /// TrafficPolicies.
-    backend_policies: Quota<Arc<str>, ObjectKey>,
-    /// XTelemetryPolicies.
-    telemetry_policies: Quota<Arc<str>, ObjectName>,
-    /// AccessPolicies.
-    access_policies: Quota<Arc<str>, ObjectKey>,
+    /// Policies of each kind.
+    policies: Quota<(Arc<str>, Kind), ObjectKey>,
     /// Targets of TrafficPolicies with active health checks.
     health_checks: Quota<Arc<str>, ObjectKey>,
     /// Routes that are counted by themselves.
@@ -123,11 +114,7 @@ impl Quotas {
             tickets: HostQuota::new(CountedOption::Tickets, limits),
             of_service: Quota::new(limits.object.service_endpoints),
             of_namespace: Quota::new(limits.namespace.endpoints),
-            tls_policies: Quota::new(limits.namespace.policies),
-            traffic_policies: Quota::new(limits.namespace.policies),
-            backend_policies: Quota::new(limits.namespace.policies),
-            telemetry_policies: Quota::new(limits.namespace.policies),
-            access_policies: Quota::new(limits.namespace.policies),
+            policies: Quota::new(limits.namespace.policies),
             health_checks: Quota::new(limits.namespace.health_checks),
             counted_routes: Quota::new(limits.namespace.counted_routes),
             external_names: Quota::new(limits.namespace.external_names),
@@ -175,35 +162,8 @@ impl Quotas {
             Kind::Namespace => {
                 self.note_namespace(&key.name.name, store, service_endpoints, dirty);
             }
-            Kind::XTelemetryPolicy => self.note_telemetry(&key.name, store, dirty),
             Kind::EndpointSlice => self.note_slice(&key.name, store, service_endpoints, dirty),
-            kind if kind.is_policy() => {
-                let there = store.policy(key);
-                let attached = store.attached_policy(key).map(|policy| policy.meta.created);
-                let created = there.map(|policy| policy.meta.created).or(attached);
-                let member =
-                    created.map(|created| Member::one(key.name.namespace.clone(), created));
-                let checking = there
-                    .filter(|policy| policy.checks_health())
-                    .map(|policy| Member {
-                        group: key.name.namespace.clone(),
-                        created: policy.meta.created,
-                        weight: policy.targets.len() as u64,
-                    });
-                dirty.policies.extend(self.health_checks.set(key, checking));
-                let quota = match kind {
-                    Kind::XBackendTrafficPolicy => &mut self.traffic_policies,
-                    Kind::TrafficPolicy => &mut self.backend_policies,
-                    _ => &mut self.tls_policies,
-                };
-                let changed = quota.set(key, member);
-                let (attached, others): (Vec<_>, Vec<_>) = changed
-                    .into_iter()
-                    .partition(|key| store.attached_policy(key).is_some());
-                dirty.attached.extend(attached);
-                dirty.policies.extend(others);
-            }
-            Kind::AccessPolicy => self.note_attached(key, store, dirty),
+            kind if kind.is_policy() => self.note_policy(key, store, dirty),
             _ => {}
         }
     }
@@ -214,7 +174,7 @@ impl Quotas {
         &mut self,
         route: &Route,
         parent: &Parent,
-        (store, attached): (&Store, &AttachedPolicies),
+        (store, policies): (&Store, &Policies),
         attachment: Attachment,
         dirty: &mut Dirty,
     ) -> Attachment {
@@ -231,7 +191,7 @@ impl Quotas {
         let guards = |at: &Attached| {
             parent.listener(&at.listener).map_or(0, |listener| {
                 let id = parent.id(listener);
-                let access = attached.access_cost(parent, &id, route, &mut BTreeSet::new());
+                let access = policies.access_cost(parent, &id, route, &mut BTreeSet::new());
                 (listener.guard.bytes + access).envoy
             })
         };
@@ -350,32 +310,6 @@ impl Quotas {
         }
     }
 
-    /// Why a policy is one too many.
-    pub(crate) fn policy_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
-        let quota = match key.kind {
-            Kind::XBackendTrafficPolicy => &self.traffic_policies,
-            Kind::TrafficPolicy => &self.backend_policies,
-            _ => &self.tls_policies,
-        };
-        let namespace = &key.name.namespace;
-        let limits = self.limits_of(namespace);
-        if quota.has(key) && !self.health_checks.has(key) && limits.health_checks == 0 {
-            let text = format!(
-                "healthCheck.active is not open to namespace {namespace}: limits.namespace.healthChecks is 0"
-            );
-            return Some((Reason::LimitReached, text));
-        }
-        let (what, limit) = if !quota.has(key) {
-            ("policies", format!("policies {}", limits.policies))
-        } else if !self.health_checks.has(key) {
-            let limit = format!("healthChecks {}", limits.health_checks);
-            ("targets with healthCheck.active", limit)
-        } else {
-            return None;
-        };
-        Some(one_too_many(what, namespace, &limit))
-    }
-
     /// True if all endpoints of a Service are within the quotas.
     fn is_whole(&self, service: &ObjectName, store: &Store) -> bool {
         store.slices(service).all(|slice| self.serves(slice))
@@ -463,11 +397,11 @@ impl Quotas {
         &mut self,
         key: &ParentKey,
         new: Option<Parent>,
-        store: &Store,
+        policies: &Policies,
         settings: &Settings,
         dirty: &mut Dirty,
     ) -> Option<Parent> {
-        let observed = self.observed(new.as_ref(), store, settings);
+        let observed = policies.observed(new.as_ref());
         let mut new = self.within_quotas(key, new, observed, dirty);
         let limits = *self.limits_of(&key.name().namespace);
         self.udp_ports

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::inputs::{AttachmentTarget, Kind, Object, ObjectKey};
+use crate::inputs::{Kind, Object, ObjectKey, PolicyTarget};
 use crate::model::{ClaimType, Enforcement, ObjectName, RequiredClaim};
 use crate::settings::{JwksSource, TokenRules};
 
@@ -15,9 +15,9 @@ fn written(spec: Value) -> Value {
         "metadata": {"namespace": "a", "name": "p"}, "spec": spec})
 }
 
-fn policy(spec: Value) -> AttachedPolicy {
+fn policy(spec: Value) -> Policy {
     match Object::parse(written(spec)) {
-        Ok(Object::AttachedPolicy(policy)) => policy,
+        Ok(Object::Policy(policy)) => policy,
         other => panic!("{other:?}"),
     }
 }
@@ -26,10 +26,10 @@ pub(super) fn rules_of(spec: Value) -> Result<AccessRules, String> {
     access(policy(spec).rules)
 }
 
-fn access(rules: AttachedRules) -> Result<AccessRules, String> {
+fn access(rules: PolicyRules) -> Result<AccessRules, String> {
     match rules {
-        AttachedRules::Access(_, rules) => rules,
-        other @ AttachedRules::Traffic(_) => panic!("{other:?}"),
+        PolicyRules::Access(_, rules) => rules,
+        other => panic!("{other:?}"),
     }
 }
 
@@ -260,7 +260,7 @@ fn targets_are_of_the_kinds_that_have_hosts() {
     ]);
     let list = json!({"allow": ["10.0.0.0/8"]});
     let read = policy(json!({"targetRefs": targets, "clientAddress": list}));
-    let listener = AttachmentTarget {
+    let listener = PolicyTarget {
         object: ObjectKey::new(Kind::Gateway, ObjectName::new("a", "edge")),
         section: Some("https".into()),
     };
@@ -287,7 +287,7 @@ fn a_policy_with_an_unknown_field_keeps_its_targets() {
         json!({"targetRefs": [{"group": group, "kind": "Gateway", "name": "edge"}],
         "clientAddress": {"allow": 7}}),
     );
-    let Ok(Object::AttachedPolicy(policy)) = Object::parse_admitted(object) else {
+    let Ok(Object::Policy(policy)) = Object::parse_admitted(object) else {
         panic!("it is salvaged")
     };
     assert_eq!(policy.targets.len(), 1, "the Gateway");
@@ -337,10 +337,10 @@ fn a_policy_that_cannot_be_read_is_enforced_unless_it_says_that_it_reports() {
         (json!("Report"), Enforcement::Report),
     ] {
         let object = written(json!({"enforcement": enforcement, "clientAddress": 7}));
-        let Ok(Object::AttachedPolicy(policy)) = Object::parse_admitted(object) else {
+        let Ok(Object::Policy(policy)) = Object::parse_admitted(object) else {
             panic!("it is salvaged")
         };
-        let AttachedRules::Access(found, Err(_)) = policy.rules else {
+        let PolicyRules::Access(found, Err(_)) = policy.rules else {
             panic!("it has no rules: {policy:?}")
         };
         assert_eq!(found, expected, "{enforcement}");

@@ -19,9 +19,9 @@ fn of_route() -> Value {
 
 fn read_on_route(spec: Value) -> Result<TrafficRules, String> {
     match Object::parse_admitted(written(of_route(), spec)) {
-        Ok(Object::AttachedPolicy(policy)) => match policy.rules {
-            AttachedRules::Traffic(rules) => rules,
-            other @ AttachedRules::Access(..) => panic!("{other:?}"),
+        Ok(Object::Policy(policy)) => match policy.rules {
+            PolicyRules::Traffic(rules) => rules,
+            other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
     }

@@ -53,7 +53,7 @@ fn login(targets: Value, more: &Value) -> Change {
 fn told(engine: &Engine) -> (Status, String) {
     let key = ObjectKey::new(Kind::AccessPolicy, ObjectName::new("a", "people"));
     let status = engine.status(&key).expect("a status");
-    let StatusBody::Attached(status) = status.body else {
+    let StatusBody::Policy(status) = status.body else {
         panic!("of a policy")
     };
     let condition = &status.ancestors[0].1[0];

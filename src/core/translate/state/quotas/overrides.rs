@@ -29,7 +29,6 @@ impl Quotas {
             self.overridden.insert(namespace.clone(), limits);
         }
         self.allow(namespace, &limits, dirty);
-        self.allow_telemetry(namespace, limits.policies, store, dirty);
         self.leave_to_routes(namespace, dirty);
         let cut = self.of_namespace.allow(namespace, limits.endpoints);
         let services = cut.iter().filter_map(|slice| store.service_of_slice(slice));
@@ -67,23 +66,9 @@ impl Quotas {
             self.allow_matching(namespace, limits.matching_micros),
         ];
         self.settle(routes.into_iter().flatten(), dirty);
-        for (quota, most) in [
-            (&mut self.tls_policies, limits.policies),
-            (&mut self.traffic_policies, limits.policies),
-            (&mut self.backend_policies, limits.policies),
-            (&mut self.health_checks, limits.health_checks),
-        ] {
-            quota.allow(namespace, most);
-            // Messages name what is allowed.
-            dirty.policies.extend(quota.of_group(namespace).cloned());
-        }
+        self.allow_policies(namespace, limits, dirty);
         let names = self.external_names.allow(namespace, limits.external_names);
         dirty.names.extend(names);
-        let traffic = self.backend_policies.of_group(namespace);
-        dirty.attached.extend(traffic.cloned());
-        self.access_policies.allow(namespace, limits.policies);
-        let access = self.access_policies.of_group(namespace);
-        dirty.attached.extend(access.cloned());
     }
 
     /// Leaves to the routes of a namespace what its Gateways and ListenerSets do not take.

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::super::attached_policies::AttachedPolicies;
 use super::super::attachments::Attachments;
-use super::super::backend_policies::BackendPolicies;
 use super::super::charge::{Charge, Charged, ChargedCluster, Charging, Matching, parts};
 use super::super::dirty::Dirty;
 use super::super::parents::Parents;
+use super::super::policies::Policies;
 use super::super::resolutions::Resolved;
 use super::Quotas;
 use crate::key::RouteKey;
@@ -23,14 +22,13 @@ impl Quotas {
         key: &RouteKey,
         (parents, attachments): (&Parents, &Attachments),
         store: &Store,
-        (policies, attached): (&BackendPolicies, &AttachedPolicies),
+        policies: &Policies,
         dirty: &mut Dirty,
     ) {
         let charging = Charging {
             parents,
             attachments,
             policies,
-            attached,
             store,
             endpoints: &self.endpoints,
         };

@@ -1,47 +1,31 @@
-//! Policies as they were judged and ranked, and what comes of them: how backends are connected to
-//! and retried, and which sessions stay with them.
+//! What policies on Services come to: how backends are connected to and retried, and which sessions
+//! stay with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::datagrams;
-use super::deadline::Deadlines;
-use super::dirty::Dirty;
-use super::emissions::Emissions;
-use super::judged_policy::{Effect, Judged};
-use crate::delta::{Resource, ResourceKey};
+use super::Policies;
+use super::judged::Effect;
 use crate::rule::experimental;
-use gatewright_objects::inputs::{Kind, ObjectKey, Policy, SessionPersistence};
+use crate::state::datagrams;
+use gatewright_objects::inputs::{Kind, ObjectKey, PolicyTarget, SessionPersistence};
 use gatewright_objects::model::{
-    Action, AppProtocol, Backend, BackendId, BackendSettings, BackendTls, BackendTransport,
-    Cluster, ExternalAuth, HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule,
-    SecretName, ServicePort, Target, Transport, TransportPort, WeightedTarget,
+    Action, AppProtocol, BackendId, BackendSettings, BackendTls, BackendTransport, ExternalAuth,
+    HashKey, ListenerFilters, ObjectName, RequestHash, RetryBudget, Rule, SecretName, ServicePort,
+    Target, Transport, TransportPort, WeightedTarget,
 };
-use gatewright_objects::multimap::MultiMap;
 use gatewright_objects::settings::Access;
 
-/// Policies, and their target Services.
+/// The Services that policies are about.
 #[derive(Default)]
-pub(crate) struct BackendPolicies {
-    judged: BTreeMap<ObjectKey, (Arc<Policy>, Judged)>,
-    /// The policies of each place that have effect there if they are first, in order of precedence:
-    /// the oldest, then the first by name.
-    ranked: MultiMap<Place, (i64, ObjectKey)>,
-    /// The accepted policies of each Service.
-    accepted: MultiMap<ObjectName, ObjectKey>,
+pub(super) struct TargetServices {
     services: BTreeMap<ObjectName, Targeted>,
     /// The Services that ask for endpoints of an Envoy's own zone first.
     zoned: BTreeSet<ObjectName>,
     /// The target Services of each route and of the filters of each Gateway or ListenerSet, and the
     /// Gateways of these.
     users: BTreeMap<ObjectKey, Uses>,
-    /// When each must be judged again: its CA certificates begin or cease to be valid.
-    deadlines: Deadlines<ObjectKey>,
 }
-
-/// Where policies of a kind compete: a Service, or one of its ports by name.
-pub(crate) type Place = (ObjectName, Kind, Option<Arc<str>>);
 
 /// A Service that is the target of policies.
 #[derive(Default)]
@@ -83,7 +67,7 @@ pub(crate) struct Uses {
     pub(crate) gateways: BTreeSet<ObjectName>,
 }
 
-impl BackendPolicies {
+impl Policies {
     /// True if a Service port gets the client certificates of Gateways: a BackendTLSPolicy applies
     /// to it. An XBackend says itself whether the client has a certificate.
     pub(crate) fn gets_clients(&self, port: &ServicePort) -> bool {
@@ -93,7 +77,11 @@ impl BackendPolicies {
 
     /// The BackendTLSPolicy that a Service port goes by, or the XBackend that is served as it.
     pub(crate) fn tls_policy(&self, port: &ServicePort) -> Option<&ObjectKey> {
-        self.services.get(&port.service)?.ports.get(&port.port)
+        self.target(&port.service)?.ports.get(&port.port)
+    }
+
+    fn target(&self, service: &ObjectName) -> Option<&Targeted> {
+        self.services.services.get(service)
     }
 
     /// The transport of connections to a backend.
@@ -114,7 +102,7 @@ impl BackendPolicies {
             return BackendTransport::Plain;
         };
         match (
-            self.judged(policy).and_then(|judged| judged.effect.tls()),
+            self.get(policy).and_then(|judged| judged.effect.tls()),
             &id.client,
         ) {
             (None, _) => BackendTransport::Refused,
@@ -130,13 +118,13 @@ impl BackendPolicies {
     }
 
     /// How many retries a backend is sent.
-    fn retries(&self, id: &BackendId) -> Option<RetryBudget> {
+    pub(crate) fn retries(&self, id: &BackendId) -> Option<RetryBudget> {
         let (AppProtocol::Http1 | AppProtocol::H2c) = id.protocol else {
             return None;
         };
-        match self.traffic(&id.port.service)? {
-            Effect::Traffic { retries, .. } => *retries,
-            Effect::Tls(_) | Effect::Plain | Effect::Backend(_) => None,
+        match self.traffic_of(&id.port.service)? {
+            Effect::BackendTraffic { retries, .. } => *retries,
+            _ => None,
         }
     }
 
@@ -150,7 +138,7 @@ impl BackendPolicies {
             number: port.port,
             transport: port.transport,
         };
-        self.services.get(&port.service)?.settings.get(&of)
+        self.target(&port.service)?.settings.get(&of)
     }
 
     /// The settings that a TrafficPolicy, and the Service itself, ask for of a target.
@@ -164,7 +152,7 @@ impl BackendPolicies {
     /// The settings that a TrafficPolicy, and the Service itself, ask for of a Service port.
     pub(crate) fn settings_at(&self, port: &ServicePort) -> Option<Arc<BackendSettings>> {
         let of_policy = self.settings(port).map(|(_, settings)| settings);
-        if !self.zoned.contains(&port.service) {
+        if !self.prefers_zone(&port.service) {
             return of_policy.cloned();
         }
         let settings = of_policy.map_or_else(BackendSettings::default, |all| (**all).clone());
@@ -176,7 +164,7 @@ impl BackendPolicies {
 
     /// True if a Service was ranked as one that asks for endpoints of an Envoy's own zone first.
     pub(crate) fn prefers_zone(&self, service: &ObjectName) -> bool {
-        self.zoned.contains(service)
+        self.services.zoned.contains(service)
     }
 
     /// The key of the hash by which endpoints of a Service port are chosen.
@@ -186,85 +174,10 @@ impl BackendPolicies {
     }
 
     /// The effect of the first XBackendTrafficPolicy of a Service.
-    fn traffic(&self, service: &ObjectName) -> Option<&Effect> {
-        let policy = self.first(&(service.clone(), Kind::XBackendTrafficPolicy, None))?;
-        Some(&self.judged(policy)?.effect)
-    }
-
-    /// The evaluation of a policy by itself.
-    pub(crate) fn judged(&self, policy: &ObjectKey) -> Option<&Judged> {
-        self.judged.get(policy).map(|(_, judged)| judged)
-    }
-
-    /// The next time at which a policy must be judged again without a change.
-    pub(crate) fn next_deadline(&self) -> Option<SystemTime> {
-        self.deadlines.next()
-    }
-
-    /// Removes and returns a policy whose deadline has passed.
-    pub(crate) fn pop_due(&mut self, now: SystemTime) -> Option<ObjectKey> {
-        self.deadlines.pop_due(now)
-    }
-
-    /// Sets the time at which a policy must be judged again without a change.
-    pub(crate) fn set_deadline(&mut self, key: &ObjectKey, next: Option<SystemTime>) {
-        self.deadlines.set(key, next);
-    }
-
-    /// Sets or removes what a policy is by itself. Returns the Services where that changes which
-    /// policy is first, or what the first one is.
-    pub(crate) fn set_judged(
-        &mut self,
-        key: &ObjectKey,
-        new: Option<(Arc<Policy>, Judged)>,
-    ) -> BTreeSet<ObjectName> {
-        if self.judged.get(key) == new.as_ref() {
-            return BTreeSet::new();
-        }
-        let old = self.judged.remove(key);
-        let places: BTreeSet<Place> = old
-            .iter()
-            .chain(&new)
-            .flat_map(|(policy, _)| places_of(policy))
-            .collect();
-        let before = self.first_of_each(&places);
-        for (of, there) in [(&old, false), (&new, true)] {
-            let Some((policy, judged)) = of else { continue };
-            for place in places_of(policy) {
-                if judged.is_accepted() {
-                    self.accepted.set(&place.0, key, there);
-                }
-                if judged.competes() {
-                    self.ranked
-                        .set(&place, &(policy.meta.created, key.clone()), there);
-                }
-            }
-        }
-        if let Some(new) = new {
-            self.judged.insert(key.clone(), new);
-        }
-        let after = self.first_of_each(&places);
-        let changed = places.into_iter().zip(before.into_iter().zip(after));
-        let changed =
-            changed.filter(|(_, (before, after))| before != after || after.as_ref() == Some(key));
-        changed.map(|((service, ..), _)| service).collect()
-    }
-
-    fn first_of_each(&self, places: &BTreeSet<Place>) -> Vec<Option<ObjectKey>> {
-        places
-            .iter()
-            .map(|place| self.first(place).cloned())
-            .collect()
-    }
-
-    /// Which policy comes first at a place.
-    pub(crate) fn first(&self, place: &Place) -> Option<&ObjectKey> {
-        self.ranked.first(place).map(|(_, key)| key)
-    }
-
-    /// The accepted policies of a Service. These are at most as many as a namespace may have.
-    pub(crate) fn accepted(&self, service: &ObjectName) -> impl Iterator<Item = &ObjectKey> {
-        self.accepted.of(service)
+    fn traffic_of(&self, service: &ObjectName) -> Option<&Effect> {
+        let target = PolicyTarget::whole(ObjectKey::new(Kind::Service, service.clone()));
+        let mut policies = self.at_level(Kind::XBackendTrafficPolicy, &target);
+        policies.next().map(|judged| &judged.effect)
     }
 
     /// Sets whether a Service is the target of policies, by which BackendTLSPolicy and which
@@ -280,7 +193,7 @@ impl BackendPolicies {
         let settings: BTreeMap<TransportPort, (ObjectKey, Arc<BackendSettings>)> = backends
             .into_iter()
             .filter_map(|(port, RankedPolicy { policy, is_checked })| {
-                let settings = self.judged(&policy)?.effect.settings()?.clone();
+                let settings = self.get(&policy)?.effect.settings()?.clone();
                 let settings = match port.transport {
                     Transport::Tcp => settings,
                     Transport::Udp => Arc::new(datagrams::settings(&settings, is_checked)),
@@ -288,8 +201,11 @@ impl BackendPolicies {
                 Some((port, (policy, settings)))
             })
             .collect();
-        let session = self.traffic(service).and_then(Effect::session).cloned();
-        let before = self.services.remove(service);
+        let session = self.traffic_of(service).and_then(Effect::session).cloned();
+        let TargetServices {
+            services, zoned, ..
+        } = &mut self.services;
+        let before = services.remove(service);
         let was_known = before.is_some();
         let Targeted {
             ports: had,
@@ -301,13 +217,13 @@ impl BackendPolicies {
             || stayed != session
             || !hashes(&set).eq(hashes(&settings));
         let preferred = if prefers_zone {
-            !self.zoned.insert(service.clone())
+            !zoned.insert(service.clone())
         } else {
-            self.zoned.remove(service)
+            zoned.remove(service)
         };
         let changes_settings = set != settings || preferred != prefers_zone;
         if is_known {
-            self.services.insert(
+            services.insert(
                 service.clone(),
                 Targeted {
                     ports,
@@ -326,23 +242,23 @@ impl BackendPolicies {
 
     /// The sessions that stay with endpoints of a Service.
     pub(crate) fn session(&self, service: &ObjectName) -> Option<&SessionPersistence> {
-        self.services.get(service)?.session.as_ref()
+        self.target(service)?.session.as_ref()
     }
 
     /// The verification that a BackendTLSPolicy asks for.
     pub(crate) fn tls(&self, policy: &ObjectKey) -> Option<&BackendTls> {
-        self.judged(policy)?.effect.tls().map(|tls| &**tls)
+        self.get(policy)?.effect.tls().map(|tls| &**tls)
     }
 
     /// Returns whether there is neither a Service with policies nor a route or filter that refers
     /// to one.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.services.is_empty() && self.users.is_empty()
+    pub(crate) fn concern_no_service(&self) -> bool {
+        self.services.services.is_empty() && self.services.users.is_empty()
     }
 
     /// True if policies are about a Service.
     pub(crate) fn knows(&self, service: &ObjectName) -> bool {
-        self.services.contains_key(service)
+        self.target(service).is_some()
     }
 
     /// The Gateways with routes or filters that refer to Services.
@@ -351,7 +267,7 @@ impl BackendPolicies {
         services: impl Iterator<Item = &'a ObjectName>,
     ) -> BTreeSet<&ObjectName> {
         services
-            .filter_map(|service| self.services.get(service))
+            .filter_map(|service| self.target(service))
             .flat_map(|of| of.gateways.keys())
             .collect()
     }
@@ -359,14 +275,19 @@ impl BackendPolicies {
     /// Sets the targets and Gateways of a route, Gateway or ListenerSet. Returns the Services whose
     /// Gateways changed.
     pub(crate) fn set_user(&mut self, key: &ObjectKey, new: Uses) -> BTreeSet<ObjectName> {
-        let old = self.users.remove(key).unwrap_or_default();
+        let TargetServices {
+            services: targeted,
+            users,
+            ..
+        } = &mut self.services;
+        let old = users.remove(key).unwrap_or_default();
         let mut changed = BTreeSet::new();
         for (uses, there) in [(&old, false), (&new, true)] {
             let services = uses.services.iter().filter(|_| old != new);
             for (service, gateway) in
                 services.flat_map(|service| uses.gateways.iter().map(move |g| (service, g)))
             {
-                let Some(of) = self.services.get_mut(service) else {
+                let Some(of) = targeted.get_mut(service) else {
                     continue;
                 };
                 let count = of.gateways.entry(gateway.clone()).or_default();
@@ -384,13 +305,13 @@ impl BackendPolicies {
             }
         }
         if !new.services.is_empty() && !new.gateways.is_empty() {
-            self.users.insert(key.clone(), new);
+            users.insert(key.clone(), new);
         }
         changed
     }
 }
 
-impl BackendPolicies {
+impl Policies {
     /// A rule with the sessions of its backends, where it has none of its own. `secure` where
     /// cookies are for TLS alone.
     pub(crate) fn with_sessions(&self, rule: Arc<Rule>, secure: bool) -> Arc<Rule> {
@@ -401,7 +322,7 @@ impl BackendPolicies {
             rule,
             |id| {
                 let BackendId { port, .. } = id;
-                let asked = self.services.get(&port.service)?.session.as_ref()?;
+                let asked = self.session(&port.service)?;
                 // Endpoints of another port are others.
                 let name = format!("service/{port}");
                 Some(Box::new(experimental::served(asked, &name, secure)))
@@ -560,32 +481,4 @@ fn hashes(
     settings
         .iter()
         .filter_map(|(port, (_, settings))| Some((*port, settings.hash()?)))
-}
-
-/// The places where a policy competes with others of its kind.
-fn places_of(policy: &Policy) -> impl Iterator<Item = Place> {
-    let kind = policy.kind();
-    policy
-        .targets
-        .iter()
-        .map(move |target| (target.service.clone(), kind, target.section.clone()))
-}
-
-/// Compiles a backend, or removes it if no resource refers to it any more.
-pub(crate) fn compile_backend(
-    id: BackendId,
-    policies: &BackendPolicies,
-    emissions: &mut Emissions,
-    dirty: &mut Dirty,
-) {
-    let is_used = emissions.backends().is_used(&id);
-    let resource = is_used
-        .then(|| Backend {
-            transport: policies.transport(&id),
-            retries: policies.retries(&id),
-            settings: policies.settings_at(&id.port),
-            id: id.clone(),
-        })
-        .map(|backend| Resource::Cluster(Cluster::Backend(backend)));
-    emissions.emit(ResourceKey::Backend(id), resource, dirty);
 }

@@ -1,79 +1,32 @@
-//! The stage of policies on Gateways, ListenerSets and routes: each is judged by itself when it
-//! changes or something that it refers to; then the units of what it is attached to are compiled
-//! again, if something else comes of it.
+//! What policies may change: the units, statuses and charges of what they are about.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::admission::Admission;
-use super::policing::{touch_listeners, touch_units_of};
+use super::policing::Policing;
 use crate::key::{ParentKey, RouteKey};
-use crate::settings::judged;
-use crate::state::attached_policies::{AttachedPolicies, JudgedAttachment};
+use crate::state::attachments::handed_out;
 use crate::state::dirty::Dirty;
-use crate::state::parent::Parent;
-use crate::state::quotas::Quotas;
-use gatewright_objects::inputs::{AttachedPolicy, AttachmentTarget, Kind, ObjectKey, SetKey};
+use crate::state::parent::{Parent, ParentListener};
+use gatewright_objects::inputs::{Kind, ObjectKey, PolicyTarget, SetKey};
+use gatewright_objects::model::ObjectName;
 use gatewright_objects::store::Store;
 
-/// The stage that judges policies.
-pub(crate) struct AttachedPolicing<'a> {
-    pub(crate) store: &'a Store,
-    pub(crate) quotas: &'a Quotas,
-    pub(crate) admission: Admission<'a>,
-    pub(crate) attached: &'a mut AttachedPolicies,
-}
-
-impl AttachedPolicing<'_> {
-    /// Judges a policy by itself, and marks the units of its targets. The work does not grow with
-    /// the other policies.
-    pub(crate) fn judge(&mut self, key: &ObjectKey, dirty: &mut Dirty) {
-        let policy = self.store.attached_policy(key);
-        let new = policy.map(|policy| self.judged(key, policy));
-        dirty.statuses.insert(key.clone());
-        let [before, after] = [self.attached.get(key), new.as_ref()]
-            .map(|judged| judged.and_then(|judged| judged.credentials.as_ref()));
-        if before != after {
-            dirty.logins.insert(key.name.clone());
+impl Policing<'_> {
+    /// Marks what a policy of a kind on a target may change there.
+    pub(super) fn touch_guarded(&self, kind: Kind, target: &PolicyTarget, dirty: &mut Dirty) {
+        self.touch(target, dirty);
+        // It says which policies affect it.
+        dirty.statuses.insert(target.object.clone());
+        if kind == Kind::AccessPolicy {
+            self.touch_defaults(target, dirty);
+            self.touch_beside(&target.object, dirty);
         }
-        // The Services that it sends requests to are uses of their targets.
-        let policy = policy.filter(|_| key.kind == Kind::AccessPolicy);
-        let targets = policy.into_iter().flat_map(|policy| &policy.targets);
-        dirty
-            .uses
-            .extend(targets.map(|target| target.object.clone()));
-        for target in self.attached.set(key, new) {
-            dirty.uses.insert(target.object.clone());
-            self.touch(&target, dirty);
-            // It says which policies affect it.
-            dirty.statuses.insert(target.object.clone());
-            if key.kind == Kind::AccessPolicy {
-                self.touch_defaults(&target, dirty);
-                self.touch_beside(&target.object, dirty);
-            }
-            if key.kind == Kind::TrafficPolicy {
-                // Another one may be the first of its target now.
-                let others = self.attached.on(&target.object);
-                let others = others.map(|judged| judged.policy.key());
-                dirty
-                    .statuses
-                    .extend(others.filter(|other| other.kind == key.kind));
-            }
-        }
-    }
-
-    fn judged(&self, key: &ObjectKey, policy: &Arc<AttachedPolicy>) -> JudgedAttachment {
-        let beyond = self.quotas.attached_beyond(key);
-        let limits = (
-            self.quotas.of_objects(),
-            self.quotas.matching_micros(&key.name.namespace),
-        );
-        judged(policy, beyond, limits, self.store)
     }
 
     /// Marks the units of a target: everything that its listeners, or its route, serve.
-    fn touch(&self, target: &AttachmentTarget, dirty: &mut Dirty) {
-        let AttachmentTarget { object, section } = target;
+    fn touch(&self, target: &PolicyTarget, dirty: &mut Dirty) {
+        let PolicyTarget { object, section } = target;
         if let Some(route) = RouteKey::of(object) {
             touch_units_of(self.admission, &route, dirty);
             dirty.charged.insert(route);
@@ -101,11 +54,7 @@ impl AttachedPolicing<'_> {
 
     /// Marks the routes that default Gateways count with the target of an AccessPolicy: a route, or
     /// those at a default Gateway, also such as it refuses.
-    fn touch_defaults(
-        &self,
-        AttachmentTarget { object, .. }: &AttachmentTarget,
-        dirty: &mut Dirty,
-    ) {
+    fn touch_defaults(&self, PolicyTarget { object, .. }: &PolicyTarget, dirty: &mut Dirty) {
         if let Some(route) = RouteKey::of(object) {
             let there = self.store.route(&route);
             let meant = there.is_some_and(|there| there.uses_defaults);
@@ -171,7 +120,7 @@ pub(crate) fn touch_sections(
 ) {
     let new = admission.parents.get(key);
     let [before, after] = [old, new].map(|parent| parent.map(listener_names));
-    let mut policies = store.indexes().attached_by_target(&key.object());
+    let mut policies = store.indexes().policies_by_target(&key.object());
     let is_named = before != after
         && policies.any(|policy| {
             policy.kind == Kind::AccessPolicy && names_section(store, policy, &key.object())
@@ -214,14 +163,76 @@ fn listener_names(parent: &Parent) -> Vec<&str> {
 }
 
 fn names_section(store: &Store, policy: &ObjectKey, object: &ObjectKey) -> bool {
-    store.attached_policy(policy).is_some_and(|policy| {
+    store.policy(policy).is_some_and(|policy| {
         let mut targets = policy.targets.iter();
         targets.any(|target| target.object == *object && target.section.is_some())
     })
 }
 
-/// Marks the statuses of the policies that are attached to an object.
+/// Marks the statuses of the policies on an object.
 pub(crate) fn touch_statuses(object: &ObjectKey, store: &Store, dirty: &mut Dirty) {
-    let attached = store.indexes().attached_by_target(object);
+    let attached = store.indexes().policies_by_target(object);
     dirty.statuses.extend(attached.cloned());
+}
+
+/// Marks a Gateway that may have other tracing, or none: its frontends, and its ports, which cost
+/// more or less then, as do those of its ListenerSets.
+pub(super) fn touch_traced(gateway: &ObjectName, store: &Store, dirty: &mut Dirty) {
+    dirty.bindings.insert(gateway.clone());
+    dirty.parents.insert(ParentKey::Gateway(gateway.clone()));
+    let sets = store.indexes().sets_by_gateway(gateway).cloned();
+    dirty.parents.extend(sets.map(ParentKey::ListenerSet));
+}
+
+/// Marks everything that a route gives to hostnames.
+pub(crate) fn touch_units_of(admission: Admission<'_>, key: &RouteKey, dirty: &mut Dirty) {
+    let Admission {
+        parents,
+        attachments,
+        ..
+    } = admission;
+    for (listener, hostname, _) in handed_out(key, attachments.of(key)) {
+        if let Some(id) = parents.frontend_of(&listener) {
+            attachments.touch_solved(&id, &listener, &hostname, dirty);
+            admission.touch_kept(&id, &listener, &hostname, key, dirty);
+            dirty.units.insert((id, hostname));
+        }
+    }
+}
+
+/// Marks every host of the listeners of a parent that have filters.
+pub(crate) fn touch_filtered(admission: Admission<'_>, key: &ParentKey, dirty: &mut Dirty) {
+    touch_listeners(admission, key, dirty, |listener| {
+        listener.guard.filters.is_some()
+    });
+}
+
+/// Marks every host of some listeners of a parent.
+pub(crate) fn touch_listeners(
+    admission: Admission<'_>,
+    key: &ParentKey,
+    dirty: &mut Dirty,
+    is_meant: impl Fn(&ParentListener) -> bool,
+) {
+    let Some(parent) = admission.parents.get(key) else {
+        return;
+    };
+    for listener in parent
+        .listeners
+        .iter()
+        .filter(|listener| is_meant(listener))
+    {
+        let frontend = parent.frontend(listener.transport_port());
+        let id = parent.id(listener);
+        let kept = admission.kept_under(&id, &listener.hostname);
+        let names = admission
+            .attachments
+            .names_of(&id)
+            .cloned()
+            .chain(kept)
+            .chain([listener.hostname.clone()]);
+        dirty
+            .units
+            .extend(names.map(|name| (frontend.clone(), name)));
+    }
 }

@@ -8,14 +8,15 @@ use std::collections::BTreeSet;
 
 use crate::key::{ListenerId, RouteKey};
 use crate::rule::protocol::Protocol;
-use crate::state::attached_policies::{AccessAt, AttachedPolicies, places};
 use crate::state::attachments::Attachments;
 use crate::state::parent::Parent;
+use crate::state::policies::place::places;
+use crate::state::policies::{AccessAt, Policies};
 use gatewright_objects::cost::{self, Bytes, RuleSize};
 use gatewright_objects::inputs::Route;
 use gatewright_objects::model::BackendId;
 
-impl AttachedPolicies {
+impl Policies {
     /// AccessPolicies: Envoy has all of them before each match. On plain HTTP the matches of a rule
     /// share filters. Adds the servers that they send requests to.
     pub(crate) fn access_cost(
@@ -25,7 +26,7 @@ impl AttachedPolicies {
         route: &Route,
         servers: &mut BTreeSet<BackendId>,
     ) -> Bytes {
-        if self.is_empty() || !route.has_requests() {
+        if self.guard_nothing() || !route.has_requests() {
             return Bytes::default();
         }
         let key = RouteKey::of_route(route);

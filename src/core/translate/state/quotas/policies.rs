@@ -1,79 +1,104 @@
-//! XTelemetryPolicies: how many a namespace may have, and what the ports of their Gateways take.
+//! Policies: how many of each kind a namespace may have, and what those of traces take.
 
 use std::sync::Arc;
 
 use super::super::dirty::Dirty;
 use super::super::parent::Parent;
-use super::super::telemetry_marks::touch_traced;
+use super::super::policies::Policies;
+use super::super::policies::judged::Effect;
 use super::{Quotas, one_too_many};
 use crate::rule::gateway_exposure::Fleet;
-use crate::rule::settings::Settings;
-use gatewright_objects::channel::Channel;
 use gatewright_objects::cost::{self, Bytes};
-use gatewright_objects::inputs::{TelemetryPolicy, TracingRules};
-use gatewright_objects::model::{ObjectName, Reason};
+use gatewright_objects::inputs::{Kind, ObjectKey};
+use gatewright_objects::limits::{NamespaceLimits, ObjectLimits};
+use gatewright_objects::model::Reason;
 use gatewright_objects::quota::Member;
 use gatewright_objects::store::Store;
 
+/// The kind with whose policies those of a kind are counted.
+fn counted_as(kind: Kind) -> Kind {
+    match kind {
+        Kind::XBackend => Kind::BackendTLSPolicy,
+        kind => kind,
+    }
+}
+
 impl Quotas {
-    /// Counts a policy that was put or deleted, and marks the Gateways of others whose verdict
-    /// changes.
-    pub(super) fn note_telemetry(&mut self, name: &ObjectName, store: &Store, dirty: &mut Dirty) {
-        let policy = store.telemetry_policy(name);
-        let member = policy.map(|policy| Member::one(name.namespace.clone(), policy.meta.created));
-        let moved = self.telemetry_policies.set(name, member);
-        touch_all(&moved, store, dirty);
+    /// Counts a policy that was put or deleted, and marks those whose verdict changes.
+    pub(super) fn note_policy(&mut self, key: &ObjectKey, store: &Store, dirty: &mut Dirty) {
+        let policy = store.policy(key);
+        let namespace = &key.name.namespace;
+        let checking = policy.filter(|policy| policy.checks_health());
+        let checking = checking.map(|policy| Member {
+            group: namespace.clone(),
+            created: policy.meta.created,
+            weight: policy.targets.len() as u64,
+        });
+        dirty.policies.extend(self.health_checks.set(key, checking));
+        let member = policy.map(|policy| {
+            let group = (namespace.clone(), counted_as(key.kind));
+            Member::one(group, policy.meta.created)
+        });
+        dirty.policies.extend(self.policies.set(key, member));
     }
 
-    /// Sets how many policies a namespace may have.
-    pub(super) fn allow_telemetry(
+    /// Sets how many policies a namespace may have, and marks them: messages name what is allowed.
+    pub(super) fn allow_policies(
         &mut self,
         namespace: &Arc<str>,
-        most: u64,
-        store: &Store,
+        limits: &NamespaceLimits,
         dirty: &mut Dirty,
     ) {
-        self.telemetry_policies.allow(namespace, most);
-        // Messages name what is allowed.
-        let all: Vec<ObjectName> = self
-            .telemetry_policies
-            .of_group(namespace)
-            .cloned()
-            .collect();
-        touch_all(&all, store, dirty);
+        self.health_checks.allow(namespace, limits.health_checks);
+        for kind in Kind::ALL.iter().filter(|kind| kind.is_policy()) {
+            let group = (namespace.clone(), *kind);
+            self.policies.allow(&group, limits.policies);
+            dirty
+                .policies
+                .extend(self.policies.of_group(&group).cloned());
+        }
+    }
+
+    /// The limits of each object.
+    pub(crate) fn of_objects(&self) -> &ObjectLimits {
+        &self.limits.object
     }
 
     /// Why a policy is one too many.
-    pub(crate) fn telemetry_beyond(&self, name: &ObjectName) -> Option<(Reason, String)> {
-        if self.telemetry_policies.has(name) {
+    pub(crate) fn policy_beyond(&self, key: &ObjectKey) -> Option<(Reason, String)> {
+        let namespace = &key.name.namespace;
+        let limits = self.limits_of(namespace);
+        if !self.policies.has(key) {
+            let what = match key.kind {
+                Kind::XTelemetryPolicy => "XTelemetryPolicies",
+                _ => "policies",
+            };
+            let limit = format!("policies {}", limits.policies);
+            return Some(one_too_many(what, namespace, &limit));
+        }
+        if self.health_checks.has(key) {
             return None;
         }
-        let namespace = &name.namespace;
-        let limit = format!("policies {}", self.limits_of(namespace).policies);
-        Some(one_too_many("XTelemetryPolicies", namespace, &limit))
+        if limits.health_checks == 0 {
+            let text = format!(
+                "healthCheck.active is not open to namespace {namespace}: limits.namespace.healthChecks is 0"
+            );
+            return Some((Reason::LimitReached, text));
+        }
+        let limit = format!("healthChecks {}", limits.health_checks);
+        Some(one_too_many(
+            "targets with healthCheck.active",
+            namespace,
+            &limit,
+        ))
     }
+}
 
-    /// The policies of a Gateway that are within the quota, the oldest first. Their order is that
-    /// of the quota, so that none follows the first one beyond it.
-    pub(crate) fn telemetry_within<'a>(
-        &self,
-        gateway: &ObjectName,
-        store: &'a Store,
-    ) -> impl Iterator<Item = &'a Arc<TelemetryPolicy>> {
-        store
-            .telemetry_policies(gateway)
-            .take_while(|policy| self.telemetry_policies.has(&policy.meta.name))
-    }
-
+impl Policies {
     /// What tracing and the collectors of access logs add to each port and filter chain of a
     /// Gateway or ListenerSet. They are of the Gateway's owner, so that a ListenerSet of another
     /// namespace never pays for them.
-    pub(super) fn observed(
-        &self,
-        parent: Option<&Parent>,
-        store: &Store,
-        settings: &Settings,
-    ) -> Bytes {
+    pub(super) fn observed(&self, parent: Option<&Parent>) -> Bytes {
         let Some(parent) = parent else {
             return Bytes::default();
         };
@@ -84,30 +109,11 @@ impl Quotas {
         }
         let log = exposure.access_log.iter();
         let collectors = log.flat_map(|log| log.collectors()).count() as u64;
-        let traced = self.traced(gateway, store, settings);
+        let traced = match self.tracing(gateway).map(|judged| &judged.effect) {
+            Some(Effect::Trace { cost, .. }) => *cost,
+            _ => Bytes::default(),
+        };
         cost::LOG_COLLECTOR * collectors + traced
-    }
-
-    fn traced(&self, gateway: &ObjectName, store: &Store, settings: &Settings) -> Bytes {
-        if settings.channel == Channel::Standard {
-            return Bytes::default();
-        }
-        let rules = self
-            .telemetry_within(gateway, store)
-            .find_map(|policy| policy.tracing.as_ref().ok());
-        match rules {
-            Some(TracingRules::On(parameters)) => cost::traces(parameters),
-            Some(TracingRules::Off) | None => Bytes::default(),
-        }
-    }
-}
-
-fn touch_all(policies: &[ObjectName], store: &Store, dirty: &mut Dirty) {
-    let policies = policies
-        .iter()
-        .filter_map(|name| store.telemetry_policy(name));
-    for gateway in policies.flat_map(|policy| &policy.gateways) {
-        touch_traced(gateway, store, dirty);
     }
 }
 
