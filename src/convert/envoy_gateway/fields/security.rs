@@ -67,7 +67,7 @@ pub(super) const ROWS: &[Row] = &[
     // The one row of external authorization, with security/mod.rs that reads the others.
     closes(
         "extAuth",
-        "the routes are closed: use filter ExternalAuth (experimental channel), or jwt or oidc of AccessPolicy, and delete the policy that closes them",
+        "the routes are closed: write externalAuth of an AccessPolicy, and delete the policy that closes them",
     ),
     closes_unless(
         "jwt.failOpen",
