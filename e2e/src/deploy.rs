@@ -130,8 +130,8 @@ fn rename(container: &mut Value, image: &Value) {
     }
 }
 
-/// Returns every manifest below a folder, with its path, without kustomizations and the chart with
-/// its values.
+/// Returns every manifest below a folder, with its path, without kustomizations, the chart with its
+/// values, and what is for objects of other programs.
 pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Value)>> {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder)?
         .map(|entry| Ok(entry?.path()))
@@ -139,7 +139,8 @@ pub fn manifests(folder: &Path) -> Result<Vec<(PathBuf, Value)>> {
     entries.sort();
     let mut all = Vec::new();
     for path in entries {
-        if path.ends_with("chart") || path.ends_with("airgap") {
+        let other = ["airgap", "chart", "gitops"];
+        if other.into_iter().any(|folder| path.ends_with(folder)) {
             continue;
         }
         if path.is_dir() {
