@@ -1,5 +1,6 @@
 //! ClientTrafficPolicy: what it says of a Gateway and its listeners.
 
+use gatewright_core::translate::TLS_VALUES;
 use serde_json::{Map, Value, json};
 
 use super::site::Site;
@@ -10,35 +11,8 @@ use crate::convert::document::Name;
 
 /// The most entries of X-Forwarded-For that may be believed.
 const HOPS: u64 = 8;
-/// What TLS options know, as in docs/reference/tls-options.md.
-const CIPHERS: [&str; 12] = [
-    "ECDHE-ECDSA-AES128-GCM-SHA256",
-    "ECDHE-ECDSA-AES256-GCM-SHA384",
-    "ECDHE-ECDSA-CHACHA20-POLY1305",
-    "ECDHE-RSA-AES128-GCM-SHA256",
-    "ECDHE-RSA-AES256-GCM-SHA384",
-    "ECDHE-RSA-CHACHA20-POLY1305",
-    "ECDHE-ECDSA-AES128-SHA",
-    "ECDHE-ECDSA-AES256-SHA",
-    "ECDHE-RSA-AES128-SHA",
-    "ECDHE-RSA-AES256-SHA",
-    "AES128-GCM-SHA256",
-    "AES256-GCM-SHA384",
-];
-const CURVES: [&str; 5] = ["X25519MLKEM768", "X25519", "P-256", "P-384", "P-521"];
-const ALPN: [&str; 2] = ["h2", "http/1.1"];
-const SIGNATURES: [&str; 10] = [
-    "ecdsa_secp256r1_sha256",
-    "ecdsa_secp384r1_sha384",
-    "ecdsa_secp521r1_sha512",
-    "ed25519",
-    "rsa_pss_rsae_sha256",
-    "rsa_pss_rsae_sha384",
-    "rsa_pss_rsae_sha512",
-    "rsa_pkcs1_sha256",
-    "rsa_pkcs1_sha384",
-    "rsa_pkcs1_sha512",
-];
+/// The protocols of ALPN that a listener may have.
+const ALPN: &[&str] = &["h2", "http/1.1"];
 
 /// Says what becomes of a policy, and writes what is not of Gateways.
 pub(super) fn policy(site: &mut Site<'_>, document: usize) {
@@ -237,16 +211,16 @@ fn options(listener: &mut Value, source: &Value) {
             options.insert(option.to_owned(), json!(version));
         }
     }
-    for (option, field, known) in [
-        ("gatewright.io/tls-alpn", "alpnProtocols", &ALPN[..]),
-        ("gatewright.io/tls-ciphers", "ciphers", &CIPHERS[..]),
-        ("gatewright.io/tls-curves", "ecdhCurves", &CURVES[..]),
-        (
-            "gatewright.io/tls-signature-algorithms",
-            "signatureAlgorithms",
-            &SIGNATURES[..],
-        ),
+    for (option, field) in [
+        ("tls-alpn", "alpnProtocols"),
+        ("tls-ciphers", "ciphers"),
+        ("tls-curves", "ecdhCurves"),
+        ("tls-signature-algorithms", "signatureAlgorithms"),
     ] {
+        let known = TLS_VALUES
+            .into_iter()
+            .find_map(|(name, values)| (name == option).then_some(values))
+            .unwrap_or(ALPN);
         let mut items: Vec<&str> = Vec::new();
         for item in tls[field].as_array().into_iter().flatten() {
             // Groups of ciphers stand in brackets, with bars between them.
@@ -257,7 +231,7 @@ fn options(listener: &mut Value, source: &Value) {
             }
         }
         if !items.is_empty() {
-            options.insert(option.to_owned(), json!(items.join(",")));
+            options.insert(format!("gatewright.io/{option}"), json!(items.join(",")));
         }
     }
     if tls["session"]["resumption"].as_object().is_some() {

@@ -32,15 +32,7 @@ async fn envoys_come_and_go_with_their_load_and_no_request_fails() -> Result<()>
     metrics.set(1);
     until_ready(server, "envoy", 1).await?;
     until_pods(server, 1).await?;
-
-    let (count, failed) = traffic.end().await;
-    assert!(count > 500, "{count} requests");
-    assert!(
-        failed.is_empty(),
-        "{} of {count} failed:\n{}",
-        failed.len(),
-        failed.join("\n")
-    );
+    traffic.end_without_failure().await;
     Ok(())
 }
 
