@@ -421,7 +421,7 @@ fn no_field_of_envoy_gateway_is_dropped_in_silence_whatever_its_value() {
     }
 }
 
-/// What may restrict access closes its targets, whatever else is there.
+/// A setting that may restrict access closes its targets, whatever else is there.
 #[test]
 fn what_envoy_gateway_restricts_is_closed_where_it_is_not_carried_over() {
     for (kind, lists) in FIELDS {
@@ -456,7 +456,7 @@ fn what_envoy_gateway_restricts_is_closed_where_it_is_not_carried_over() {
     }
 }
 
-/// What is converted stays what it is when it is converted again.
+/// A conversion of converted objects changes nothing.
 #[test]
 fn what_was_converted_from_envoy_gateway_stays_as_it_is() {
     for (source, case, file) in cases() {

@@ -8,7 +8,7 @@ use anyhow::Result;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::{Request, Response, StatusCode, header};
+use hyper::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::apiserver::ApiServer;
-use crate::http_server::serve_tls;
+use crate::http_server::{self, serve_tls};
 use crate::tls_backend::TestRoot;
 
 const GROUP: &str = "metrics.k8s.io/v1beta1";
@@ -94,13 +94,7 @@ async fn answer(
         },
         _ => (StatusCode::NOT_FOUND, Value::Null),
     };
-    let mut response = Response::new(Full::from(body.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
-    Ok(response)
+    Ok(http_server::json(status, &body))
 }
 
 fn resources() -> Value {

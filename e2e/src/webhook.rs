@@ -9,13 +9,13 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::{Request, Response, header};
+use hyper::{Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::http_server::serve_tls;
+use crate::http_server::{self, serve_tls};
 use crate::tls_backend::TestRoot;
 
 /// A running webhook; stopped on drop.
@@ -75,10 +75,5 @@ async fn admit(
     sleep(delay).await;
     let answer = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "response": {"uid": review["request"]["uid"], "allowed": true}});
-    let mut response = Response::new(Full::from(answer.to_string()));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        header::HeaderValue::from_static("application/json"),
-    );
-    Ok(response)
+    Ok(http_server::json(StatusCode::OK, &answer))
 }

@@ -57,28 +57,15 @@ pub(super) fn htpasswd(
         }
         Ok(lines)
     });
-    let (verdict, text) = match lines {
-        Ok(lines) => {
-            if output.name("Secret", &secret.0, &name) == name {
-                let users = STANDARD.encode(lines.join("\n") + "\n");
-                let data = json!({"type": HTPASSWD_TYPE, "data": {".htpasswd": users}});
-                output.add_with("v1", "Secret", (&secret.0, &name), &data);
-            }
-            (Verdict::CarriedOver, format!("Secret {}/{name}", secret.0))
-        }
-        Err(why) => {
-            let text = format!(
-                "{why}: the routes are closed until there is Secret {}/{name} of type {HTPASSWD_TYPE} with .htpasswd of htpasswd -s",
-                secret.0
-            );
-            (Verdict::NotCarriedOver, text)
-        }
-    };
-    let secret = (secret.0.clone(), name);
-    (
-        reference("AccessPolicy", namespace, secret, output),
-        verdict,
-        text,
+    let data = lines.map(|lines| json!({".htpasswd": STANDARD.encode(lines.join("\n") + "\n")}));
+    let remedy = format!("{HTPASSWD_TYPE} with .htpasswd of htpasswd -s");
+    written(
+        data,
+        HTPASSWD_TYPE,
+        &remedy,
+        (&secret.0, name),
+        namespace,
+        output,
     )
 }
 
@@ -100,27 +87,47 @@ pub(super) fn client_secret(
                 secret.0, secret.1
             )),
         });
-    let (verdict, text) = match key {
-        Ok(key) => {
-            if output.name("Secret", &secret.0, &name) == name {
-                let data = json!({"type": OIDC_CLIENT_TYPE, "data": {CLIENT_SECRET: key}});
-                output.add_with("v1", "Secret", (&secret.0, &name), &data);
+    let data = key.map(|key| json!({CLIENT_SECRET: key}));
+    written(
+        data,
+        OIDC_CLIENT_TYPE,
+        OIDC_CLIENT_TYPE,
+        (&secret.0, name),
+        namespace,
+        output,
+    )
+}
+
+/// Writes a Secret of one of our types, once. Returns the reference of a policy in a namespace, and
+/// what becomes of the Secret of the source.
+fn written(
+    data: Result<Value, String>,
+    of_type: &str,
+    remedy: &str,
+    (place, name): (&str, String),
+    namespace: &str,
+    output: &mut Output,
+) -> (Value, Verdict, String) {
+    let (verdict, message) = match data {
+        Ok(data) => {
+            if output.name("Secret", place, &name) == name {
+                let fields = json!({"type": of_type, "data": data});
+                output.add_with("v1", "Secret", (place, &name), &fields);
             }
-            (Verdict::CarriedOver, format!("Secret {}/{name}", secret.0))
+            (Verdict::CarriedOver, format!("Secret {place}/{name}"))
         }
         Err(why) => {
-            let text = format!(
-                "{why}: the routes are closed until there is Secret {}/{name} of type {OIDC_CLIENT_TYPE}",
-                secret.0
+            let message = format!(
+                "{why}: the routes are closed until there is Secret {place}/{name} of type {remedy}"
             );
-            (Verdict::NotCarriedOver, text)
+            (Verdict::NotCarriedOver, message)
         }
     };
-    let secret = (secret.0.clone(), name);
+    let secret = (place.to_owned(), name);
     (
         reference("AccessPolicy", namespace, secret, output),
         verdict,
-        text,
+        message,
     )
 }
 

@@ -138,7 +138,8 @@ kind: Configuration
 {{ toYaml (merge $given $own) }}
 {{- end -}}
 
-{{/* How much of a Deployment may be away: minAvailable where it is set, else maxUnavailable. */}}
+{{/* How much of a Deployment may be away, minAvailable where it is set, else maxUnavailable: list of the budget, the least number of
+its pods (null where that is not known) and the path of the value. */}}
 {{- define "gatewright.disruptions" -}}
 {{- $budget := index . 0 -}}
 {{- $least := index . 1 -}}

@@ -14,7 +14,7 @@ const CLAIMS: usize = 8;
 const VALUES: usize = 16;
 const ACTION: &str = "authorization.rules[].action";
 
-/// What is said of clients by all rules together.
+/// The client addresses that all rules together admit and refuse.
 #[derive(Default)]
 struct Conditions<'a> {
     denied: Vec<&'a Value>,

@@ -1,4 +1,4 @@
-//! What becomes of the fields of an object.
+//! Notes on the fields of an object.
 
 use serde_json::Value;
 

@@ -39,7 +39,9 @@ pub(super) fn policy(site: &mut Site<'_>, document: usize) {
         }
     }
     cors(site, document);
-    additions(site, document);
+    site.say_replaced(document, |others| {
+        format!("AccessPolicies add up: requests pass {others} as well, which Envoy Gateway has this one replace")
+    });
     closed.extend(site.report.fields(document, kind, spec));
     restrict(site, document, &name, &targets, &access, &mut closed);
     if !closed.is_empty() {
@@ -100,19 +102,6 @@ fn restrict(
             .cloned()
             .collect();
         site.leave_out(document, &gateways, "clients by address");
-    }
-}
-
-/// Says which policies of Gateways Envoy Gateway has this one replace.
-fn additions(site: &mut Site<'_>, document: usize) {
-    let replaced = site.replaced(site.policy(document));
-    if !replaced.is_empty() {
-        let text = format!(
-            "AccessPolicies add up: requests pass {} as well, which Envoy Gateway has this one replace",
-            replaced.join(" and ")
-        );
-        site.report
-            .say(document, "targetRefs", Verdict::Differs, text);
     }
 }
 

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::site::{Policy, Site};
 use super::{GATEWAY_GROUP, group, name_of};
-use crate::convert::Document;
 use crate::convert::document::Name;
+use crate::convert::{Document, Verdict};
 
 /// An object, or a part of one, that a policy is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -215,9 +215,20 @@ impl Site<'_> {
             && (target.section.is_none() || target.section.as_deref() == rule)
     }
 
+    /// Notes which policies of the same kind Envoy Gateway has a policy replace: `note` makes the
+    /// sentence of their names.
+    pub(super) fn say_replaced(&mut self, document: usize, note: impl FnOnce(&str) -> String) {
+        let replaced = self.replaced(self.policy(document));
+        if !replaced.is_empty() {
+            let sentence = note(&replaced.join(" and "));
+            self.report
+                .say(document, "targetRefs", Verdict::Differs, sentence);
+        }
+    }
+
     /// The policies of the same kind at parents of a policy's routes, which Envoy Gateway has it
     /// replace.
-    pub(super) fn replaced(&self, policy: &Policy<'_>) -> Vec<String> {
+    fn replaced(&self, policy: &Policy<'_>) -> Vec<String> {
         if !policy.spec["mergeType"].is_null() {
             return Vec::new();
         }

@@ -32,15 +32,9 @@ pub(super) fn policy(site: &mut Site<'_>, document: usize) {
     of_targets(site, document, &name, spec);
     of_services(site, document, &name, spec);
     of_rules(site, document, spec);
-    let replaced = site.replaced(site.policy(document));
-    if !replaced.is_empty() {
-        let text = format!(
-            "TrafficPolicies add up field by field: fields that this one does not have are those of {}, which Envoy Gateway has it replace",
-            replaced.join(" and ")
-        );
-        site.report
-            .say(document, "targetRefs", Verdict::Differs, text);
-    }
+    site.say_replaced(document, |others| {
+        format!("TrafficPolicies add up field by field: fields that this one does not have are those of {others}, which Envoy Gateway has it replace")
+    });
     site.report.fields(document, kind, spec);
 }
 

@@ -13,7 +13,7 @@ use crate::convert::report::Report;
 const HEADERS: [&str; 4] = ["Accept", "Cookie", "X-Forwarded-For", "X-Forwarded-Proto"];
 /// The path at which oauth2-proxy is asked by nginx: who has logged in is answered 202 there.
 const OAUTH2_PROXY: &str = "/oauth2/auth";
-/// What becomes of the settings of a URL that is not carried over.
+/// The note on the settings of a URL that is not carried over.
 const CLOSED: &str = "part of auth-url, which closes the routes";
 /// Why a URL is not carried over.
 const FOREIGN: &str = "the URL is no http://NAME.NAMESPACE.svc.cluster.local[:PORT]/PATH";
@@ -117,7 +117,7 @@ fn asked(ingress: &Ingress, backend: Value, path: &str, report: &mut Report) -> 
     json!({"protocol": "HTTP", "backendRef": backend, "http": http})
 }
 
-/// What becomes of the redirect of those whom the server does not know.
+/// Notes on the redirect of unauthenticated clients.
 fn sign_in(ingress: &Ingress, is_oauth2_proxy: bool, report: &mut Report) {
     let (verdict, text) = if is_oauth2_proxy {
         let text =

@@ -1,4 +1,4 @@
-//! What becomes of annotations and keys.
+//! Notes on annotations and keys.
 
 use super::annotations::ANNOTATIONS;
 use super::keys::KEYS;

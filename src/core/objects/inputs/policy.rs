@@ -48,8 +48,8 @@ pub enum PolicyRules {
     Destination(Result<Destination, String>),
     /// TrafficPolicy on Services: how their endpoints are chosen, checked and limited.
     Backend(Result<Arc<BackendSettings>, String>),
-    /// TrafficPolicy on Gateways, ListenerSets and routes: what becomes of requests and responses.
-    /// Where it cannot be told the policy has no effect.
+    /// TrafficPolicy on Gateways, ListenerSets and routes: settings of requests and responses.
+    /// With an error the policy has no effect.
     Traffic(Result<TrafficRules, String>),
     /// AccessPolicy: who may send requests. Where it cannot be told, nobody may, unless the policy
     /// only reports.

@@ -40,7 +40,7 @@ pub(crate) struct Judged {
     pub(crate) effect: Effect,
     /// The credentials of its login, which are no part of routes.
     pub(crate) credentials: Option<ClientCredentials>,
-    /// What of it is not as one may expect, where it has effect.
+    /// Warnings for its status, where it has effect.
     pub(crate) notes: Vec<String>,
 }
 
